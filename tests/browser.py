@@ -97,7 +97,7 @@ class Browser:
             time.sleep(0.02)
 
     def type(self, text: str) -> None:
-        """As from a keyboard, to whatever has the focus."""
+        """As from a keyboard, to the element with the focus."""
         self.call("Input.insertText", text=text)
 
     def click(self, selector: str) -> None:

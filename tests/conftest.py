@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
-    "house", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    "opensesh", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
-settings.load_profile("house")
+settings.load_profile("opensesh")
 
 FIXTURES = Path(__file__).parent / "fixtures"
 _connect = socket.socket.connect

@@ -20,7 +20,7 @@ async def take(subscription: Subscription, count: int) -> list[Envelope]:
     return found
 
 
-async def test_a_subscriber_hears_everything_from_now_on_in_order() -> None:
+async def test_a_subscriber_receives_everything_from_now_on_in_order() -> None:
     bus = Bus()
     bus.publish(touched(0))
     async with bus.subscribe() as subscription:
@@ -37,7 +37,7 @@ async def test_joining_after_a_number_misses_nothing() -> None:
     assert [each.sequence for each in heard] == [5, 6, 7, 8, 9, 10]
 
 
-async def test_a_slow_subscriber_is_told_what_it_missed_and_goes_on() -> None:
+async def test_a_slow_subscriber_gets_the_number_it_missed_and_continues() -> None:
     bus = Bus(keep=10)
     slow = bus.subscribe(after=0)
     for number in range(100):
@@ -74,7 +74,7 @@ async def test_closing_ends_a_subscriber_that_waits() -> None:
     assert bus.publish(touched(1)) == 1
 
 
-def test_a_listener_that_fails_stops_nobody() -> None:
+def test_a_listener_that_fails_stops_no_other() -> None:
     bus = Bus()
     heard: list[int] = []
 
@@ -113,7 +113,7 @@ async def test_a_subscription_can_end_after_a_number() -> None:
     assert [envelope.sequence async for envelope in subscription] == [1, 2, 3]
 
 
-async def test_a_subscription_that_waits_ends_when_told_of_the_last_number() -> None:
+async def test_a_subscription_that_waits_ends_at_the_last_number() -> None:
     bus = Bus()
     subscription = bus.subscribe()
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:

@@ -58,7 +58,7 @@ def test_a_given_identifier_is_checked_for_its_prefix_and_kept() -> None:
     start=st.sampled_from([*WRAPS, Y2100]),
     steps=st.lists(st.integers(min_value=-5_000, max_value=5_000), min_size=1, max_size=60),
 )
-def test_order_is_the_order_of_minting_whatever_the_clock_does(start: int, steps: list[int]) -> None:
+def test_order_is_the_order_of_minting_independent_of_the_clock(start: int, steps: list[int]) -> None:
     times = [start]
     for step in steps:
         times.append(times[-1] + step)

@@ -113,7 +113,7 @@ def test_a_shallow_clone_is_named_by_its_boundary(repository: Path, tmp_path: Pa
     assert resolve(tmp_path / "shallow").id == second
 
 
-def test_a_cached_id_wins_even_if_it_is_no_commit(repository: Path) -> None:
+def test_a_cached_id_wins_even_if_it_is_not_a_commit(repository: Path) -> None:
     made_later = remote_id("git@github.com:some/where.git")
     (repository / ".git" / "opencode").write_text(made_later)
     assert resolve(repository).id == made_later
@@ -146,7 +146,7 @@ def test_without_git_the_cache_still_answers(repository: Path, monkeypatch: pyte
     assert str(place.note).startswith("git is not installed")
 
 
-def test_a_repository_of_someone_else_is_not_trusted_and_it_says_so(
+def test_a_repository_of_another_user_is_not_trusted_and_it_says_so(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
@@ -155,7 +155,7 @@ def test_a_repository_of_someone_else_is_not_trusted_and_it_says_so(
     assert "belongs to another user" in str(place.note)
 
 
-def test_a_stray_git_dir_in_the_environment_misleads_nobody(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stray_git_dir_in_the_environment_is_ignored(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = resolve(repository)
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     assert resolve(repository) == expected
@@ -219,7 +219,7 @@ def test_checkouts_that_are_opened_at_the_same_time_are_all_noted(tmp_path: Path
 
 
 @pytest.mark.parametrize("found", [[], None, "text"])
-def test_a_record_that_is_no_record_is_made_anew(repository: Path, found: Any) -> None:
+def test_an_invalid_record_is_made_anew(repository: Path, found: Any) -> None:
     store = Memory()
     place = resolve(repository)
     store.write(("project", place.id), found)

@@ -111,7 +111,7 @@ async def test_an_engine_that_was_not_entered_says_how() -> None:
         await engine.run(session.id, "Why?", model="scripted/prompt")
 
 
-async def test_a_session_in_place_of_its_id_is_told_so() -> None:
+async def test_a_session_in_place_of_its_id_is_an_error_that_says_so() -> None:
     async with opensesh.open(".") as engine:
         session: Any = await engine.create(title="x")
         with pytest.raises(InvalidIDError, match=r"this is a Session, so try its \.id"):
@@ -209,7 +209,7 @@ async def test_permission_is_asked_of_the_caller() -> None:
     assert "+one" in asked[0].metadata["diff"]
 
 
-async def test_whoever_answers_need_not_be_asynchronous() -> None:
+async def test_callbacks_need_not_be_asynchronous() -> None:
     def at_once(_: PermissionAsked) -> Answer:
         return "once"
 
@@ -218,7 +218,7 @@ async def test_whoever_answers_need_not_be_asynchronous() -> None:
     assert [state["status"] for state in states(events).values()] == ["completed"]
 
 
-async def test_a_request_that_nobody_was_named_for_is_told_of_once(
+async def test_a_request_without_a_callback_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     Path("opencode.json").write_text(ASKING)
@@ -276,7 +276,7 @@ async def test_a_caller_may_refuse_or_say_what_to_do_instead() -> None:
     assert not Path("new.txt").exists()
 
 
-async def test_whoever_is_being_asked_is_left_alone_when_the_run_ends() -> None:
+async def test_a_pending_callback_is_cancelled_when_the_run_ends() -> None:
     Path("opencode.json").write_text(ASKING)
     left: list[str] = []
     asking = asyncio.Event()

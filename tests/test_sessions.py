@@ -19,7 +19,7 @@ from opensesh.storage.protocol import StoredMessage
 PLACE = ProjectLocation("/srv/dev/eastore", "abc123", "/srv/dev/eastore", "/srv/dev/eastore", "git")
 
 
-class Heard:
+class EventRecorder:
     def __init__(self, bus: Bus) -> None:
         self.envelopes: list[Envelope] = []
         bus.listen(self.envelopes.append)
@@ -36,8 +36,8 @@ def bus() -> Bus:
 
 
 @pytest.fixture
-def heard(bus: Bus) -> Heard:
-    return Heard(bus)
+def recorder(bus: Bus) -> EventRecorder:
+    return EventRecorder(bus)
 
 
 @pytest.fixture
@@ -72,12 +72,12 @@ def talk(sessions: Sessions, session: Session, *prompts: str) -> list[str]:
     return made
 
 
-def test_a_new_session_has_opencodes_fields_in_opencodes_order(sessions: Sessions, heard: Heard) -> None:
+def test_a_new_session_has_opencodes_fields_in_opencodes_order(sessions: Sessions, recorder: EventRecorder) -> None:
     session = sessions.create()
     assert list(session.document) == ["id", "slug", "version", "projectID", "directory", "title", "time"]
     assert session.has_default_title
     assert session.slug.count("-") == 1
-    assert heard.types() == ["session.created", "session.updated"]
+    assert recorder.types() == ["session.created", "session.updated"]
     assert sessions.get(session.id) == session
 
 
@@ -99,7 +99,7 @@ def test_a_given_id_is_checked_and_can_never_leave_the_store(sessions: Sessions)
         sessions.get("ses_../../x")
 
 
-def test_a_session_is_found_in_whatever_project_it_is_filed(sessions: Sessions) -> None:
+def test_a_session_is_found_in_any_project_it_is_filed_under(sessions: Sessions) -> None:
     elsewhere = Sessions(sessions.store, ProjectLocation("/other", "other", "/other", "/other", "git")).create(
         title="there"
     )
@@ -109,7 +109,7 @@ def test_a_session_is_found_in_whatever_project_it_is_filed(sessions: Sessions) 
         sessions.get("ses_nope")
 
 
-def test_updates_touch_unless_told_not_to(bus: Bus) -> None:
+def test_updates_touch_by_default(bus: Bus) -> None:
     now = [1_000]
     sessions = Sessions(Memory(), PLACE, bus=bus, clock=lambda: now[0])
     session = sessions.create(title="a")
@@ -122,9 +122,9 @@ def test_updates_touch_unless_told_not_to(bus: Bus) -> None:
     assert "archived" not in sessions.archive(session.id, archived=False).document["time"]
 
 
-def test_an_edit_that_fails_changes_nothing_and_tells_nobody(sessions: Sessions, heard: Heard) -> None:
+def test_an_edit_that_fails_changes_nothing_and_publishes_nothing(sessions: Sessions, recorder: EventRecorder) -> None:
     session = sessions.create(title="a")
-    heard.types()
+    recorder.types()
 
     def edit(info: dict[str, Any]) -> None:
         info["title"] = "half"
@@ -133,13 +133,13 @@ def test_an_edit_that_fails_changes_nothing_and_tells_nobody(sessions: Sessions,
     with pytest.raises(RuntimeError):
         sessions.update(session.id, edit)
     assert sessions.get(session.id).title == "a"
-    assert heard.types() == []
+    assert recorder.types() == []
 
 
-def test_a_fork_copies_everything_under_new_names(sessions: Sessions, heard: Heard) -> None:
+def test_a_fork_copies_everything_under_new_names(sessions: Sessions, recorder: EventRecorder) -> None:
     session = sessions.create(title="Work")
     made = talk(sessions, session, "one", "two")
-    heard.types()
+    recorder.types()
     fork = sessions.fork(session.id)
     assert (fork.title, fork.parent_id) == ("Work (fork #1)", None)
     copies = sessions.messages(fork.id)
@@ -150,7 +150,7 @@ def test_a_fork_copies_everything_under_new_names(sessions: Sessions, heard: Hea
         part["sessionID"] == fork.id and part["messageID"] == copy.info["id"] for copy in copies for part in copy.parts
     )
     assert [copy.info["time"] for copy in copies] == [old.info["time"] for old in sessions.messages(session.id)]
-    assert heard.types()[0::9] == ["session.created", "session.updated"]
+    assert recorder.types()[0::9] == ["session.created", "session.updated"]
 
 
 def test_what_names_a_message_or_a_part_names_its_copy_in_a_fork(sessions: Sessions) -> None:
@@ -218,17 +218,21 @@ def test_ancestors_are_those_that_are_still_there_and_a_circle_does_not_trap_the
     assert [each.id for each in sessions.ancestors(leaf.id)] == [child.id]
 
 
-def test_a_message_with_its_parts_is_told_of_once_all_of_it_is_stored(sessions: Sessions, heard: Heard) -> None:
+def test_a_message_with_its_parts_is_published_once_all_of_it_is_stored(
+    sessions: Sessions, recorder: EventRecorder
+) -> None:
     session = sessions.create()
-    heard.types()
+    recorder.types()
     info = {"id": ids.ascending("msg"), "sessionID": session.id, "role": "user", "time": {"created": ids.now_ms()}}
     part = {"id": ids.ascending("prt"), "sessionID": session.id, "messageID": info["id"], "type": "text", "text": "x"}
     sessions.add_message(StoredMessage(info, [part]))
     assert sessions.messages(session.id) == [StoredMessage(info, [part])]
-    assert heard.types() == ["message.updated", "message.part.updated"]
+    assert recorder.types() == ["message.updated", "message.part.updated"]
 
 
-def test_removing_takes_everything_with_it_and_leaves_no_empty_folder(sessions: Sessions, heard: Heard) -> None:
+def test_removing_takes_everything_with_it_and_leaves_no_empty_folder(
+    sessions: Sessions, recorder: EventRecorder
+) -> None:
     keep = sessions.create(title="keep")
     talk(sessions, keep, "stays")
     root = sessions.create(title="root")
@@ -239,9 +243,9 @@ def test_removing_takes_everything_with_it_and_leaves_no_empty_folder(sessions: 
         sessions.store.write(("session_diff", each.id), [])
     sessions.store.write(("session_share", root.id), {"id": "s", "secret": "hush", "url": "https://example.invalid/s"})
     kept = len(sessions.store.list(("message", keep.id))) + 2 + 1
-    heard.types()
+    recorder.types()
     sessions.remove(root.id)
-    assert heard.types() == ["session.deleted", "session.deleted"]
+    assert recorder.types() == ["session.deleted", "session.deleted"]
     assert len(sessions.store.list()) == kept
     root_folder = Path(sessions.store.place)
     assert sorted(folder.name for folder in (root_folder / "message").iterdir()) == [keep.id]
@@ -251,7 +255,7 @@ def test_removing_takes_everything_with_it_and_leaves_no_empty_folder(sessions: 
         sessions.remove(root.id)
 
 
-def test_messages_and_parts_are_stored_before_they_are_told_of(bus: Bus) -> None:
+def test_messages_and_parts_are_stored_before_they_are_published(bus: Bus) -> None:
     sessions = Sessions(Memory(), PLACE, bus=bus)
     session = sessions.create(title="a")
     seen: list[int] = []
@@ -259,12 +263,12 @@ def test_messages_and_parts_are_stored_before_they_are_told_of(bus: Bus) -> None
     message = add(sessions, session, "user", "hello")
     assert seen == [2, 3]
     part = sessions.messages(session.id)[0].parts[0]
-    heard = Heard(bus)
+    recorder = EventRecorder(bus)
     sessions.update_part(part | {"text": "hello!"}, delta="!")
-    assert heard.envelopes[0].document["properties"]["delta"] == "!"
+    assert recorder.envelopes[0].document["properties"]["delta"] == "!"
     sessions.remove_part(session.id, message, part["id"])
     sessions.remove_message(session.id, message)
-    assert heard.types() == ["message.part.updated", "message.part.removed", "message.removed"]
+    assert recorder.types() == ["message.part.updated", "message.part.removed", "message.removed"]
     assert sessions.messages(session.id) == []
 
 
@@ -275,13 +279,13 @@ def test_removing_a_message_takes_its_parts(sessions: Sessions) -> None:
     assert sessions.store.list(("part",)) == []
 
 
-def test_todos_and_diffs_are_empty_until_there_are_some(sessions: Sessions, heard: Heard) -> None:
+def test_todos_and_diffs_are_empty_until_there_are_some(sessions: Sessions, recorder: EventRecorder) -> None:
     session = sessions.create(title="a")
     assert sessions.todos(session.id) == sessions.diff(session.id) == []
-    heard.types()
+    recorder.types()
     sessions.set_todos(session.id, [{"content": "x", "status": "pending", "priority": "high", "id": "1"}])
     assert sessions.todos(session.id)[0]["content"] == "x"
-    assert heard.types() == ["todo.updated"]
+    assert recorder.types() == ["todo.updated"]
 
 
 def test_default_titles_are_iso_with_milliseconds() -> None:

@@ -21,7 +21,7 @@ import pytest
 
 from opensesh.cli.main import run
 
-# As from a shell at that terminal, also where whoever runs the tests ignores interruptions.
+# As from a shell at that terminal, also where the runner of the tests ignores interruptions.
 _BEGIN = """import fcntl, signal, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 signal.signal(signal.SIGINT, signal.default_int_handler)

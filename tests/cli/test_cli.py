@@ -146,7 +146,7 @@ def test_a_time_may_be_a_month_or_a_day_by_its_name(terminal: Terminal, store: P
 
 
 @pytest.mark.skipif(not hasattr(time, "tzset"), reason="the zone is the system's")
-def test_a_day_begins_where_its_times_are_told(
+def test_a_day_begins_in_the_zone_of_its_times(
     terminal: Terminal, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noon = 1_762_257_600_000  # 2025-11-04 12:00 UTC, the 5th in Auckland
@@ -170,14 +170,16 @@ def test_a_day_begins_where_its_times_are_told(
         ("session", "remove", "--before=", "--yes"),
     ],
 )
-def test_an_option_without_its_value_is_no_option_left_out(terminal: Terminal, store: Path, words: list[str]) -> None:
+def test_an_option_without_its_value_is_not_an_option_left_out(
+    terminal: Terminal, store: Path, words: list[str]
+) -> None:
     before = terminal.json("list")["total"]
     assert terminal.run(*words) == ""
     assert (terminal.code, "is empty" in terminal.error) == (2, True)
     assert terminal.json("list")["total"] == before
 
 
-def test_an_empty_store_is_no_error_nor_is_none_that_nobody_named(terminal: Terminal, tmp_path: Path) -> None:
+def test_an_empty_store_is_not_an_error_nor_is_a_missing_default_store(terminal: Terminal, tmp_path: Path) -> None:
     assert terminal.json("list", "--store", str(tmp_path)) == {"total": 0, "sessions": []}
     assert terminal.run("list") == ""
     assert (terminal.code, "There are no sessions in " in terminal.error) == (0, True)
@@ -257,7 +259,7 @@ def test_a_database_is_never_written(terminal: Terminal) -> None:
     assert "only read" in terminal.error
 
 
-def test_damage_is_told_and_costs_only_itself(terminal: Terminal, store: Path) -> None:
+def test_damage_is_reported_and_costs_only_itself(terminal: Terminal, store: Path) -> None:
     victim = next((store / "session").glob("*/*.json"))
     victim.write_bytes(victim.read_bytes()[:40])
     assert terminal.json("list", "--children", "--archived")["total"] == 12
@@ -267,7 +269,7 @@ def test_damage_is_told_and_costs_only_itself(terminal: Terminal, store: Path) -
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"),
+    ("words", "command"),
     [
         (["ls"], "opensesh list"),
         (["revert", "last"], "opensesh session revert"),
@@ -278,9 +280,9 @@ def test_damage_is_told_and_costs_only_itself(terminal: Terminal, store: Path) -
         (["--quiet", "session", "frok"], "opensesh session fork"),
     ],
 )
-def test_a_word_that_belongs_elsewhere_is_shown_where(terminal: Terminal, words: list[str], meant: str) -> None:
+def test_a_word_that_belongs_elsewhere_is_shown_where(terminal: Terminal, words: list[str], command: str) -> None:
     terminal.run(*words)
-    assert (terminal.code, f"; did you mean '{meant}'?" in terminal.error) == (2, True)
+    assert (terminal.code, f"; did you mean '{command}'?" in terminal.error) == (2, True)
 
 
 def test_what_goes_wrong_is_one_line_and_a_number(terminal: Terminal, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_remedy_stands_below_what_it_is_for(terminal: Terminal, sample: Sample
         assert lines[at + 1].strip().startswith(f"opensesh session move --from {folder} ")
 
 
-def test_stores_can_be_told_apart_on_a_narrow_screen(screen: Callable[..., Screen], store: Path) -> None:
+def test_stores_can_be_distinguished_on_a_narrow_screen(screen: Callable[..., Screen], store: Path) -> None:
     shutil.copy(FIXTURES / "opencode-1.2" / "opencode.db", store.parent)
     shown = screen("doctor", "--store", str(store.parent), columns=60)
     shown.end()

@@ -88,7 +88,7 @@ def test_a_database_that_cannot_be_read_costs_itself_alone(
         assert (shown + terminal.error).count("not an SQLite database") == 1
 
 
-def test_who_writes_is_told_how_to_go_on_without_such_a_database(terminal: Terminal, sample: Sample) -> None:
+def test_an_error_on_writing_says_how_to_continue_without_such_a_database(terminal: Terminal, sample: Sample) -> None:
     session = sample.talk()["id"]
     sample.root.with_name("opencode.db").write_bytes(b"junk")
     place = str(sample.root.parent)
@@ -151,7 +151,7 @@ def test_a_command_that_is_nearly_right_is_suggested(terminal: Terminal) -> None
     ],
     ids=" ".join,
 )
-def test_what_is_no_number_time_or_folder_is_refused(terminal: Terminal, words: tuple[str, ...]) -> None:
+def test_what_is_not_a_number_time_or_folder_is_refused(terminal: Terminal, words: tuple[str, ...]) -> None:
     terminal.run(*words)
     assert words[-1] in helps(terminal, 2)
 
@@ -164,7 +164,7 @@ def test_a_session_keeps_its_title_unless_there_is_a_word_for_another(terminal: 
 
 
 @pytest.mark.parametrize("command", ["config", "agents", "models", "tools", "plugins", "list --here", "run x"])
-def test_a_folder_that_is_gone_is_told_as_that(terminal: Terminal, command: str) -> None:
+def test_a_folder_that_is_gone_is_reported_as_that(terminal: Terminal, command: str) -> None:
     Path("gone").mkdir()
     os.chdir("gone")
     Path("../gone").rmdir()
@@ -182,7 +182,7 @@ def test_a_summary_that_cannot_be_made_is_one_line(terminal: Terminal) -> None:
     assert terminal.error == ""
 
 
-def test_what_a_part_of_the_house_warns_of_is_a_line_and_no_trace(terminal: Terminal) -> None:
+def test_a_warning_of_a_component_is_a_line_without_a_traceback(terminal: Terminal) -> None:
     terminal.run("run", "-m", "scripted/prompt", "--title", "Kept", "hello")
     (message, *_) = Path(paths.storage(), "message").rglob("*.json")
     message.write_text("{torn")
@@ -199,7 +199,7 @@ def test_an_option_without_a_command_is_named(terminal: Terminal, option: str) -
     assert f"{option} needs a command" in (terminal.error or out)
 
 
-def test_without_a_provider_one_is_told_how_to_get_one(terminal: Terminal) -> None:
+def test_without_a_provider_the_error_says_how_to_get_one(terminal: Terminal) -> None:
     terminal.run("run", "hello")
     assert "KEY" in helps(terminal, 3)
 
@@ -221,7 +221,7 @@ def test_without_git_history_can_still_be_read(terminal: Terminal, monkeypatch: 
     assert terminal.code == 0
 
 
-def test_where_nothing_may_be_written_one_is_told_which_folder(terminal: Terminal) -> None:
+def test_where_nothing_may_be_written_the_error_names_the_folder(terminal: Terminal) -> None:
     Path("file").touch()
     terminal.run("run", "-m", "scripted/prompt", "hello", "--store", "file/storage")
     assert "file" in helps(terminal, 5)
@@ -264,7 +264,7 @@ def test_quiet_leaves_the_answer_alone(terminal: Terminal) -> None:
     assert terminal.error == ""
 
 
-def test_an_error_is_told_even_to_those_who_want_quiet(terminal: Terminal) -> None:
+def test_an_error_is_printed_even_with_quiet(terminal: Terminal) -> None:
     terminal.run("show", "last", "--quiet")
     helps(terminal, 3)
 
@@ -302,7 +302,7 @@ def test_a_fault_of_ours_is_one_line_and_the_rest_is_in_the_log(terminal: Termin
 
 
 @pytest.mark.usefixtures("broken")
-def test_a_fault_is_told_where_no_log_can_be_written(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_reported_where_no_log_can_be_written(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", os.path.abspath("file"))
     terminal.run("list")
@@ -356,7 +356,7 @@ def shell(line: str, command: str = "list", **environ: str) -> subprocess.Comple
 
 
 @pytest.mark.parametrize("command", ["list", "list --help", "--help", "stats --csv", "agents", "agents --json"])
-def test_a_reader_who_leaves_before_the_first_word_is_no_error(command: str) -> None:
+def test_a_reader_who_leaves_before_the_first_word_is_not_an_error(command: str) -> None:
     done = shell("| true; exit ${PIPESTATUS[0]}", command)
     assert (done.returncode, "rror" in done.stderr) == (0, False), done.stderr
 
@@ -382,7 +382,7 @@ def test_streams_that_were_closed_are_not_missed(command: str, code: int, closed
     assert shell(closed, command).returncode == code
 
 
-def test_an_error_inside_of_a_group_of_tasks_is_told_as_itself(
+def test_an_error_inside_of_a_group_of_tasks_is_reported_as_itself(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Failing(Broken):

@@ -32,7 +32,9 @@ def test_everything_is_exported_unless_something_is_named(terminal: Terminal, st
     assert terminal.error == "No sessions match.\n"
 
 
-def test_what_was_left_out_and_why_is_told_beside_the_output(terminal: Terminal, store: Path, tmp_path: Path) -> None:
+def test_what_was_left_out_and_why_is_printed_beside_the_output(
+    terminal: Terminal, store: Path, tmp_path: Path
+) -> None:
     brief = "omitted: tool calls (--tools summary), files (--format json)"
     terminal.run("list")
     assert terminal.error == (
@@ -93,7 +95,7 @@ def test_what_does_not_go_together_is_refused(terminal: Terminal, store: Path, t
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "markdown"])
-def test_a_file_that_cannot_be_written_is_told_at_once(
+def test_a_file_that_cannot_be_written_is_reported_at_once(
     terminal: Terminal, store: Path, tmp_path: Path, form: str
 ) -> None:
     if form == "parquet":
@@ -131,14 +133,14 @@ def test_a_folder_that_may_not_be_written_is_named_with_advice(terminal: Termina
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no disk that is always full")
-def test_a_full_disk_is_told_with_what_to_do(terminal: Terminal, store: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_what_to_do(terminal: Terminal, store: Path, tmp_path: Path) -> None:
     (tmp_path / "out.jsonl.part").symlink_to("/dev/full")
     terminal.run("export", "-o", str(tmp_path / "out.jsonl"))
     assert terminal.code == 1
     assert "continues where it stopped" in terminal.error
 
 
-def test_files_and_folders_are_told_of(terminal: Terminal, store: Path, tmp_path: Path) -> None:
+def test_files_and_folders_are_reported(terminal: Terminal, store: Path, tmp_path: Path) -> None:
     assert terminal.run("export", "-o", str(tmp_path / "all.jsonl")) == ""
     assert terminal.error.startswith(f"13 sessions to {tmp_path / 'all.jsonl'}; ")
     terminal.run("export", "--format", "html", "--split", str(tmp_path / "pages"))
@@ -150,7 +152,9 @@ def test_files_and_folders_are_told_of(terminal: Terminal, store: Path, tmp_path
     assert "import.sh imports each one in its own folder" in terminal.error
 
 
-def test_what_was_redacted_is_told_by_kind(terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_redacted_is_counted_by_kind(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sample = Sample(tmp_path)
     monkeypatch.setenv("OPENSESH_STORE", str(tmp_path))
     session = sample.session()
@@ -163,7 +167,7 @@ def test_what_was_redacted_is_told_by_kind(terminal: Terminal, tmp_path: Path, m
     assert "1 github-token" in terminal.error
 
 
-def test_damage_is_told_and_the_rest_exported(terminal: Terminal, store: Path) -> None:
+def test_damage_is_reported_and_the_rest_exported(terminal: Terminal, store: Path) -> None:
     victim = next((store / "part").glob("*/*.json"))
     victim.write_bytes(b"{")
     assert len(terminal.run("export").splitlines()) == 13
@@ -189,13 +193,13 @@ def test_a_slow_reader_gets_every_byte(store: Path, tmp_path: Path) -> None:
     assert b"".join(chunks) == whole
 
 
-def test_a_reader_that_goes_away_is_no_error(store: Path) -> None:
+def test_a_reader_that_goes_away_is_not_an_error(store: Path) -> None:
     command = f"{sys.executable} -m opensesh export --format json | head -c 10"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, check=False)
     assert (done.returncode, len(done.stdout), done.stderr) == (0, 10, b"")
 
 
-def test_an_export_that_was_killed_goes_on(store: Path, tmp_path: Path) -> None:
+def test_an_export_that_was_killed_continues(store: Path, tmp_path: Path) -> None:
     sample = Sample(store)
     for _ in range(200):
         sample.talk(answers=2)
@@ -214,7 +218,7 @@ def test_an_export_that_was_killed_goes_on(store: Path, tmp_path: Path) -> None:
     assert not part.exists()
 
 
-def test_an_export_that_is_interrupted_says_how_to_go_on(
+def test_an_export_that_is_interrupted_says_how_to_continue(
     terminal: Terminal, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, read = tmp_path / "all.jsonl", Export.chunks

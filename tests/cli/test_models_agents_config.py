@@ -80,7 +80,7 @@ def test_a_scripted_default_is_named(terminal: Terminal) -> None:
     assert "default: scripted/some/file" in terminal.run("models")
 
 
-def test_models_that_play_a_script_are_told_of_without_a_provider(terminal: Terminal) -> None:
+def test_models_that_play_a_script_are_listed_without_a_provider(terminal: Terminal) -> None:
     configure(model="scripted/prompt")
     out = terminal.run("models", "scripted")
     assert (terminal.code, out.splitlines()[-1]) == (0, "default: scripted/prompt   small: scripted/prompt")
@@ -216,7 +216,7 @@ def test_one_setting_or_what_lies_below_it(terminal: Terminal) -> None:
     assert terminal.code == 3
 
 
-def test_problems_with_the_configuration_are_told(terminal: Terminal) -> None:
+def test_problems_with_the_configuration_are_reported(terminal: Terminal) -> None:
     path = configure(compaction={"autoo": True})
     terminal.run("config")
     assert (terminal.code, f"! {path}:3" in terminal.error) == (0, True)

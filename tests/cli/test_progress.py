@@ -20,7 +20,7 @@ class Tty(io.StringIO):
 @pytest.mark.parametrize(
     ("stream", "told"), [(Tty(), "\r200 of 9,000\r400 of 9,000\r            \r"), (io.StringIO(), "")]
 )
-def test_work_over_a_second_is_told_of_now_and_then_and_leaves_no_trace(
+def test_work_over_a_second_is_reported_now_and_then_and_leaves_no_trace(
     stream: io.StringIO, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stderr", stream)

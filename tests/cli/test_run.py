@@ -96,7 +96,7 @@ def test_a_pipe_beside_words_mentions_no_file_and_one_in_place_of_them_does(
     assert attached() == ["secret.txt"]
 
 
-def test_whoever_waits_for_standard_input_is_told_so() -> None:
+def test_waiting_for_standard_input_is_reported() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "opensesh", "run", "-m", "scripted/prompt", "hello"],
         stdin=subprocess.PIPE,
@@ -257,7 +257,7 @@ def test_a_session_that_runs_elsewhere_is_busy(terminal: Terminal) -> None:
     assert (other.returncode, result["outcome"], result["error"]["name"]) == (130, "aborted", "MessageAbortedError")
 
 
-def test_where_nobody_can_be_asked_the_request_is_refused(terminal: Terminal, calc: Path) -> None:
+def test_where_no_user_can_be_asked_the_request_is_refused(terminal: Terminal, calc: Path) -> None:
     terminal.run("run", "-m", write_script(FIX), "fix it")
     assert terminal.code == 1
     assert "! permission refused, because no user can be asked: edit calc.py\n" in terminal.error
@@ -270,7 +270,7 @@ def test_where_nobody_can_be_asked_the_request_is_refused(terminal: Terminal, ca
     assert "a - b" in calc.read_text()
 
 
-def test_a_list_of_things_to_do_is_told_with_the_state_of_each(terminal: Terminal, calc: Path) -> None:
+def test_a_list_of_things_to_do_is_printed_with_the_state_of_each(terminal: Terminal, calc: Path) -> None:
     todos = [{"content": "look", "status": "completed"}, {"content": "fix", "status": "in_progress"}]
     script = f"CALL todowrite {json.dumps({'todos': todos})}\n---\nSAY Noted."
     terminal.run("run", "-m", write_script(script), "plan it")
@@ -285,7 +285,7 @@ def test_yes_allows_what_would_be_asked_for(terminal: Terminal, calc: Path) -> N
     assert "a + b" in calc.read_text()
 
 
-def test_yes_is_no_licence_to_go_round_in_circles(terminal: Terminal) -> None:
+def test_yes_does_not_approve_endless_loops(terminal: Terminal) -> None:
     model = write_script("\n---\n".join(['CALL bash {"command": "true", "description": "again"}'] * 12))
     terminal.run("run", "--yes", "-m", model, "loop")
     assert (terminal.code, "doom_loop" in terminal.error) == (1, True)
@@ -298,7 +298,7 @@ def test_yes_does_not_lift_what_a_rule_forbids(terminal: Terminal, calc: Path) -
     assert "a - b" in calc.read_text()
 
 
-def test_the_model_is_not_offered_questions_that_nobody_would_answer(terminal: Terminal) -> None:
+def test_the_model_is_not_offered_questions_that_no_user_would_answer(terminal: Terminal) -> None:
     ask = 'CALL question {"questions": [{"question": "Which?", "header": "W", "options": []}]}'
     assert terminal.run("run", "-m", write_script(f"{ask}\n---\nSAY On my own, then."), "go") == "On my own, then.\n"
     assert (terminal.code, "> question  " in terminal.error) == (0, True)
@@ -361,7 +361,7 @@ def test_a_long_difference_is_shown_in_full_on_demand(screen: Callable[..., Scre
     assert (seen.end(), Path("long.txt").read_text()) == (0, content)
 
 
-def test_what_was_typed_before_the_question_is_no_answer(screen: Callable[..., Screen], calc: Path) -> None:
+def test_what_was_typed_before_the_question_is_not_an_answer(screen: Callable[..., Screen], calc: Path) -> None:
     seen = screen("run", "-m", write_script(FIX.replace("SAY I will", "WAIT 1\nSAY I will")), "fix it")
     seen.until("> read calc.py")
     seen.type("y\n")
@@ -482,7 +482,7 @@ def test_a_try_that_broke_off_is_not_part_of_the_answer(screen: Callable[..., Sc
     assert "(incomplete; discarded)" in seen.text
 
 
-def test_a_summary_for_the_model_is_no_answer(terminal: Terminal) -> None:
+def test_a_summary_for_the_model_is_not_an_answer(terminal: Terminal) -> None:
     summary = "SAY Goal: look. Done: looked, and nothing was found. Next: say so."
     look = 'CALL bash {"command": "echo looking"}\nUSAGE input=199000 output=10'
     model = write_script(f"{look}\n---\n{summary}\n---\nSAY No matches.")
@@ -545,7 +545,7 @@ async def test_cost_is_unknown_where_a_price_is() -> None:
     )
 
 
-def test_answers_are_understood_as_they_are_meant() -> None:
+def test_answers_are_parsed_as_the_user_expects() -> None:
     assert [parse_answer(word) for word in ("y", "YES", "a", "No", None)] == [
         ("once", None),
         ("once", None),
@@ -591,7 +591,7 @@ def test_a_command_that_is_not_there_leaves_no_session_behind(terminal: Terminal
     assert terminal.json("list")["total"] == 0
 
 
-def test_a_budget_that_is_used_up_from_the_start_is_told_of_once(terminal: Terminal) -> None:
+def test_a_budget_that_is_used_up_from_the_start_is_reported_once(terminal: Terminal) -> None:
     terminal.run("run", "-m", "scripted/prompt", "--budget", "0", "SAY hi")
     assert terminal.error.count("is used up") == 1
 

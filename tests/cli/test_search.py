@@ -52,7 +52,7 @@ def test_a_session_has_one_head_though_its_hits_are_not_neighbours(terminal: Ter
     assert heads == ranked[:2]
 
 
-def test_what_begins_with_a_dash_is_found_or_the_way_to_find_it_told(terminal: Terminal, tree: Tree) -> None:
+def test_what_begins_with_a_dash_is_found_or_the_way_to_find_it_is_printed(terminal: Terminal, tree: Tree) -> None:
     session = tree.session()
     _, part = tree.tool(session, "bash", input={"command": "git commit --no-verify -x"})
     tree.text(session, "something else")
@@ -131,7 +131,7 @@ def test_filters_and_modes_on_the_corpus(terminal: Terminal, monkeypatch: pytest
     assert total("hello", "--newest", "--roots") <= everywhere
 
 
-def test_mistakes_are_told_in_a_line(terminal: Terminal, tree: Tree) -> None:
+def test_mistakes_are_reported_in_a_line(terminal: Terminal, tree: Tree) -> None:
     tree.session(title="gravel")
     terminal.run("search")
     assert (terminal.code, "nothing to search for" in terminal.error) == (2, True)
@@ -160,7 +160,7 @@ def test_nothing_a_session_says_can_steer_the_terminal(terminal: Terminal, tree:
     assert not {"\x1b", "\x07", "\x9b"} & set(out)
 
 
-def test_damage_is_told_and_costs_only_itself(terminal: Terminal, tree: Tree) -> None:
+def test_damage_is_reported_and_costs_only_itself(terminal: Terminal, tree: Tree) -> None:
     message, part = tree.text(tree.session(), "gravel")
     torn = tree.path("part", message, "prt_torn")
     torn.write_bytes(b'{"type": "te')

@@ -50,7 +50,7 @@ def test_sessions_are_removed_by_what_they_have_in_common_and_come_back(bulk: Bu
     assert bulk.json("trash")["trash"] == []
 
 
-def test_what_was_done_is_told_newest_first_whatever_the_project(bulk: Bulk, sample: Sample) -> None:
+def test_what_was_done_is_printed_newest_first_across_projects(bulk: Bulk, sample: Sample) -> None:
     for number, project in enumerate(("b" * 40, "a" * 40, "b" * 40)):
         sample.clock += DAY
         sample.talk(f"number {number}", project=project)
@@ -79,7 +79,7 @@ def test_nothing_is_removed_without_a_word(bulk: Bulk, sample: Sample) -> None:
     assert (bulk.code, "to undo" in bulk.error) == (3, True)
 
 
-def test_a_title_is_no_reason_to_remove(bulk: Bulk, sample: Sample) -> None:
+def test_a_title_is_not_a_reason_to_remove(bulk: Bulk, sample: Sample) -> None:
     sample.talk("the orchard")
     bulk.run("remove", "--project", "orchard", "--yes")
     assert (bulk.code, "no project resembles" in bulk.error) == (3, True)
@@ -163,7 +163,7 @@ def test_a_running_session_is_left_alone_and_said_so(bulk: Bulk, sample: Sample)
     assert "not changed: being run by opensesh run" in bulk.error
 
 
-def test_sessions_of_a_database_are_left_alone_and_told_of_together(bulk: Bulk, sample: Sample) -> None:
+def test_sessions_of_a_database_are_left_alone_and_reported_together(bulk: Bulk, sample: Sample) -> None:
     here = sample.talk()
     database = Database(sample.root.parent / "opencode.db")
     elsewhere = [database.session(f"ses_{number}") for number in range(3)]

@@ -112,7 +112,7 @@ def test_bars_are_drawn_smaller_rather_than_cut(screen: Callable[..., Screen], s
     assert "…" not in shown.text
 
 
-def test_tools_and_sessions_beyond_the_limit_are_told_of(terminal: Terminal, store: Path) -> None:
+def test_tools_and_sessions_beyond_the_limit_are_counted(terminal: Terminal, store: Path) -> None:
     assert terminal.run("stats", "--by", "tool", "--limit", "2").endswith("\n2 of 6 rows; --limit 0 shows all.\n")
     assert "rows;" not in terminal.run("stats", "--by", "tool")
     assert terminal.run("stats", "--bytes", "--limit", "3").endswith("\n3 of 13 sessions; --limit 0 shows all.\n")
@@ -142,7 +142,7 @@ def test_sessions_outside_of_repositories_count_by_their_folder(terminal: Termin
     assert {line.split()[0] for line in table[1:5]} == {"letters", "notes", "shop", "total"}
 
 
-def test_damage_is_told_and_the_rest_is_counted(terminal: Terminal, sample: Sample) -> None:
+def test_damage_is_reported_and_the_rest_is_counted(terminal: Terminal, sample: Sample) -> None:
     session = sample.talk()
     sample.path("message", session["id"], sample.messages(session)[1]["id"]).write_bytes(b"{")
     assert terminal.json("stats")["total"]["cost"] == 0.25
@@ -164,10 +164,10 @@ def test_a_sessions_own_cost_stands_beside_that_with_its_subagents(terminal: Ter
     assert "OWN COST" not in terminal.run("stats", "--by", "project")
 
 
-def test_bytes_are_told_by_session_tool_and_kind(terminal: Terminal, store: Path) -> None:
-    [room] = terminal.json("stats", "--bytes")["stores"]
-    assert room["total"]["bytes"] == sum(path.stat().st_size for path in store.rglob("*.json"))
-    assert set(room["tools"]) == {"bash", "read", "edit", "write", "todowrite", "task"}
+def test_bytes_are_printed_by_session_tool_and_kind(terminal: Terminal, store: Path) -> None:
+    [usage] = terminal.json("stats", "--bytes")["stores"]
+    assert usage["total"]["bytes"] == sum(path.stat().st_size for path in store.rglob("*.json"))
+    assert set(usage["tools"]) == {"bash", "read", "edit", "write", "todowrite", "task"}
     out = terminal.run("stats", "--bytes", "--limit", "3")
     assert "WITH CHILDREN" in out
     assert "subagent sessions" in out
@@ -203,7 +203,7 @@ def test_bars_and_numbers_are_short() -> None:
     assert [format_bytes(number) for number in (999, 999_949, 999_999)] == ["999 B", "999.9 KB", "1.0 MB"]
 
 
-def test_what_takes_room_is_measured_whole(terminal: Terminal, store: Path) -> None:
+def test_what_takes_space_is_measured_whole(terminal: Terminal, store: Path) -> None:
     terminal.run("stats", "--bytes", "--project", "shop")
     assert (terminal.code, "--limit" in terminal.error) == (2, True)
     assert [money(units * 10**12) for units in (0, 1, 999, 1_234_567)] == ["$0.00", "$0.0010", "$0.9990", "$1,234.57"]

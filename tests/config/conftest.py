@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from opensesh.config import Config, Fetch
 
 
-class House:
+class ConfigFolders:
     """A home, a project with a folder two levels down, and an environment, all in a temporary folder."""
 
     def __init__(self, root: Path) -> None:
@@ -39,5 +39,5 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def folders(tmp_path: Path) -> ConfigFolders:
+    return ConfigFolders(tmp_path)

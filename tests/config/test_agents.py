@@ -12,22 +12,22 @@ from opensesh.records import document_of
 if TYPE_CHECKING:
     from opensesh.config import Action, Agent
 
-    from .conftest import House
+    from .conftest import ConfigFolders
 
 PLAN_FILE = ".opencode/plans/1-cunning-otter.md"
 
 
-def configured(house: House, **document: Any) -> dict[str, Agent]:
-    house.write("project/opencode.json", document)
-    return agents(house.load())
+def configured(folders: ConfigFolders, **document: Any) -> dict[str, Agent]:
+    folders.write("project/opencode.json", document)
+    return agents(folders.load())
 
 
 def verdict(agent: Agent, permission: str, subject: str = "x") -> Action:
     return evaluate(permission, subject, agent.permission)
 
 
-def test_the_built_in_agents_are_there_with_build_first(house: House) -> None:
-    found = configured(house)
+def test_the_built_in_agents_are_there_with_build_first(folders: ConfigFolders) -> None:
+    found = configured(folders)
     assert {name: (agent.mode, agent.hidden) for name, agent in found.items()} == {
         "build": ("primary", False),
         "plan": ("primary", False),
@@ -42,9 +42,9 @@ def test_the_built_in_agents_are_there_with_build_first(house: House) -> None:
     assert all(agent.native and agent.description for agent in found.values())
 
 
-def test_build_has_the_default_rules_in_their_order(house: House) -> None:
-    outputs = os.path.join(str(house.home), ".local/share/opencode/tool-output/*")
-    found = agents(house.load(), ["/skills/one"])["build"].permission
+def test_build_has_the_default_rules_in_their_order(folders: ConfigFolders) -> None:
+    outputs = os.path.join(str(folders.home), ".local/share/opencode/tool-output/*")
+    found = agents(folders.load(), ["/skills/one"])["build"].permission
     assert [(each.permission, each.pattern, each.action) for each in found] == [
         ("*", "*", "allow"),
         ("doom_loop", "*", "ask"),
@@ -64,17 +64,17 @@ def test_build_has_the_default_rules_in_their_order(house: House) -> None:
     ]
 
 
-def test_plan_edits_nothing_but_plans(house: House) -> None:
-    plan = configured(house)["plan"]
+def test_plan_edits_nothing_but_plans(folders: ConfigFolders) -> None:
+    plan = configured(folders)["plan"]
     assert verdict(plan, "edit", "src/x.py") == "deny"
     assert verdict(plan, "edit", PLAN_FILE) == "allow"
     assert verdict(plan, "edit", "../home/.local/share/opencode/plans/x.md") == "allow"
     assert verdict(plan, "plan_exit") == "allow"
-    assert verdict(plan, "bash", "ls") == "allow"  # the engine asks for whatever does more than read
+    assert verdict(plan, "bash", "ls") == "allow"  # the engine asks for what does more than read
 
 
-def test_explore_only_searches(house: House) -> None:
-    explore = configured(house)["explore"]
+def test_explore_only_searches(folders: ConfigFolders) -> None:
+    explore = configured(folders)["explore"]
     assert {
         tool: verdict(explore, tool) for tool in ("grep", "read", "bash", "edit", "task", "mcp_x", "doom_loop")
     } == {
@@ -99,8 +99,8 @@ def test_explore_only_searches(house: House) -> None:
         ({"read": {"vault/*": "deny"}}, "deny"),
     ],
 )
-def test_whoever_reads_asks_before_it_reads_secrets(house: House, permission: Any, expected: str) -> None:
-    found = configured(house, permission=permission)
+def test_agents_that_read_ask_before_they_read_secrets(folders: ConfigFolders, permission: Any, expected: str) -> None:
+    found = configured(folders, permission=permission)
     for name in ("build", "plan", "general", "explore"):
         assert verdict(found[name], "read", "vault/.env") == expected, name
         assert verdict(found[name], "read", "vault/x.py") == ("deny" if "vault/*" in str(permission) else "allow")
@@ -108,8 +108,10 @@ def test_whoever_reads_asks_before_it_reads_secrets(house: House, permission: An
 
 
 @pytest.mark.parametrize("permission", ["allow", {"*": "allow"}, {"edit": "allow", "task": "allow"}, {"e*": "allow"}])
-def test_a_global_allow_does_not_lift_what_a_built_in_agent_must_not_do(house: House, permission: Any) -> None:
-    found = configured(house, permission=permission)
+def test_a_global_allow_does_not_lift_what_a_built_in_agent_must_not_do(
+    folders: ConfigFolders, permission: Any
+) -> None:
+    found = configured(folders, permission=permission)
     assert verdict(found["plan"], "edit", "src/x.py") == "deny"
     assert verdict(found["plan"], "edit", PLAN_FILE) == "allow"
     assert verdict(found["explore"], "edit") == "deny"
@@ -120,15 +122,15 @@ def test_a_global_allow_does_not_lift_what_a_built_in_agent_must_not_do(house: H
     assert verdict(found["build"], "edit") == "allow"
 
 
-def test_an_agents_own_section_lifts_it(house: House) -> None:
-    found = configured(house, agent={"plan": {"permission": {"edit": "ask"}}, "explore": {"permission": "allow"}})
+def test_an_agents_own_section_lifts_it(folders: ConfigFolders) -> None:
+    found = configured(folders, agent={"plan": {"permission": {"edit": "ask"}}, "explore": {"permission": "allow"}})
     assert verdict(found["plan"], "edit", "src/x.py") == "ask"
     assert verdict(found["explore"], "edit") == "allow"
 
 
-def test_global_rules_still_narrow_what_a_built_in_agent_may_do(house: House) -> None:
+def test_global_rules_still_narrow_what_a_built_in_agent_may_do(folders: ConfigFolders) -> None:
     found = configured(
-        house,
+        folders,
         permission={"*": "ask", "bash": {"*": "deny", "git *": "allow"}, "webfetch": "deny", "read": {"*": "allow"}},
     )
     explore, plan = found["explore"], found["plan"]
@@ -142,36 +144,36 @@ def test_global_rules_still_narrow_what_a_built_in_agent_may_do(house: House) ->
     assert verdict(plan, "bash", "rm x") == "deny"
 
 
-def test_who_forbids_all_edits_forbids_plans_too(house: House) -> None:
-    plan = configured(house, permission={"edit": {"*": "deny", "docs/*": "allow"}})["plan"]
+def test_who_forbids_all_edits_forbids_plans_too(folders: ConfigFolders) -> None:
+    plan = configured(folders, permission={"edit": {"*": "deny", "docs/*": "allow"}})["plan"]
     assert verdict(plan, "edit", PLAN_FILE) == "deny"
     assert verdict(plan, "edit", "docs/x") == "deny"
 
 
-def test_the_users_word_on_other_folders_holds_for_explore(house: House) -> None:
-    explore = configured(house, permission={"external_directory": {"~/work/*": "allow"}})["explore"]
-    assert verdict(explore, "external_directory", f"{house.home}/work/x") == "allow"
+def test_the_users_word_on_other_folders_holds_for_explore(folders: ConfigFolders) -> None:
+    explore = configured(folders, permission={"external_directory": {"~/work/*": "allow"}})["explore"]
+    assert verdict(explore, "external_directory", f"{folders.home}/work/x") == "allow"
     assert verdict(explore, "external_directory", "/etc/x") == "deny"
 
 
-def test_a_rule_about_a_link_is_one_about_where_it_leads(house: House) -> None:
-    secret, data = house.home / "elsewhere" / "secret", house.home / "elsewhere" / "share"
+def test_a_rule_about_a_link_is_one_about_where_it_leads(folders: ConfigFolders) -> None:
+    secret, data = folders.home / "elsewhere" / "secret", folders.home / "elsewhere" / "share"
     secret.mkdir(parents=True)
     data.mkdir()
-    (house.home / "secret").symlink_to(secret)
-    (house.home / ".local").mkdir(exist_ok=True)
-    (house.home / ".local" / "share").symlink_to(data)
-    found = configured(house, permission={"external_directory": {"*": "allow", "~/secret/*": "deny"}})["build"]
+    (folders.home / "secret").symlink_to(secret)
+    (folders.home / ".local").mkdir(exist_ok=True)
+    (folders.home / ".local" / "share").symlink_to(data)
+    found = configured(folders, permission={"external_directory": {"*": "allow", "~/secret/*": "deny"}})["build"]
     assert verdict(found, "external_directory", f"{os.path.realpath(secret)}/*") == "deny"
-    strict = configured(house, permission={"external_directory": "deny"})["build"]
+    strict = configured(folders, permission={"external_directory": "deny"})["build"]
     outputs = os.path.join(os.path.realpath(data), "opencode", "tool-output")
     assert verdict(strict, "external_directory", f"{outputs}/*") == "allow"
 
 
-def test_every_agent_may_read_long_outputs_unless_exactly_that_is_forbidden(house: House) -> None:
-    pattern = f"{house.home}/.local/share/opencode/tool-output/*"
+def test_every_agent_may_read_long_outputs_unless_exactly_that_is_forbidden(folders: ConfigFolders) -> None:
+    pattern = f"{folders.home}/.local/share/opencode/tool-output/*"
     found = configured(
-        house,
+        folders,
         permission={"external_directory": "deny"},
         agent={"mine": {}, "strict": {"permission": {"external_directory": {pattern: "deny"}}}},
     )
@@ -181,7 +183,7 @@ def test_every_agent_may_read_long_outputs_unless_exactly_that_is_forbidden(hous
     assert verdict(found["strict"], "external_directory", output) == "deny"
 
 
-def test_an_agent_of_ones_own_has_the_defaults_then_global_then_own_rules(house: House) -> None:
+def test_an_agent_of_ones_own_has_the_defaults_then_global_then_own_rules(folders: ConfigFolders) -> None:
     section = {
         "model": "openrouter/meta/llama",
         "variant": "high",
@@ -195,7 +197,7 @@ def test_an_agent_of_ones_own_has_the_defaults_then_global_then_own_rules(house:
         "options": {"a": {"b": 1}},
         "permission": {"bash": "deny"},
     }
-    mine = configured(house, permission={"bash": "ask", "edit": "deny"}, agent={"mine": section})["mine"]
+    mine = configured(folders, permission={"bash": "ask", "edit": "deny"}, agent={"mine": section})["mine"]
     assert (mine.mode, mine.native, mine.hidden, mine.steps) == ("all", False, False, 7)
     assert mine.model is not None
     assert (mine.model.provider_id, mine.model.model_id, mine.variant) == ("openrouter", "meta/llama", "high")
@@ -204,21 +206,21 @@ def test_an_agent_of_ones_own_has_the_defaults_then_global_then_own_rules(house:
     assert (verdict(mine, "bash"), verdict(mine, "edit"), verdict(mine, "read")) == ("deny", "deny", "allow")
 
 
-def test_an_agent_can_be_disabled_and_renamed(house: House) -> None:
-    found = configured(house, agent={"plan": {"disable": True}, "ghost": {"disable": True}, "x": {"name": "Display"}})
+def test_an_agent_can_be_disabled_and_renamed(folders: ConfigFolders) -> None:
+    found = configured(folders, agent={"plan": {"disable": True}, "ghost": {"disable": True}, "x": {"name": "Display"}})
     assert "plan" not in found
     assert "ghost" not in found
     assert found["x"].name == "Display"
 
 
-def test_an_overlay_keeps_what_it_does_not_mention(house: House) -> None:
-    explore = configured(house, agent={"explore": {"model": "p/m", "hidden": True}})["explore"]
+def test_an_overlay_keeps_what_it_does_not_mention(folders: ConfigFolders) -> None:
+    explore = configured(folders, agent={"explore": {"model": "p/m", "hidden": True}})["explore"]
     assert explore.prompt
     assert (explore.mode, explore.hidden, explore.native) == ("subagent", True, True)
 
 
-def test_an_agent_is_written_as_opencodes_server_writes_it(house: House) -> None:
-    document = document_of(configured(house, agent={"x": {"model": "p/m", "top_p": 0.5}})["x"])
+def test_an_agent_is_written_as_opencodes_server_writes_it(folders: ConfigFolders) -> None:
+    document = document_of(configured(folders, agent={"x": {"model": "p/m", "top_p": 0.5}})["x"])
     assert document["model"] == {"providerID": "p", "modelID": "m"}
     assert document["topP"] == 0.5
     assert document["permission"][0] == {"permission": "*", "pattern": "*", "action": "allow"}
@@ -227,15 +229,15 @@ def test_an_agent_is_written_as_opencodes_server_writes_it(house: House) -> None
 # The default agent.
 
 
-def test_the_default_agent_is_the_first_that_can_be_one(house: House) -> None:
-    house.write("project/opencode.json", {"agent": {"build": {"disable": True}}})
-    config = house.load()
+def test_the_default_agent_is_the_first_that_can_be_one(folders: ConfigFolders) -> None:
+    folders.write("project/opencode.json", {"agent": {"build": {"disable": True}}})
+    config = folders.load()
     assert default_agent(config, agents(config)).name == "plan"
 
 
-def test_the_configured_default_agent_comes_first(house: House) -> None:
-    house.write("project/opencode.json", {"default_agent": "mine", "agent": {"mine": {"mode": "primary"}}})
-    config = house.load()
+def test_the_configured_default_agent_comes_first(folders: ConfigFolders) -> None:
+    folders.write("project/opencode.json", {"default_agent": "mine", "agent": {"mine": {"mode": "primary"}}})
+    config = folders.load()
     known = agents(config)
     assert next(iter(known)) == "mine"
     assert default_agent(config, known).name == "mine"
@@ -244,17 +246,19 @@ def test_the_configured_default_agent_comes_first(house: House) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"), [("nobody", "does not exist"), ("explore", "is a subagent"), ("title", "is hidden")]
 )
-def test_what_cannot_be_the_default_agent_is_an_error_where_it_was_set(house: House, name: str, reason: str) -> None:
-    path = house.write("project/opencode.json", {"default_agent": name})
-    config = house.load()
+def test_what_cannot_be_the_default_agent_is_an_error_where_it_was_set(
+    folders: ConfigFolders, name: str, reason: str
+) -> None:
+    path = folders.write("project/opencode.json", {"default_agent": name})
+    config = folders.load()
     with pytest.raises(ConfigError, match=reason) as caught:
         default_agent(config, agents(config))
     assert (caught.value.path, caught.value.line) == (str(path), 2)
     assert str(caught.value).endswith("; choose one of: build, plan")
 
 
-def test_without_any_agent_left_that_is_said(house: House) -> None:
-    house.write("project/opencode.json", {"agent": {"build": {"disable": True}, "plan": {"hidden": True}}})
-    config = house.load()
+def test_without_any_agent_left_that_is_said(folders: ConfigFolders) -> None:
+    folders.write("project/opencode.json", {"agent": {"build": {"disable": True}, "plan": {"hidden": True}}})
+    config = folders.load()
     with pytest.raises(ConfigError, match="every primary agent is disabled"):
         default_agent(config, agents(config))

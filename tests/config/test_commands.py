@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from opensesh.config import Command, Skill, commands, expand, hints, mentions, split_arguments
 
 if TYPE_CHECKING:
-    from .conftest import House
+    from .conftest import ConfigFolders
 
 
 @pytest.mark.parametrize(
@@ -107,20 +107,20 @@ def test_mentions_are_found_by_their_grammar(text: str, names: list[str]) -> Non
     assert mentions(text) == names
 
 
-def test_built_in_commands_come_with_templates(house: House) -> None:
-    found = commands(house.load())
+def test_built_in_commands_come_with_templates(folders: ConfigFolders) -> None:
+    found = commands(folders.load())
     assert list(found) == ["init", "review"]
-    assert str(house.project) in found["init"].template
+    assert str(folders.project) in found["init"].template
     assert "${path}" not in found["init"].template
     assert (found["init"].subtask, found["review"].subtask) == (None, True)
     assert found["review"].hints == ("$ARGUMENTS",)
 
 
-def test_configured_commands_override_and_skills_do_not(house: House) -> None:
-    house.write("project/opencode.json", {"command": {"review": {"template": "mine $1", "model": "p/m"}}})
+def test_configured_commands_override_and_skills_do_not(folders: ConfigFolders) -> None:
+    folders.write("project/opencode.json", {"command": {"review": {"template": "mine $1", "model": "p/m"}}})
     skills = [Skill("review", "d", "/x/SKILL.md", "skill"), Skill("pdf", "reads PDF", "/y/SKILL.md", "How to")]
     prompts = [Command(name="server:ask", template="$1", source="mcp", hints=("$1",))]
-    found = commands(house.load(), skills, prompts)
+    found = commands(folders.load(), skills, prompts)
     assert (found["review"].template, found["review"].model, found["review"].subtask) == ("mine $1", "p/m", None)
     assert found["review"].source == "command"
     assert (found["pdf"].source, found["pdf"].template, found["pdf"].description) == ("skill", "How to", "reads PDF")

@@ -154,7 +154,7 @@ def test_yaml_means_what_it_means_elsewhere(yaml: str, value: Any) -> None:
         ("- a\n- b", 2, 1, "key: value"),
     ],
 )
-def test_what_is_no_yaml_is_refused_where_it_stands(yaml: str, line: int, column: int, reason: str) -> None:
+def test_what_is_not_yaml_is_refused_where_it_stands(yaml: str, line: int, column: int, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason) as caught:
         frontmatter.parse(f"---\n{yaml}\n---\nbody", "/x/agent.md")
     assert (caught.value.path, caught.value.line, caught.value.column) == ("/x/agent.md", line, column)

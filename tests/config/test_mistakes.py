@@ -7,7 +7,7 @@ import pytest
 from opensesh.errors import ConfigError
 
 if TYPE_CHECKING:
-    from .conftest import House
+    from .conftest import ConfigFolders
 
 
 @pytest.mark.parametrize(
@@ -48,30 +48,30 @@ if TYPE_CHECKING:
     ],
 )
 def test_what_is_wrong_in_a_file_is_said_with_its_place(
-    house: House, text: str, line: int, column: int, reason: str
+    folders: ConfigFolders, text: str, line: int, column: int, reason: str
 ) -> None:
-    path = house.write("project/a/opencode.jsonc", text)
+    path = folders.write("project/a/opencode.jsonc", text)
     with pytest.raises(ConfigError) as caught:
-        house.load()
+        folders.load()
     assert (caught.value.path, caught.value.line, caught.value.column) == (str(path), line, column)
     assert caught.value.reason.startswith(reason)
 
 
-def test_a_colour_is_a_number_or_one_of_a_few_names(house: House) -> None:
-    house.write("project/opencode.json", {"agent": {"a": {"color": "red"}}})
+def test_a_colour_is_a_number_or_one_of_a_few_names(folders: ConfigFolders) -> None:
+    folders.write("project/opencode.json", {"agent": {"a": {"color": "red"}}})
     with pytest.raises(ConfigError, match=r"expected '#RRGGBB', 'primary', .* or 'info', found 'red'"):
-        house.load()
+        folders.load()
 
 
 @pytest.mark.parametrize("name", ["OPENCODE_CONFIG_CONTENT", "OPENCODE_PERMISSION"])
-def test_a_variable_is_named_like_a_file(house: House, name: str) -> None:
-    house.environ[name] = '{"permission": {"bash": "x"}, }' if name.endswith("CONTENT") else '{"bash": "x"}'
+def test_a_variable_is_named_like_a_file(folders: ConfigFolders, name: str) -> None:
+    folders.environ[name] = '{"permission": {"bash": "x"}, }' if name.endswith("CONTENT") else '{"bash": "x"}'
     with pytest.raises(ConfigError, match=f"^{name}:1:.*found 'x'"):
-        house.load()
+        folders.load()
 
 
-def test_keys_that_came_after_1_1_65_are_accepted(house: House) -> None:
-    house.write(
+def test_keys_that_came_after_1_1_65_are_accepted(folders: ConfigFolders) -> None:
+    folders.write(
         "project/opencode.json",
         {
             "$schema": "https://opencode.ai/config.json",
@@ -89,15 +89,15 @@ def test_keys_that_came_after_1_1_65_are_accepted(house: House) -> None:
             "formatter": True,
         },
     )
-    config = house.load()
+    config = folders.load()
     assert config.problems == ()
     assert config.settings.compaction.tail_turns == 2
     assert config.settings.tool_output.max_bytes == 2000
 
 
-def test_an_unknown_key_further_inside_has_no_effect_and_is_told(house: House) -> None:
-    house.write("project/opencode.json", '{"compaction": {"atuo": false},\n "provider": {"p": {"modles": {}}}}')
-    config = house.load()
+def test_an_unknown_key_further_inside_has_no_effect_and_is_reported(folders: ConfigFolders) -> None:
+    folders.write("project/opencode.json", '{"compaction": {"atuo": false},\n "provider": {"p": {"modles": {}}}}')
+    config = folders.load()
     assert config.settings.compaction.auto is True
     assert [(each.line, each.column, each.reason) for each in config.problems] == [
         (1, 17, "unknown key 'atuo'; did you mean 'auto'?"),
@@ -105,8 +105,8 @@ def test_an_unknown_key_further_inside_has_no_effect_and_is_told(house: House) -
     ]
 
 
-def test_text_that_is_not_utf_8_is_refused(house: House) -> None:
-    path = house.project / "opencode.json"
+def test_text_that_is_not_utf_8_is_refused(folders: ConfigFolders) -> None:
+    path = folders.project / "opencode.json"
     path.write_bytes(b'{"theme": "\xff"}')
     with pytest.raises(ConfigError, match="not UTF-8 text"):
-        house.load()
+        folders.load()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from opensesh.config import Skill
     from opensesh.errors import ConfigError
 
-    from .conftest import House
+    from .conftest import ConfigFolders
 
 ORDER = [
     "home/.claude/skills",
@@ -30,40 +30,40 @@ ORDER = [
 ]
 
 
-def put(house: House, folder: str, name: str = "pdf", text: str = "How.") -> None:
-    house.write(f"{folder}/group/{name}/SKILL.md", f"---\nname: {name}\ndescription: from {folder}\n---\n{text}\n")
+def put(folders: ConfigFolders, folder: str, name: str = "pdf", text: str = "How.") -> None:
+    folders.write(f"{folder}/group/{name}/SKILL.md", f"---\nname: {name}\ndescription: from {folder}\n---\n{text}\n")
     if folder == "named/skills":
-        house.environ["OPENCODE_CONFIG_DIR"] = str(house.root / "named")
+        folders.environ["OPENCODE_CONFIG_DIR"] = str(folders.root / "named")
     if folder == "elsewhere":
-        house.write("project/opencode.json", {"skills": {"paths": ["../../../elsewhere"]}})
+        folders.write("project/opencode.json", {"skills": {"paths": ["../../../elsewhere"]}})
 
 
-def found(house: House) -> dict[str, Skill]:
-    return skills(house.load())
+def found(folders: ConfigFolders) -> dict[str, Skill]:
+    return skills(folders.load())
 
 
 @pytest.mark.parametrize("lower", range(len(ORDER) - 1))
-def test_of_two_skills_with_one_name_the_later_folder_wins(house: House, lower: int) -> None:
-    put(house, ORDER[lower + 1])
-    put(house, ORDER[lower])
-    assert found(house)["pdf"].description == f"from {ORDER[lower + 1]}"
+def test_of_two_skills_with_one_name_the_later_folder_wins(folders: ConfigFolders, lower: int) -> None:
+    put(folders, ORDER[lower + 1])
+    put(folders, ORDER[lower])
+    assert found(folders)["pdf"].description == f"from {ORDER[lower + 1]}"
 
 
-def test_a_skill_is_read_whole(house: House) -> None:
-    put(house, "project/.opencode/skill", text="# Do\n\nthis")
-    skill = found(house)["pdf"]
+def test_a_skill_is_read_whole(folders: ConfigFolders) -> None:
+    put(folders, "project/.opencode/skill", text="# Do\n\nthis")
+    skill = found(folders)["pdf"]
     assert (skill.name, skill.content) == ("pdf", "# Do\n\nthis")
-    assert skill.folder == str(house.project / ".opencode/skill/group/pdf")
+    assert skill.folder == str(folders.project / ".opencode/skill/group/pdf")
     assert skill.location == f"{skill.folder}/SKILL.md"
 
 
 @pytest.mark.parametrize("flag", ["DISABLE_CLAUDE_CODE", "DISABLE_CLAUDE_CODE_SKILLS", "DISABLE_EXTERNAL_SKILLS"])
-def test_skills_of_other_programs_can_be_left_out(house: House, flag: str) -> None:
-    put(house, "home/.claude/skills", "one")
-    put(house, "project/.agents/skills", "two")
-    put(house, "home/.config/opencode/skill", "three")
-    house.environ[f"OPENCODE_{flag}"] = "1"
-    assert list(found(house)) == ["three"]
+def test_skills_of_other_programs_can_be_left_out(folders: ConfigFolders, flag: str) -> None:
+    put(folders, "home/.claude/skills", "one")
+    put(folders, "project/.agents/skills", "two")
+    put(folders, "home/.config/opencode/skill", "three")
+    folders.environ[f"OPENCODE_{flag}"] = "1"
+    assert list(found(folders)) == ["three"]
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,14 @@ def test_skills_of_other_programs_can_be_left_out(house: House, flag: str) -> No
         ("---\nname: x\np:\n  y: 'open\n---\n", "never closed"),
     ],
 )
-def test_a_skill_without_name_or_description_is_left_out_and_told(house: House, text: str, reason: str) -> None:
-    path = house.write("project/.opencode/skill/bad/SKILL.md", text)
-    put(house, "project/.opencode/skill", "good")
-    told: list[ConfigError] = []
-    assert list(skills(house.load(), report=told.append)) == ["good"]
-    assert [(each.path, reason in each.reason) for each in told] == [(str(path), True)]
+def test_a_skill_without_name_or_description_is_left_out_and_reported(
+    folders: ConfigFolders, text: str, reason: str
+) -> None:
+    path = folders.write("project/.opencode/skill/bad/SKILL.md", text)
+    put(folders, "project/.opencode/skill", "good")
+    reported: list[ConfigError] = []
+    assert list(skills(folders.load(), report=reported.append)) == ["good"]
+    assert [(each.path, reason in each.reason) for each in reported] == [(str(path), True)]
 
 
 # Skills behind URLs.
@@ -106,8 +108,8 @@ def index(*entries: tuple[str, list[str]]) -> bytes:
     ).encode()
 
 
-def test_skills_behind_a_url_are_fetched_once(house: House) -> None:
-    house.write("project/opencode.json", {"skills": {"urls": [f"{BASE}/"]}})
+def test_skills_behind_a_url_are_fetched_once(folders: ConfigFolders) -> None:
+    folders.write("project/opencode.json", {"skills": {"urls": [f"{BASE}/"]}})
     site = Site(
         {
             "/index.json": index(("pdf", ["SKILL.md", "scripts/run.py"])),
@@ -115,19 +117,19 @@ def test_skills_behind_a_url_are_fetched_once(house: House) -> None:
             "/pdf/scripts/run.py": b"print()",
         }
     )
-    skill = skills(house.load(), fetch=site)["pdf"]
-    assert skill == skills(house.load(), fetch=site)["pdf"]
+    skill = skills(folders.load(), fetch=site)["pdf"]
+    assert skill == skills(folders.load(), fetch=site)["pdf"]
     assert skill.content == "How."
     assert site.asked == ["/index.json", "/pdf/SKILL.md", "/pdf/scripts/run.py", "/index.json"]
-    assert skill.folder.startswith(str(house.home / ".cache/opensesh/skills"))
-    assert (house.root / skill.folder / "scripts/run.py").read_bytes() == b"print()"
+    assert skill.folder.startswith(str(folders.home / ".cache/opensesh/skills"))
+    assert (folders.root / skill.folder / "scripts/run.py").read_bytes() == b"print()"
 
 
-def test_without_a_way_to_fetch_urls_are_told_and_left_alone(house: House) -> None:
-    house.write("project/opencode.json", {"skills": {"urls": [BASE]}})
-    told: list[ConfigError] = []
-    assert skills(house.load(), report=told.append) == {}
-    assert [each.path for each in told] == [BASE]
+def test_without_a_way_to_fetch_urls_are_reported_and_left_alone(folders: ConfigFolders) -> None:
+    folders.write("project/opencode.json", {"skills": {"urls": [BASE]}})
+    reported: list[ConfigError] = []
+    assert skills(folders.load(), report=reported.append) == {}
+    assert [each.path for each in reported] == [BASE]
 
 
 @pytest.mark.parametrize(
@@ -144,22 +146,22 @@ def test_without_a_way_to_fetch_urls_are_told_and_left_alone(house: House) -> No
     ],
 )
 def test_a_skill_that_would_leave_its_folder_or_is_incomplete_is_left_out(
-    house: House, name: str, files: list[str]
+    folders: ConfigFolders, name: str, files: list[str]
 ) -> None:
-    house.write("project/opencode.json", {"skills": {"urls": [BASE]}})
+    folders.write("project/opencode.json", {"skills": {"urls": [BASE]}})
     offered = {f"/{name}/{file}": b"---\nname: p\ndescription: d\n---\n" for file in files if file != "missing.txt"}
     site = Site({"/index.json": index((name, files)), **offered})
-    told: list[ConfigError] = []
-    before = sorted(house.root.rglob("*"))
-    assert skills(house.load(), fetch=site, report=told.append) == {}
-    assert len(told) == 1
-    assert sorted(house.root.rglob("*")) == before
+    reported: list[ConfigError] = []
+    before = sorted(folders.root.rglob("*"))
+    assert skills(folders.load(), fetch=site, report=reported.append) == {}
+    assert len(reported) == 1
+    assert sorted(folders.root.rglob("*")) == before
 
 
 @pytest.mark.parametrize("answer", [b"<html>", b"[]", b"\xff", None])
-def test_an_index_that_is_none_is_told(house: House, answer: bytes | None) -> None:
-    house.write("project/opencode.json", {"skills": {"urls": [BASE]}})
-    told: list[ConfigError] = []
+def test_an_invalid_index_is_reported(folders: ConfigFolders, answer: bytes | None) -> None:
+    folders.write("project/opencode.json", {"skills": {"urls": [BASE]}})
+    reported: list[ConfigError] = []
     site = Site({} if answer is None else {"/index.json": answer})
-    assert skills(house.load(), fetch=site, report=told.append) == {}
-    assert len(told) == (0 if answer == b"[]" else 1)
+    assert skills(folders.load(), fetch=site, report=reported.append) == {}
+    assert len(reported) == (0 if answer == b"[]" else 1)

@@ -1,6 +1,6 @@
 """The examples of a page: how they are found, run and compared.
 
-A ``console`` block is run line by line: a line that begins with ``$ `` is a command (``> `` goes on with it), and what
+A ``console`` block is run line by line: a line that begins with ``$ `` is a command (``> `` continues it), and what
 follows it is what it prints, on both streams. A ``python`` block is run as a program; one with a title is put into a
 file of that name, for a command below it. ``<!-- not run: why -->`` right above a block leaves it out;
 ``<!-- figures vary -->`` says that its numbers need not be the same.

@@ -47,7 +47,7 @@ def test_no_example_hides_from_this_test() -> None:
         assert len(fence.findall(path.read_text("utf-8"))) == len(EXAMPLES.get(name, [])), name
 
 
-def test_what_dev_py_is_told_to_do_it_can_do() -> None:
+def test_the_documented_commands_of_dev_py_exist() -> None:
     known = (ROOT / "dev.py").read_text("utf-8")
     for found in EXAMPLES.values():
         for block in found:

@@ -117,7 +117,7 @@ class Stage:
         return (await self.until(lambda: len(self.told(kind)) >= number and self.told(kind)))[number - 1]
 
     def assert_sound(self) -> None:
-        """What holds of every session that nobody runs."""
+        """What holds of every session that is not running."""
         assert self.engine.status() == {}
         messages = self.messages()
         for message in messages:
@@ -178,7 +178,7 @@ class Playing:
 
 
 class Acting:
-    """A tool that does whatever a test wants; it asks for nothing."""
+    """A tool that does what a test wants; it asks for nothing."""
 
     schema: dict[str, Any] = {"type": "object", "properties": {}}
     description = "Acts."

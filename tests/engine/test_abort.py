@@ -189,7 +189,7 @@ async def test_cancelling_while_the_prompt_is_being_stored_leaves_no_lease_behin
 
 
 class Halting(Memory):
-    """Holds the write of an aborted answer up, once it is told to."""
+    """Holds the write of an aborted answer up, once it is armed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -251,7 +251,7 @@ async def test_summing_up_can_be_aborted() -> None:
         assert "some words" in on.model.model_text(2)
 
 
-async def test_aborting_what_does_not_run_is_no_error() -> None:
+async def test_aborting_what_does_not_run_is_not_an_error() -> None:
     async with stage("SAY fine") as on:
         assert on.engine.abort(on.session) is False
         await on.ask()
@@ -305,7 +305,7 @@ async def test_an_abort_reaches_commands_and_nothing_of_them_is_left(tmp_path: P
 
 
 class AbortingAt(Ledger):
-    """Has the session aborted while a certain write is under way; counted from when it is told to."""
+    """Has the session aborted while a certain write is under way; counted from when it is armed."""
 
     def __init__(self, number: int) -> None:
         super().__init__()

@@ -36,14 +36,14 @@ def states(on: Stage) -> list[str]:
 # -- permission --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_rule_that_allows_asks_nobody() -> None:
+async def test_a_rule_that_allows_asks_no_user() -> None:
     async with stage("CALL remove {}\n---\nSAY ok", tools=[REMOVE], rules=[rule("bash", "allow")]) as on:
         assert (await on.ask()).kind == "answered"
         assert states(on) == ["completed"]
         assert on.told(events.PermissionAsked) == []
 
 
-async def test_a_rule_that_denies_tells_the_model_and_the_turn_goes_on() -> None:
+async def test_a_rule_that_denies_is_reported_to_the_model_and_the_turn_continues() -> None:
     script = "CALL remove {}\n---\nEXPECT last forbids\nSAY ok"
     async with stage(script, tools=[REMOVE], rules=[rule("bash", "deny", "rm*")]) as on:
         assert (await on.ask()).kind == "answered"
@@ -93,7 +93,7 @@ async def test_a_plain_no_ends_the_turn_and_all_that_waits_in_it() -> None:
         assert await on.engine.resume(on.session) is None
 
 
-async def test_a_no_with_a_word_goes_on_also_where_several_calls_waited() -> None:
+async def test_a_refusal_with_a_message_continues_also_where_several_calls_waited() -> None:
     script = 'CALL remove {"n": 1}\nCALL remove {"n": 2}\n---\nEXPECT last use git instead\nSAY ok'
     async with stage(script, tools=[REMOVE], rules=[rule("bash", "ask")]) as on:
         outcome = await on.submit()
@@ -104,7 +104,7 @@ async def test_a_no_with_a_word_goes_on_also_where_several_calls_waited() -> Non
         on.model.assert_complete()
 
 
-async def test_the_configuration_can_have_the_turn_go_on_after_a_no() -> None:
+async def test_the_configuration_can_let_the_turn_continue_after_a_refusal() -> None:
     config = {"experimental": {"continue_loop_on_deny": True}}
     async with stage("CALL remove {}\n---\nSAY ok", config=config, tools=[REMOVE], rules=[rule("bash", "ask")]) as on:
         outcome = await on.submit()
@@ -134,7 +134,7 @@ async def test_what_was_allowed_for_good_does_not_lift_what_an_agent_must_not_do
         assert states(on) == ["completed", "error"]
 
 
-async def test_a_question_that_is_answered_goes_on_and_one_that_is_dismissed_ends_the_turn() -> None:
+async def test_a_question_that_is_answered_continues_the_turn_and_one_that_is_dismissed_ends_the_turn() -> None:
     option = {"label": "A", "description": "a"}
     call = json.dumps({"questions": [{"question": "Which?", "header": "W", "options": [option]}]})
     async with stage(f"CALL question {call}\n---\nEXPECT last A\nSAY ok\n---\nCALL question {call}\n---\nSAY no") as on:

@@ -153,7 +153,7 @@ async def test_who_is_cancelled_is_so_when_the_work_is_done_however_it_ended(wai
     assert complaints == []
 
 
-def test_where_no_thread_can_be_had_the_caller_is_told_and_the_next_one_is_served() -> None:
+def test_where_no_thread_can_be_had_the_caller_gets_an_error_and_the_next_one_is_served() -> None:
     assert printed(REFUSED) == "can't start new thread\nTrue\n"
 
 

@@ -192,7 +192,7 @@ def typed_in(on: Stage, session: str) -> str:
     return "".join(part["text"] for part in on.messages(session)[0].parts if part["type"] == "text")
 
 
-async def test_a_subagents_command_that_is_no_subtask_runs_in_the_session_itself() -> None:
+async def test_a_subagents_command_that_is_not_a_subtask_runs_in_the_session_itself() -> None:
     config = {"command": {"look": {"template": "Look.", "agent": "explore", "subtask": False}}}
     async with stage("SAY done", config=config) as on:
         await give(on, "look")

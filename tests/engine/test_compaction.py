@@ -157,7 +157,7 @@ def test_the_users_own_words_are_kept_to_the_letter() -> None:
     assert said == "> Never touch the API!\n\n> And\n> no tabs."
 
 
-async def test_a_full_window_is_summed_up_and_the_turn_goes_on() -> None:
+async def test_a_full_window_is_compacted_and_the_turn_continues() -> None:
     async with Play(FULL, "SAY what we did", "SAY finished") as play:
         outcome = await play.prompt("Count, but never past 800.")
         assert outcome.kind == "answered"
@@ -335,7 +335,7 @@ async def test_a_prompt_that_comes_while_a_session_is_summed_up_is_sent_once() -
         assert await on.engine.resume(on.session) is None
 
 
-async def test_whatever_breaks_a_summary_ends_it() -> None:
+async def test_every_error_in_a_summary_ends_it() -> None:
     model = Playing(said("one"), [StartStep(), RuntimeError("a defect")])
     async with stage(model) as on:
         await on.ask("First.")

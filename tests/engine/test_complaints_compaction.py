@@ -28,7 +28,7 @@ def compactions(on: Stage) -> int:
     return len(on.parts("compaction"))
 
 
-def told(on: Stage) -> list[str]:
+def error_events(on: Stage) -> list[str]:
     return [json.dumps(event.error) for event in on.told(events.SessionError)]
 
 
@@ -50,8 +50,8 @@ async def test_t5_1_a_window_that_is_always_full_is_summed_up_once_not_with_ever
         for _ in range(6):
             assert (await on.ask("hi")).kind == "answered"
         assert compactions(on) == 1
-        assert "the tools on offer about" in told(on)[0]
-        assert "the system prompt about" in told(on)[0]
+        assert "the tools on offer about" in error_events(on)[0]
+        assert "the system prompt about" in error_events(on)[0]
 
 
 async def test_t5_1_a_full_window_in_the_middle_of_the_work_does_not_end_it_nor_sum_it_up_again_and_again() -> None:
@@ -60,7 +60,7 @@ async def test_t5_1_a_full_window_in_the_middle_of_the_work_does_not_end_it_nor_
     async with stage("\n---\n".join(turns), tools=[echo()]) as on:
         assert (await on.ask("Work")).kind == "answered"
         assert compactions(on) == 1
-        assert len(told(on)) == 1
+        assert len(error_events(on)) == 1
         on.model.assert_complete()
 
 
@@ -95,7 +95,7 @@ async def test_t5_1_instructions_and_tools_that_fill_the_window_alone_are_named_
         assert compactions(on) == 0
 
 
-async def test_t5_1_a_model_whose_limits_nobody_knows_is_never_taken_to_be_full() -> None:
+async def test_t5_1_a_model_whose_limits_are_unknown_is_never_taken_to_be_full() -> None:
     async with stage("SAY ok") as on:
         unknown = Model(id="local", provider_id="mine")
         assert not context_window.is_full({"input": 10**9}, unknown, on.engine.config)
@@ -150,12 +150,12 @@ async def test_t5_2_a_conversation_larger_than_the_window_is_summed_up_in_pieces
     async with stage(narrow) as on:
         for _ in range(12):
             await on.ask("long words " * 8_000)
-        room = context_window.usable(scripted_model("it"), on.engine.config)
+        usable = context_window.usable(scripted_model("it"), on.engine.config)
         before = len(narrow.sizes)
         await (await on.engine.compact(on.session))
         asked = narrow.sizes[before:]
         assert len(asked) > 1
-        assert all(size / 4 < room for size in asked)
+        assert all(size / 4 < usable for size in asked)
 
 
 async def test_t5_2_without_automatic_compaction_an_overflow_is_an_error_and_traps_nothing() -> None:
@@ -190,7 +190,7 @@ async def test_t5_3_an_answer_without_a_summary_leaves_everything_in_view(reply:
         assert in_view(on)[: len(before)] == before
 
 
-async def test_t5_3_silence_is_no_summary() -> None:
+async def test_t5_3_silence_is_not_a_summary() -> None:
     playing = Playing(answer("one"), [], [], [])
     async with stage(playing) as on:
         await on.ask("The key is 4711.")
@@ -255,7 +255,7 @@ async def test_t5_4_what_one_summary_says_the_next_one_is_given() -> None:
         assert "Ruled out: caching" in on.model.model_text(3)
 
 
-async def test_t5_4_the_model_is_told_that_it_reads_a_summary() -> None:
+async def test_t5_4_the_model_knows_that_it_reads_a_summary() -> None:
     async with stage("SAY ok\n---\nSAY in short\n---\nSAY on") as on:
         await on.ask("first")
         await (await on.engine.compact(on.session))
@@ -309,7 +309,7 @@ async def test_t5_5_how_much_stays_word_for_word_can_be_set() -> None:
 # T5.6: unbilled.
 
 
-async def test_t5_6_a_summary_is_paid_for_whatever_became_of_it() -> None:
+async def test_t5_6_a_summary_is_paid_for_even_if_it_is_not_used() -> None:
     costly = "USAGE input=1000000 output=0"
     turns = ["SAY one\nUSAGE input=0 output=0", *[f"THINK hm\n{costly}"] * 3, f"SAY in short\n{costly}"]
     async with stage("\n---\n".join(turns)) as on:

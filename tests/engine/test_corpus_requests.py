@@ -29,7 +29,7 @@ MODEL = Model(id="scripted", provider_id="fake", npm="@ai-sdk/openai-compatible"
 
 ASKED_TWICE = {"msg_1e0afa991001P9EagtA0ZIOM3s": "the first request was refused with 429"}
 COPIES = {
-    "ses_e1f5057c8ffeY6UVhrwaQhyklb": "a fork: its answers were copied, nobody was asked for them",
+    "ses_e1f5057c8ffeY6UVhrwaQhyklb": "a fork: its answers were copied, no model was asked for them",
     "ses_e1f5057acffeWkSnSBEvJfbOQS": "a fork up to the second prompt",
 }
 NOT_RECORDED = {

@@ -106,7 +106,7 @@ class Failing(Memory):
         super().write(key, value)
 
 
-async def test_a_disk_that_is_full_fails_the_prompt_and_the_engine_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_disk_that_is_full_fails_the_prompt_and_the_engine_continues(caplog: pytest.LogCaptureFixture) -> None:
     store = Failing()
 
     async def fill(given: dict[str, Any], ctx: Any) -> str:
@@ -165,7 +165,7 @@ async def test_a_title_that_goes_wrong_harms_nothing(caplog: pytest.LogCaptureFi
         assert (await on.ask()).kind == "answered"
 
 
-async def test_a_session_is_named_once_by_the_small_model_unless_someone_was_faster() -> None:
+async def test_a_session_is_named_once_by_the_small_model_unless_it_was_renamed_first() -> None:
     async with stage("SAY a\n---\nSAY b\n---\nTITLE Of Mice\n---\nTITLE Of Men", title=None) as on:
         await on.ask("Write about mice.")
         await on.until(lambda: on.engine.sessions.get(on.session).title == "Of Mice")
@@ -205,7 +205,7 @@ async def test_leaving_the_engine_aborts_what_still_runs_cleanly() -> None:
         on.assert_sound()
 
 
-async def test_a_context_that_overflows_is_a_failure_where_nobody_wants_it_summed_up() -> None:
+async def test_a_context_that_overflows_is_a_failure_where_compaction_is_off() -> None:
     async with stage("ERROR overflow", config={"compaction": {"auto": False}}) as on:
         assert (await on.ask()).kind == "failed"
         assert on.answers()[-1].info["error"]["name"] == "ContextOverflowError"

@@ -109,7 +109,7 @@ async def crowd(store: Store, sessions: int, size: int, piece: int) -> tuple[Eng
     return engine, latency.worst
 
 
-async def test_fifty_sessions_stream_at_the_same_time_and_nobody_waits_long() -> None:
+async def test_fifty_sessions_stream_at_the_same_time_and_none_waits_long() -> None:
     _, worst = await crowd(Memory(), 50, 500_000, 250)
     assert worst < 5.0
 
@@ -125,7 +125,7 @@ async def test_the_bus_holds_no_copies_of_a_growing_text() -> None:
     assert 1_000_000 <= held < 2_200_000
 
 
-async def test_who_is_too_slow_for_the_events_is_told_what_was_missed_and_still_sees_the_end() -> None:
+async def test_a_subscriber_that_is_too_slow_gets_the_number_of_missed_events_and_the_end() -> None:
     async with open_engine(".", store=Memory(), scripts={"it": Streaming(200_000, 10)}) as engine:
         session = await engine.create(title="fast")
         heard: list[events.Event] = []

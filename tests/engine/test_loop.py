@@ -54,10 +54,10 @@ async def test_the_environment_can_make_answers_shorter(monkeypatch: pytest.Monk
 
 async def test_the_events_of_a_prompt_end_with_the_session_being_idle() -> None:
     async with stage("SAY Hello.") as on:
-        heard = [envelope.event async for envelope in on.engine.prompt(on.session, "Hi.", model="scripted/it")]
-        assert isinstance(heard[-1], events.SessionIdle)
-        assert {"message.updated", "message.part.updated", "session.status"} <= {event.type for event in heard}
-        assert [type(event).__name__ for event in heard].count("SessionIdle") == 1
+        received = [envelope.event async for envelope in on.engine.prompt(on.session, "Hi.", model="scripted/it")]
+        assert isinstance(received[-1], events.SessionIdle)
+        assert {"message.updated", "message.part.updated", "session.status"} <= {event.type for event in received}
+        assert [type(event).__name__ for event in received].count("SessionIdle") == 1
 
 
 async def test_leaving_the_events_early_leaves_the_session_running() -> None:
@@ -117,7 +117,7 @@ async def test_a_broken_off_answer_is_gone_on_with_by_a_request_that_ends_with_t
         info = on.answers()[0].info
         on.engine.abort(on.session)
         await outcome
-        # As if the process had died there, rather than been told to stop.
+        # As if the process had died there, rather than been stopped.
         info["time"].pop("completed", None)
         store.write(("message", on.session, info["id"]), {k: v for k, v in info.items() if k != "error"})
         resumed = await on.engine.resume(on.session)
@@ -201,7 +201,7 @@ async def test_a_prompt_that_waits_behind_one_that_fails_is_answered_too() -> No
 TWO_STEPS = {"agent": {"build": {"steps": 2}}}
 
 
-async def test_on_the_last_step_tools_are_switched_off_and_the_model_is_told() -> None:
+async def test_on_the_last_step_tools_are_switched_off_and_the_model_knows_it() -> None:
     async with stage('CALL echo {"n": 1}\n---\nSAY that is all', config=TWO_STEPS, tools=[echo()]) as on:
         assert (await on.ask()).kind == "answered"
         first, last = on.model.calls
@@ -286,7 +286,7 @@ async def history_with_a_picture(on: Stage) -> None:
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
 
 
-async def test_a_part_of_the_history_that_a_provider_refuses_is_left_out_once_and_told() -> None:
+async def test_a_part_of_the_history_that_a_provider_refuses_is_left_out_once_and_reported() -> None:
     refused = 'ERROR 400 message="messages.0.content.1.image: the image could not be processed"'
     async with stage(f"{refused}\n---\nSAY I see nothing.") as on:
         await history_with_a_picture(on)
@@ -326,7 +326,9 @@ async def test_thought_that_a_provider_refuses_is_left_out() -> None:
 # -- corpora -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_session_from_both_sides_of_the_wrap_goes_on_in_its_true_order(wrap_corpus: Any, tmp_path: Any) -> None:
+async def test_a_session_from_both_sides_of_the_wrap_continues_in_its_true_order(
+    wrap_corpus: Any, tmp_path: Any
+) -> None:
     import shutil
 
     shutil.copytree(wrap_corpus / "storage", tmp_path / "storage")

@@ -61,7 +61,7 @@ async def test_tools_that_change_during_a_prompt_are_taken_up_by_the_next() -> N
         assert it.model.prefix_digest(0, 1) == it.model.prefix_digest(1, 1)
 
 
-async def test_a_server_that_fails_is_told_of_and_the_session_goes_on() -> None:
+async def test_a_server_that_fails_is_reported_and_the_session_continues() -> None:
     async with stage("SAY Without it.", config=server(*ANTIQUE, "dead")) as it:
         assert (await it.ask()).kind == "answered"
         (failed,) = [envelope.event for envelope in it.heard if envelope.event.type == "opensesh.mcp.failed"]

@@ -115,7 +115,7 @@ def project(isolated: Path) -> Path:
 
 
 class Refused:
-    """Somebody who says no to everything, and remembers to what."""
+    """A user who refuses everything, and remembers what."""
 
     def __init__(self, on: Stage) -> None:
         self.asked: list[events.PermissionAsked] = []
@@ -334,7 +334,7 @@ def said(on: Stage, number: int) -> list[str]:
     return [part["text"] for part in prompts[number].parts if part.get("synthetic")]
 
 
-async def test_with_the_flag_who_enters_is_told_of_the_plan_once_and_who_leaves_is_pointed_to_it(
+async def test_with_the_flag_the_plan_is_named_once_on_entering_and_on_leaving(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENCODE_EXPERIMENTAL_PLAN_MODE", "1")

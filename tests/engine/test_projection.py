@@ -89,7 +89,7 @@ def assert_taken_everywhere(history: list[StoredMessage], hidden: frozenset[str]
 
 @settings(max_examples=80)
 @given(history=histories(), hidden=HIDDEN)
-def test_whatever_a_history_holds_every_provider_takes_it(history: list[StoredMessage], hidden: frozenset[str]) -> None:
+def test_every_provider_accepts_every_history(history: list[StoredMessage], hidden: frozenset[str]) -> None:
     assert_taken_everywhere(history, hidden)
 
 
@@ -97,7 +97,7 @@ def test_whatever_a_history_holds_every_provider_takes_it(history: list[StoredMe
 @pytest.mark.timeout(1200)
 @settings(max_examples=5_000)
 @given(history=histories(), hidden=HIDDEN)
-def test_whatever_a_long_search_comes_up_with_every_provider_takes_it(
+def test_every_provider_accepts_what_a_long_search_generates(
     history: list[StoredMessage], hidden: frozenset[str]
 ) -> None:
     assert_taken_everywhere(history, hidden)
@@ -126,7 +126,7 @@ def test_the_history_itself_is_not_touched(history: list[StoredMessage]) -> None
 # -- particular cases --------------------------------------------------------------------------------------------------
 
 
-def test_a_call_that_never_ended_is_told_as_interrupted() -> None:
+def test_a_call_that_never_ended_is_sent_as_interrupted() -> None:
     for status in ("pending", "running"):
         _, result = turns_of(answer(1, called(status=status)), CLAUDE)
         assert isinstance(result, ToolResults)

@@ -128,7 +128,7 @@ async def test_an_image_that_came_as_text_keeps_its_name(work: Path) -> None:
         assert (stored["mime"], stored["filename"]) == ("image/png", "a.png")
 
 
-async def test_a_file_that_cannot_be_read_is_told_and_the_prompt_goes_on(work: Path) -> None:
+async def test_a_file_that_cannot_be_read_is_reported_and_the_prompt_continues(work: Path) -> None:
     gone = {"type": "file", "mime": "text/plain", "url": (work / "gone.txt").as_uri(), "filename": "gone.txt"}
     picture = gone | {"mime": "image/png", "url": (work / "gone.png").as_uri()}
     async with stage("EXPECT last failed\nSAY ok") as on:

@@ -53,7 +53,7 @@ async def test_a_pruned_output_can_be_read_back_by_its_call() -> None:
         assert "the answer is 42" in on.parts("tool")[1]["state"]["output"]
 
 
-async def test_who_may_not_read_is_not_offered_recall_nor_told_of_it() -> None:
+async def test_an_agent_that_may_not_read_is_not_offered_recall_nor_pointed_to_it() -> None:
     async with stage("SAY one\n---\nSAY in short\n---\nSAY two", rules=DENY_READ) as on:
         await on.ask("first")
         await (await on.engine.compact(on.session))

@@ -39,7 +39,7 @@ def test_a_wish_to_be_left_alone_is_understood_in_every_form(headers: dict[str, 
 
 
 @pytest.mark.parametrize("days", [-9, 0, 9])
-def test_a_moment_is_meant_by_the_clock_of_who_names_it(days: int) -> None:
+def test_a_retry_time_is_read_by_the_clock_of_the_server(days: int) -> None:
     here = NOW + days * 86_400_000
     sent = {"date": "Mon, 21 Sep 2026 14:13:20 GMT"}
     for lifted in ({"retry-after": "Mon, 21 Sep 2026 14:13:25 GMT"}, {"x-ratelimit-reset": "1790000005"}):

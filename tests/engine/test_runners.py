@@ -41,7 +41,7 @@ def processes() -> Iterator[ProcessGroup]:
         yield found
 
 
-async def test_a_second_runner_is_told_who_the_first_one_is(home: Path, processes: ProcessGroup) -> None:
+async def test_a_second_runner_gets_an_error_that_names_the_first(home: Path, processes: ProcessGroup) -> None:
     store = runners.tree(str(home), "relaxed")
     async with open_engine(".", store=store) as engine:
         session = await engine.create(title="shared")
@@ -103,16 +103,16 @@ def assert_every_file_decodes(root: Path) -> None:
 
 
 async def killed_and_taken_up(processes: ProcessGroup, home: Path, after: float) -> str:
-    """Kill a process that works, and see that another can go on from whatever it left."""
+    """Kill a process that works, and see that another can continue from what it left."""
     child = processes.start(runners.work_through, str(home), STEPS)
     session = child.wait_for()[0]["session"]
     time.sleep(after)
     said = child.kill().reports
     assert_every_file_decodes(home / "storage")
     store = runners.tree(str(home), "relaxed")
-    heard: list[Damage] = []
-    before = store.messages(session, report=heard.append)
-    assert heard == []
+    reported: list[Damage] = []
+    before = store.messages(session, report=reported.append)
+    assert reported == []
     os.environ.update(XDG_STATE_HOME=str(home / "state"), XDG_DATA_HOME=str(home / "data"))
     async with open_engine(".", store=store) as engine:
         outcome = await engine.resume(session)
@@ -163,11 +163,11 @@ async def kills(count: int, processes: ProcessGroup, home: Path) -> None:
     assert fates["resumed"], "no process was killed at work: the test proves nothing"
 
 
-async def test_whenever_a_runner_is_killed_the_session_can_go_on(home: Path, processes: ProcessGroup) -> None:
+async def test_whenever_a_runner_is_killed_the_session_can_continue(home: Path, processes: ProcessGroup) -> None:
     await kills(15, processes, home)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_200)
-async def test_however_often_a_runner_is_killed_the_session_can_go_on(home: Path, processes: ProcessGroup) -> None:
+async def test_however_often_a_runner_is_killed_the_session_can_continue(home: Path, processes: ProcessGroup) -> None:
     await kills(200, processes, home)

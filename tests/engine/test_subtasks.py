@@ -42,7 +42,7 @@ async def test_a_child_that_fails_says_so_and_what_it_had_said() -> None:
         assert "What it had said until then:\nI saw a hedge." in state["error"]
 
 
-async def test_a_child_that_someone_stops_is_aborted_and_its_parent_goes_on() -> None:
+async def test_a_child_that_is_stopped_is_aborted_and_its_parent_continues() -> None:
     started = asyncio.Event()
     async with stage(family("CALL hang {}\n---\nSAY never"), tools=[hanging(started)]) as it:
         outcome = await it.submit()
@@ -53,7 +53,7 @@ async def test_a_child_that_someone_stops_is_aborted_and_its_parent_goes_on() ->
         assert failed(it)["metadata"]["state"] == "aborted"
 
 
-async def test_what_a_child_asks_reaches_the_user_whose_yes_lets_it_go_on() -> None:
+async def test_what_a_child_asks_reaches_the_user_whose_yes_lets_it_continue() -> None:
     config = {"permission": {"risky": "ask"}}
     async with stage(family("CALL risky {}\n---\nSAY It is done."), config=config, tools=[risky]) as it:
         outcome = await it.submit()
@@ -108,7 +108,7 @@ async def test_the_time_that_a_person_takes_to_answer_does_not_count() -> None:
         assert it.parts("tool")[0]["state"]["status"] == "completed"
 
 
-async def test_a_child_has_a_budget_of_its_own_and_its_parent_goes_on_without_it() -> None:
+async def test_a_child_has_a_budget_of_its_own_and_its_parent_continues_without_it() -> None:
     work = "".join(f'CALL echo {{"n": {number}}}\nUSAGE input=1000 output=1\n---\n' for number in range(9))
     settings = Settings(budget=Budget(task=Decimal("0.005")))
     async with stage(family(f"{work}SAY never"), settings=settings, tools=[echo()]) as it:
@@ -124,7 +124,7 @@ NESTING: dict[str, Any] = {
 
 
 async def deepest(config: dict[str, Any]) -> tuple[int, str]:
-    """How many sessions stand above one another when every agent hands its work on, and what the last was told."""
+    """How many sessions stand above one another when every agent hands its work on, and what the last one got."""
     model = ScriptedModel(None)
     script = task("nested", prompt="PROMPT") + "\n---\nSAY done"
     for _ in range(6):

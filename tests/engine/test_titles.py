@@ -75,7 +75,7 @@ async def test_where_the_model_fails_the_first_title_stays() -> None:
     assert is_provisional(session)
 
 
-async def test_an_empty_answer_is_no_title() -> None:
+async def test_an_empty_answer_is_not_a_title() -> None:
     async with stage('SAY ok\n---\nTITLE "  "\nTHINK hm', title=None) as on:
         await on.ask("Fix the parser")
     assert title(on) == "Fix the parser"
@@ -88,7 +88,7 @@ async def test_the_model_is_not_asked_where_the_title_agent_is_switched_off() ->
     assert on.model.title_calls == ()
 
 
-async def test_who_renames_the_session_first_is_heard() -> None:
+async def test_the_first_rename_of_a_session_is_kept() -> None:
     async with stage("SAY ok\n---\nTITLE Too late\nWAIT 0.3", title=None) as on:
         await on.ask("Fix the parser")
         on.engine.sessions.rename(on.session, "Mine")

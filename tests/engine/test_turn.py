@@ -163,7 +163,7 @@ async def test_two_calls_under_one_id_are_two_calls() -> None:
         on.assert_sound()
 
 
-async def test_running_is_stored_before_the_tool_acts_and_told_in_order() -> None:
+async def test_running_is_stored_before_the_tool_acts_and_published_in_order() -> None:
     store = Ledger()
     seen: list[str] = []
 
@@ -202,7 +202,7 @@ async def test_parallel_calls_run_at_the_same_time_and_before_the_stream_ends() 
         assert [part["state"]["input"]["n"] for part in on.parts("tool")] == [1, 2, 3]
 
 
-async def test_a_tool_that_fails_tells_the_model_why_and_the_turn_goes_on() -> None:
+async def test_a_failed_tool_is_reported_to_the_model_and_the_turn_continues() -> None:
     async def fail(given: dict[str, Any], ctx: Any) -> str:
         raise ValueError("no such thing")
 
@@ -256,7 +256,7 @@ async def test_sessions_of_any_length_write_little_more_than_what_was_said() -> 
         assert store.bytes < 1.6 * sum(sizes)
 
 
-async def test_the_bus_is_told_of_every_piece_once_and_holds_few_copies_of_the_whole() -> None:
+async def test_every_piece_is_published_once_and_holds_few_copies_of_the_whole() -> None:
     text = "word " * 20_000
     async with stage(script(turn(Split(10), Say(text)))) as on:
         await on.ask()
@@ -405,7 +405,7 @@ async def test_an_error_event_in_a_stream_fails_the_call() -> None:
         on.assert_sound()
 
 
-async def test_a_fault_in_an_adapter_is_an_outcome_like_any_other_and_other_sessions_go_on() -> None:
+async def test_a_fault_in_an_adapter_is_an_outcome_like_any_other_and_other_sessions_continue() -> None:
     slow = Playing([*STEP, stream.TextStart("t"), stream.TextDelta("t", "ok"), stream.TextEnd("t"), *STOP])
     async with stage(Playing([*STEP, KeyError("choices")], [*STEP, *STOP]), slow=slow) as on:
         other = await on.engine.create(title="other")
@@ -418,7 +418,7 @@ async def test_a_fault_in_an_adapter_is_an_outcome_like_any_other_and_other_sess
         assert (await on.ask()).kind == "answered"
 
 
-async def test_a_stream_is_closed_as_soon_as_nobody_reads_it() -> None:
+async def test_a_stream_is_closed_as_soon_as_it_has_no_reader() -> None:
     playing = Playing([*STEP, stream.Error("bad"), stream.TextStart("t")])
     async with stage(playing) as on:
         await on.ask()
@@ -426,7 +426,7 @@ async def test_a_stream_is_closed_as_soon_as_nobody_reads_it() -> None:
 
 
 @pytest.mark.parametrize("reason", ["stop", "length", "content-filter", "error", "other", "unknown", "tool-calls"])
-async def test_an_answer_without_calls_is_the_last_word_whatever_its_reason(reason: str) -> None:
+async def test_an_answer_without_calls_is_the_last_one_with_any_finish_reason(reason: str) -> None:
     async with stage(f"SAY so\nFINISH {reason}") as on:
         assert (await on.ask()).kind == "answered"
         on.assert_sound()
@@ -434,7 +434,7 @@ async def test_an_answer_without_calls_is_the_last_word_whatever_its_reason(reas
 
 
 @pytest.mark.parametrize("reason", ["stop", "length", "unknown", "tool-calls"])
-async def test_an_answer_with_calls_goes_on_whatever_its_reason(reason: str) -> None:
+async def test_an_answer_with_calls_continues_with_any_finish_reason(reason: str) -> None:
     async with stage(f"CALL echo {{}}\nFINISH {reason}\n---\nSAY ok", tools=[echo()]) as on:
         assert (await on.ask()).kind == "answered"
         on.model.assert_complete()

@@ -148,7 +148,7 @@ async def test_the_record_says_what_is_intended_before_the_file_is_touched() -> 
         assert files() == {"a.txt": b"old\n"}
 
 
-async def test_what_a_tool_did_before_it_failed_goes_back_and_what_it_only_meant_to_do_does_not_count() -> None:
+async def test_what_a_tool_did_before_it_failed_is_reverted_and_what_it_only_planned_does_not_count() -> None:
     async def act(given: dict[str, Any], ctx: Any) -> str:
         await ctx.before_write({at("a.txt"): b"new\n", at("b.txt"): b"new\n", at("c.txt"): None})
         Path("a.txt").write_bytes(b"new\n")

@@ -66,7 +66,7 @@ def assert_whole(data: Path, truth: Generations) -> None:
     assert said(data, truth.sessions[0]) == said(truth.sample.root.parent, truth.sessions[0])
 
 
-def test_the_truth_is_as_told(truth: Generations) -> None:
+def test_the_truth_is_as_described(truth: Generations) -> None:
     assert len(truth.sessions) == SESSIONS
     assert sum("parentID" in session for session in truth.sessions) == CHILDREN
     answers = [info for messages in truth.messages.values() for info in messages if info["role"] == "assistant"]
@@ -178,7 +178,7 @@ def test_torn_files_cost_only_themselves(truth: Generations, data: Path) -> None
         tear(path)
     assert money(data) == MONEY - sum(Decimal(str(info["cost"])) for info in messages)
     assert seen(data) == {each["id"] for each in truth.sessions} - {one["id"]}
-    assert _told(data, truth.sessions) == {
+    assert _damaged_files(data, truth.sessions) == {
         tree.path("session", "proj", one["id"]),
         *(tree.path("message", info["sessionID"], info["id"]) for info in messages),
         *parts,
@@ -194,7 +194,7 @@ def _last_part(folder: Path) -> Path:
     return max(folder.glob("*.json"))
 
 
-def _told(data: Path, sessions: Collection[Json]) -> set[Path]:
+def _damaged_files(data: Path, sessions: Collection[Json]) -> set[Path]:
     """The files that reading everything complains of."""
     library, damage = Library(str(data)), list[Damage]()
     library.damage = damage

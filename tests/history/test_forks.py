@@ -88,7 +88,7 @@ def test_messages_of_one_session_are_not_copies_of_each_other(sample: Sample) ->
     assert counted(sample).total.document()["cost"] == 0.5
 
 
-def test_forks_are_told_of_as_far_as_their_copies_were_asked_for(sample: Sample) -> None:
+def test_forks_are_reported_as_far_as_their_copies_were_asked_for(sample: Sample) -> None:
     session = sample.talk(answers=2)
     fork = sample.fork(session)
     sample.answer(fork, cost=1)
@@ -112,7 +112,7 @@ def test_a_message_older_than_its_session_without_a_twin_is_billed(sample: Sampl
     assert counted(sample).total.document()["cost"] == 0.25
 
 
-def test_an_answer_that_differs_in_anything_is_no_copy(sample: Sample) -> None:
+def test_an_answer_that_differs_in_anything_is_not_a_copy(sample: Sample) -> None:
     session = sample.talk(answers=1)
     fork = sample.fork(session)
     [answer] = [info for info in sample.messages(fork) if info["role"] == "assistant"]

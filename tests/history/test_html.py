@@ -59,7 +59,7 @@ TAGS = set("p h3 h4 h5 h6 hr ul ol li blockquote pre code strong em a br span di
 
 
 class Reader(HTMLParser):
-    """Notes what a page is made of, and complains of whatever it should not be made of."""
+    """Notes what a page is made of, and complains of what it should not be made of."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)

@@ -32,10 +32,10 @@ LOUD = (
 
 
 class Listener(ThreadingHTTPServer):
-    """Somebody elsewhere, who would learn of it if a page asked for anything."""
+    """A server elsewhere, which records every request of a page."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.requests: list[str] = []
         super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
@@ -46,7 +46,7 @@ class Listener(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         assert isinstance(self.server, Listener)
-        self.server.heard.append(self.path)
+        self.server.requests.append(self.path)
         self.send_response(404)
         self.end_headers()
 
@@ -105,14 +105,14 @@ def test_nothing_that_a_session_says_runs_or_reaches_the_network(
         assert {each.split(":")[0] for each in browser.requests} <= {"file", "data"}
         assert [each for each in browser.requests if each.startswith("file:")] == [page.as_uri()]
         assert browser.dialogs == browser.complaints == []
-    assert elsewhere.heard == []
+    assert elsewhere.requests == []
 
 
 def test_the_listener_detects_a_page_that_sends_requests(browser: Browser, elsewhere: Listener, tmp_path: Path) -> None:
     (tmp_path / "asks.html").write_text(f"<img src={elsewhere.address}/picture><script>window.pwned=1</script>")
     browser.open(tmp_path / "asks.html")
     assert browser.ask("window.pwned") == 1
-    assert elsewhere.heard == ["/picture"]
+    assert elsewhere.requests == ["/picture"]
     assert f"{elsewhere.address}/picture" in browser.requests
 
 
@@ -126,7 +126,7 @@ def test_even_unescaped_a_script_would_not_run(
     browser.open(page)
     assert browser.ask("document.scripts.length") == 2
     assert browser.ask("window.pwned === undefined")
-    assert elsewhere.heard == []
+    assert elsewhere.requests == []
     assert any("Content Security Policy" in each for each in browser.complaints)
 
 

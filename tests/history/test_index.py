@@ -237,7 +237,7 @@ def test_a_finished_record_edited_by_hand_is_noticed_when_everything_is_compared
     assert found(index, "worng", refresh=False) == []
 
 
-def test_nothing_is_shown_that_is_no_longer_there(index: DerivedCache, tree: Tree) -> None:
+def test_nothing_is_shown_that_was_deleted(index: DerivedCache, tree: Tree) -> None:
     session = tree.session()
     message, part = tree.text(session, "spelled worng")
     gone = tree.part(session, message, type="text", text="worng too")
@@ -390,7 +390,7 @@ def small_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return limit
 
 
-def test_what_the_disk_has_no_room_for_is_found_all_the_same(
+def test_what_does_not_fit_on_the_disk_is_found_all_the_same(
     index: DerivedCache, tree: Tree, small_disk: Callable[[int], None]
 ) -> None:
     small_disk(1)
@@ -407,7 +407,7 @@ def test_what_the_disk_has_no_room_for_is_found_all_the_same(
     assert (index.temporary_reason, os.path.exists(index.path)) == ("", True)
 
 
-def test_what_is_new_is_found_where_there_is_no_room_for_it_in_the_index(
+def test_what_is_new_is_found_even_if_it_does_not_fit_into_the_index(
     tree: Tree, small_disk: Callable[[int], None]
 ) -> None:
     for _ in range(10):
@@ -429,7 +429,7 @@ def test_what_is_new_is_found_where_there_is_no_room_for_it_in_the_index(
     index.close()
 
 
-def test_a_damaged_index_for_which_there_is_no_room_costs_no_answer(
+def test_a_damaged_index_on_a_full_disk_costs_no_answer(
     index: DerivedCache, tree: Tree, small_disk: Callable[[int], None]
 ) -> None:
     tree.text(tree.session(), "gravel " + random_words(5_000))
@@ -447,11 +447,11 @@ def random_words(number: int) -> str:
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_an_index_that_nobody_closed_lets_go_of_its_file_when_it_is_let_go(tree: Tree, kept: bool) -> None:
+def test_an_index_that_was_not_closed_closes_its_file_when_it_is_collected(tree: Tree, kept: bool) -> None:
     tree.text(tree.session(), "gravel")
     if not kept:
         Path(paths.state()).parent.mkdir(parents=True, exist_ok=True)
-        Path(paths.state()).write_text("no folder, so there is no room for the lock")
+        Path(paths.state()).write_text("no folder, so the lock cannot be stored")
     index = DerivedCache(find_stores(str(tree.root.parent)))
     assert len(found(index, "gravel")) == 1
     assert os.path.exists(index.path) == kept
@@ -470,7 +470,7 @@ def test_only_the_owner_can_read_it(index: DerivedCache, tree: Tree) -> None:
     assert stat.S_IMODE(Path(index.path).parent.stat().st_mode) == 0o700
 
 
-def test_whoever_reads_does_not_wait_for_whoever_writes(tree: Tree) -> None:
+def test_readers_do_not_wait_for_writers(tree: Tree) -> None:
     tree.text(tree.session(), "gravel")
     index = DerivedCache(find_stores(str(tree.root.parent)), lock_timeout=0.2)
     index.refresh(TEXT)
@@ -544,7 +544,7 @@ def test_several_processes_use_one_index(tree: Tree) -> None:
     index.close()
 
 
-def test_damage_costs_itself_alone_and_is_told(index: DerivedCache, tree: Tree) -> None:
+def test_damage_costs_itself_alone_and_is_reported(index: DerivedCache, tree: Tree) -> None:
     session = tree.session(title="named")
     message, part = tree.text(session, "gravel one")
     torn = tree.part(session, message, type="text", text="gravel two")
@@ -758,7 +758,7 @@ def test_a_session_that_cannot_be_read_is_read_the_next_time(tmp_path: Path, mon
     index.close()
 
 
-def test_a_folder_whose_name_is_no_text_can_be_searched(tmp_path: Path) -> None:
+def test_a_folder_whose_name_is_not_text_can_be_searched(tmp_path: Path) -> None:
     place = tmp_path / os.fsdecode(b"caf\xe9")
     tree = Tree(place / "storage")
     _, part = tree.text(tree.session(), "gravel")
@@ -791,13 +791,13 @@ def test_an_index_for_the_moment_survives_an_interruption(
     index.close()
 
 
-def test_progress_is_told_for_all_that_is_read(tree: Tree) -> None:
+def test_progress_is_reported_for_all_that_is_read(tree: Tree) -> None:
     for _ in range(5):
         tree.text(tree.session(), "gravel")
     index = DerivedCache(find_stores(str(tree.root.parent)))
-    heard: list[tuple[int, int]] = []
-    index.refresh(TEXT, progress=lambda done, total: heard.append((done, total)))
-    assert heard == [(number, 5) for number in range(6)]
+    progress: list[tuple[int, int]] = []
+    index.refresh(TEXT, progress=lambda done, total: progress.append((done, total)))
+    assert progress == [(number, 5) for number in range(6)]
     index.close()
 
 
@@ -868,7 +868,7 @@ class Opencode:
             shutil.rmtree(self.tree.root / "message" / session, ignore_errors=True)
 
     def _stamp(self) -> None:
-        """Whatever was just written gets a time that no file had before."""
+        """What was just written gets a time that no file had before."""
         self.tick += 1
         now = time.time_ns()
         for path in (self.tree.root, *self.tree.root.rglob("*")) if self.tree.root.exists() else ():

@@ -86,7 +86,7 @@ def test_prompts_are_first_and_last_by_time_not_by_name(tree: Tree, library: Lib
     assert (library.session(name).first_prompt, library.session(name).last_prompt) == ("first", "third")
 
 
-def test_a_message_goes_by_where_it_is_filed_whatever_it_calls_itself(tree: Tree, library: Library) -> None:
+def test_a_message_goes_by_where_it_is_filed_not_by_the_id_it_has(tree: Tree, library: Library) -> None:
     name = tree.session()
     for message, own in (("msg_one", "../../up"), ("msg_two", None)):
         tree.write(("message", name, message), {"id": own, "role": "user", "time": {"created": 1}, "cost": True})
@@ -147,7 +147,7 @@ def test_a_session_left_in_two_projects_is_seen_once(tree: Tree, library: Librar
     assert [each.id for each in library.sessions()] == [name]
 
 
-def test_a_copy_of_a_record_under_another_name_is_no_obstacle(tree: Tree, library: Library) -> None:
+def test_a_copy_of_a_record_under_another_name_is_not_an_obstacle(tree: Tree, library: Library) -> None:
     name = tree.session()
     tree.write(("session", "global", f"{name}-copy"), library.session(name).record.document | {"title": "a copy"})
     assert [each.id for each in library.overview(SessionFilter()).sessions] == [name, name]
@@ -185,7 +185,7 @@ def test_searching_brings_the_index_up_to_date(tree: Tree, library: Library) -> 
     library.cache.close()
 
 
-def test_damage_is_told_once_however_often_it_is_met(tree: Tree, library: Library) -> None:
+def test_damage_is_reported_once_however_often_it_is_met(tree: Tree, library: Library) -> None:
     message, part = tree.text(tree.session(), "gravel")
     tree.path("part", message, part).write_bytes(b"{")
     for _ in range(2):
@@ -208,7 +208,7 @@ def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     assert not {"msgspec", "sqlite3", "rich", "json", "asyncio"} & set(loaded)
 
 
-def test_a_place_that_was_named_and_is_not_there_is_no_empty_history(tmp_path: Path) -> None:
+def test_a_store_that_was_named_and_is_missing_is_not_an_empty_history(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="there is no store at"):
         history.open(str(tmp_path / "nowhere"))
     assert list(history.open(str(tmp_path)).sessions()) == []

@@ -92,7 +92,7 @@ def test_beginnings_and_insides_of_words(tree: Tree, ask: Ask) -> None:
         assert ask(text).total == 0, text
 
 
-def test_a_word_that_only_stands_inside_others_is_found_and_that_is_told(tree: Tree, ask: Ask) -> None:
+def test_a_word_that_only_stands_inside_others_is_found_and_that_is_reported(tree: Tree, ask: Ask) -> None:
     session = tree.session()
     _, part = tree.text(session, "reauthenticate")
     found = ask("authentic")
@@ -274,7 +274,7 @@ def test_filters(tree: Tree, ask: Ask) -> None:
 
 
 @pytest.mark.parametrize("name", ["session", "tool", "model", "agent", "file"])
-def test_a_filter_that_is_no_text_finds_nothing(tree: Tree, ask: Ask, name: str) -> None:
+def test_a_filter_that_is_not_text_finds_nothing(tree: Tree, ask: Ask, name: str) -> None:
     tree.text(tree.session(), "gravel")
     assert ask("gravel", **{name: "a\udcff"}).total == 0
 
@@ -380,7 +380,7 @@ def test_pages_add_up_to_all_and_counts_are_true(tree: Tree, ask: Ask) -> None:
         assert [part for page in pages for part in parts(page)] == parts(whole)
 
 
-def test_pages_go_on_beyond_what_is_ranked(tree: Tree, ask: Ask) -> None:
+def test_pages_continue_beyond_what_is_ranked(tree: Tree, ask: Ask) -> None:
     session = tree.session()
     for number in range(60):
         tree.text(session, f"gravel {number}")

@@ -196,7 +196,7 @@ def test_counts_that_were_not_numbers_when_they_were_stored_cost_themselves_alon
     assert total["tokens"] == {"input": 11, "output": 18, "reasoning": 0, "cache": {"read": 0, "write": 7}}
 
 
-def test_calls_beside_a_message_count_whatever_is_wrong_with_the_message(sample: Sample) -> None:
+def test_calls_beside_a_message_count_even_if_the_message_is_wrong(sample: Sample) -> None:
     call = {"time": {"created": START}, "providerID": "anthropic", "modelID": "claude-haiku-4-5", "cost": 0.125}
     sample.prompt(sample.session(), agent=7, opensesh={"calls": [call]})
     assert statistics(JsonTree(sample.root)).total.document()["cost"] == 0.125
@@ -309,7 +309,7 @@ def test_what_is_new_or_finished_meanwhile_is_seen_at_once(sample: Sample) -> No
     assert statistics(store).total.document()["cost"] == 0
 
 
-def test_a_cache_that_is_damaged_or_cannot_be_written_is_no_reason_to_fail(sample: Sample, isolated: Path) -> None:
+def test_a_cache_that_is_damaged_or_cannot_be_written_is_not_a_reason_to_fail(sample: Sample, isolated: Path) -> None:
     sample.talk()
     age(sample.root)
     store = JsonTree(sample.root)
@@ -393,7 +393,7 @@ def test_tool_calls_are_not_read_again_while_nothing_changes(sample: Sample) -> 
 
 
 @pytest.mark.parametrize("cost", [True, "much", None, [], 1e400])
-def test_a_cost_that_is_no_number_is_nothing(sample: Sample, cost: object) -> None:
+def test_a_cost_that_is_not_a_number_is_nothing(sample: Sample, cost: object) -> None:
     session = sample.session()
     message = sample.answer(session)
     path = sample.path("message", session["id"], message["id"])

@@ -158,7 +158,7 @@ def tear_a_session(sample: Sample) -> None:
     ],
 )
 @pytest.mark.parametrize("by", ["project", "session"])
-def test_whatever_changes_is_in_the_next_answer(sample: Sample, by: By, change: Callable[[Sample], None]) -> None:
+def test_every_change_is_in_the_next_answer(sample: Sample, by: By, change: Callable[[Sample], None]) -> None:
     before = result_of(place_of(sample), by)[0]
     assert result_of(place_of(sample), by)[1]
     change(sample)
@@ -190,7 +190,7 @@ def test_an_answer_that_ends_in_place_is_counted(sample: Sample) -> None:
     assert after["total"]["cost"] == before + 8
 
 
-def test_damage_is_told_again_and_forgotten_when_it_is_repaired(sample: Sample) -> None:
+def test_damage_is_reported_again_and_forgotten_when_it_is_repaired(sample: Sample) -> None:
     path = next(next((sample.root / "message").iterdir()).iterdir())
     whole = path.read_bytes()
     path.write_bytes(whole[:40])
@@ -337,7 +337,7 @@ def test_sums_in_their_plain_form_are_the_same(sample: Sample) -> None:
         assert restored(json.loads(json.dumps(result.plain))).document() == result.document()
 
 
-def test_kept_sums_are_told_without_loading_what_counts_them(sample: Sample) -> None:
+def test_kept_sums_are_printed_without_loading_what_counts_them(sample: Sample) -> None:
     code = (
         "import sys; from opensesh.cli.main import run; run(['stats', '--store', sys.argv[1]]);"
         "print(sorted({'msgspec', 'opensesh.history.stats.usage_writer'} & sys.modules.keys()))"

@@ -138,11 +138,11 @@ def test_a_turn_says_who_when_and_how_it_ended() -> None:
 
 
 def test_a_part_that_does_not_say_what_it_is_costs_itself_alone() -> None:
-    heard: list[Damage] = []
+    reported: list[Damage] = []
     parts = [{"id": "prt_2"}, part("text", text="fine"), part("text", text=7), part("reasoning")]
-    found = transcript({"id": "ses_1"}, [StoredMessage(ASSISTANT, parts)], report=heard.append)
+    found = transcript({"id": "ses_1"}, [StoredMessage(ASSISTANT, parts)], report=reported.append)
     assert [block for turn in found.messages for block in turn.blocks] == [TextBlock("fine")]
-    assert heard == [
+    assert reported == [
         ("prt_2", "$.type: expected text"),
         ("prt_1", "$.text: expected text"),
         ("prt_1", "$.text: expected text"),

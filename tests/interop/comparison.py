@@ -83,7 +83,7 @@ def _session(sessions: Sessions, name: str) -> Json:
 
 
 def _summed_up(info: Json, *, changed: bool) -> Json:
-    """What was changed is told where something was; OpenCode also tells of nothing, and has a title for each prompt
+    """Changes are published where there are some; OpenCode also publishes empty ones, and has a title for each prompt
     that it shows nobody."""
     kept = {key: value for key, value in info.items() if key != "summary"}
     if not changed or "summary" not in info:

@@ -274,7 +274,7 @@ class OpenCode:
     def ends(self, session: str) -> int:
         """How often its log tells of an end of the session's loop; a loop that is stopped ends twice.
 
-        It ends for whoever asks when it is stopped, and for itself a little later: a prompt that comes between the two
+        It ends for its clients when it is stopped, and for itself a little later: a prompt that comes between the two
         falls to the second and is never answered.
         """
         said = "".join(path.read_text("utf-8", "replace") for path in (self.data / "log").glob("*.log"))

@@ -137,7 +137,7 @@ def test_what_opensesh_shares_is_gone_on_with_and_taken_down_by_opencode(sharing
     assert unshare(sharing, server, session).error == ""  # the journal still knew of it, and the server says it is gone
 
 
-def test_a_session_that_opencode_deletes_is_no_longer_shared(sharing: OpenCode, server: Server) -> None:
+def test_a_session_that_opencode_deletes_is_not_shared_any_more(sharing: OpenCode, server: Server) -> None:
     session = sharing.create("Short-lived")["id"]
     sharing.prompt(session, "SAY hello")
     link = share(sharing, server, session).url

@@ -73,7 +73,7 @@ def test_secrets_are_equal_by_what_they_hold() -> None:
     assert len({Secret("a"), Secret("a")}) == 1
 
 
-def test_without_any_key_there_is_no_credential(desk: Desk) -> None:
+def test_without_any_key_the_credential_is_none(desk: Desk) -> None:
     keyring = desk.keyring()
     assert keyring.credential(ANTHROPIC) is None
     assert not available(keyring, ANTHROPIC)

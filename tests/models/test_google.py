@@ -263,7 +263,7 @@ def test_the_whole_body() -> None:
     }
 
 
-def test_a_gemma_hears_the_system_prompt_from_the_user() -> None:
+def test_a_gemma_gets_the_system_prompt_from_the_user() -> None:
     sent = request_body(ask(Model(id="gemma-3-27b-it", provider_id="google"), messages=(System(text="s"), HI)))
     assert sent["contents"] == [{"role": "user", "parts": [{"text": "s"}, {"text": "hi"}]}]
     assert "systemInstruction" not in sent
@@ -346,7 +346,7 @@ async def test_the_events_do_not_depend_on_how_the_bytes_were_cut(name: str, pla
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
-async def test_googles_own_client_hears_the_same(name: str) -> None:
+async def test_googles_own_client_receives_the_same(name: str) -> None:
     genai = pytest.importorskip("google.genai")
     options = genai.types.HttpOptions(base_url=URL.removesuffix("/v1beta"), httpx_async_client=Server(ALL[name]).client)
     client = genai.Client(api_key="x", http_options=options)

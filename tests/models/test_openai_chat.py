@@ -491,7 +491,7 @@ async def test_every_byte_on_its_own_gives_the_same_events() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
-async def test_openais_own_client_hears_the_same(name: str) -> None:
+async def test_openais_own_client_receives_the_same(name: str) -> None:
     openai = pytest.importorskip("openai")
     client = openai.AsyncOpenAI(api_key="x", base_url=URL, http_client=Server(ALL[name]).client, max_retries=0)
     text, reasoning, fragments, reason, usage = "", "", list[tuple[str | None, str | None, str]](), "", None

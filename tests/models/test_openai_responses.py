@@ -401,7 +401,7 @@ async def test_the_events_do_not_depend_on_how_the_bytes_were_cut(name: str, pla
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
-async def test_openais_own_client_hears_the_same(name: str) -> None:
+async def test_openais_own_client_receives_the_same(name: str) -> None:
     openai = pytest.importorskip("openai")
     client = openai.AsyncOpenAI(api_key="x", base_url=URL, http_client=Server(ALL[name]).client, max_retries=0)
     text, reasoning, calls, usage = "", "", list[tuple[str, str, str]](), None

@@ -56,7 +56,7 @@ def test_an_address_of_the_projects_is_trusted_before_anything_is_sent_there(pro
     said = f"{os.getcwd()}/opencode.json:1 would send the conversation to {ELSEWHERE}: {UNKNOWN}"
     assert doubted() == f"{said} ('opensesh plugins --trust' allows it)"
     assert not doubted("mute"), "it names no address"
-    assert not doubted("anthropic"), "nobody said a word of it"
+    assert not doubted("anthropic"), "it was never configured"
     trust()
     assert not doubted()
 
@@ -160,7 +160,7 @@ async def test_no_key_leaves_for_an_untrusted_address_and_does_for_a_trusted_one
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-mine")
     asking = ("run", "-m", "anthropic/claude-sonnet-4-5", "--title", "x", "--store", "store", "Go.")
     async with serving(refuse) as server:
-        odd = server.url.replace("127.0.0.1", "127.1")  # this machine, by a name that says so to nobody
+        odd = server.url.replace("127.0.0.1", "127.1")  # this machine, by a name that does not say so
         project(anthropic=at(odd))
         code, told = await asyncio.to_thread(command, *asking)
         assert code != 0

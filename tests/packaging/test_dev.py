@@ -29,7 +29,7 @@ def dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.parametrize("command", ["demo", "test", "bench"])
-def test_an_installation_is_told_before_and_after(
+def test_an_installation_is_reported_before_and_after(
     dev: ModuleType, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert dev.main([command]) == 0
@@ -38,7 +38,7 @@ def test_an_installation_is_told_before_and_after(
     assert re.fullmatch(r"installed, in \d+ s", after)
 
 
-def test_nothing_is_told_where_nothing_is_installed(
+def test_nothing_is_reported_where_nothing_is_installed(
     dev: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "bin" / "opensesh").touch()

@@ -217,7 +217,7 @@ async def test_a_prompt_that_could_not_be_stored_or_answered_is_not_taken() -> N
         on.assert_sound()
 
 
-async def test_headers_variables_and_definitions_that_nobody_would_take_are_not_taken() -> None:
+async def test_headers_variables_and_definitions_that_are_invalid_are_not_taken() -> None:
     def chat_headers(call: ChatInput, output: ChatHeadersOutput) -> None:
         output.headers["X"] = "a\r\nAuthorization: mine"
 
@@ -249,7 +249,7 @@ async def test_a_configuration_that_no_file_could_hold_is_not_taken() -> None:
         assert [each and each.event.type for each in early] == ["opensesh.plugin.failed"] * 2
 
 
-async def test_what_is_no_tool_is_not_offered() -> None:
+async def test_what_is_not_a_tool_is_not_offered() -> None:
     def tool(host: Host, output: ToolsOutput) -> None:
         hammer: Any = "hammer"
         output.tools.append(hammer)

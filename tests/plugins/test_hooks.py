@@ -57,7 +57,7 @@ def said(request: Request) -> str:
     return "\n".join(str(turn) for turn in request.messages)
 
 
-async def test_an_event_hook_hears_of_everything_in_order_up_to_the_end() -> None:
+async def test_an_event_hook_receives_everything_in_order_up_to_the_end() -> None:
     heard: list[BusEvent] = []
 
     @hooks.event
@@ -73,7 +73,7 @@ async def test_an_event_hook_hears_of_everything_in_order_up_to_the_end() -> Non
     assert kinds.index("session.created") < kinds.index("message.updated") < kinds.index("session.idle")
 
 
-async def test_what_an_event_hook_does_to_an_event_reaches_nobody() -> None:
+async def test_what_an_event_hook_does_to_an_event_has_no_effect_elsewhere() -> None:
     def spoil(given: BusEvent) -> None:
         given.event.properties.get("info", {}).clear()
 
@@ -196,7 +196,7 @@ async def test_params_and_headers_are_those_of_the_plugins_for_every_model_call(
 
 
 @pytest.mark.parametrize("rule", ["allow", "ask"])
-async def test_a_permission_hook_is_told_what_the_rules_say_and_may_forbid_it(rule: str) -> None:
+async def test_a_permission_hook_gets_the_decision_of_the_rules_and_may_forbid_it(rule: str) -> None:
     given: list[tuple[str, str, str]] = []
 
     def permission_ask(asked: PermissionAskInput, answer: PermissionAskOutput) -> None:

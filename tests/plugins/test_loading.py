@@ -298,7 +298,7 @@ def test_nothing_in_the_project_configures_it_if_the_user_says_so(
     assert not loaded()
 
 
-def test_a_list_of_the_trusted_that_cannot_be_read_trusts_nobody(project: Path) -> None:
+def test_a_list_of_the_trusted_that_cannot_be_read_trusts_nothing(project: Path) -> None:
     write(project / ".opencode" / "plugin" / "a.py", HOOK.format("a"))
     trust()
     assert names(loaded()) == ["a"]

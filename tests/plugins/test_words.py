@@ -151,7 +151,7 @@ def _last_words(on: Stage) -> str:
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-async def test_an_autocontinue_hook_says_whether_a_session_goes_on_after_it_was_summed_up(enabled: bool) -> None:
+async def test_an_autocontinue_hook_says_whether_a_session_continues_after_compaction(enabled: bool) -> None:
     def autocontinue(call: ChatInput, output: AutoContinueOutput) -> None:
         output.enabled = enabled
 

@@ -179,7 +179,7 @@ def test_a_number_that_javascript_could_not_count_costs_no_message() -> None:
         ({"tokens": {"input": math.inf}}, "$.tokens.input", "Expected int, got float"),
     ],
 )
-def test_what_cannot_be_read_any_other_way_is_still_told(odd: dict[str, Any], place: str, reason: str) -> None:
+def test_what_cannot_be_read_any_other_way_is_still_reported(odd: dict[str, Any], place: str, reason: str) -> None:
     with pytest.raises(RecordError) as raised:
         records.read_message({"id": "msg_1", "role": "assistant", "time": {"created": 1}, **odd}, "file")
     assert (raised.value.path, raised.value.place, raised.value.reason) == ("file", place, reason)
@@ -274,7 +274,7 @@ def test_a_wrong_record_names_the_file_and_the_field(read: Any, document: Any, p
         ("My session", False),
     ],
 )
-def test_default_titles_are_told_from_given_ones(title: str, default: bool) -> None:
+def test_default_titles_are_distinguished_from_chosen_ones(title: str, default: bool) -> None:
     session = records.view({"id": "ses_1", "title": title, "time": {"created": 1}}, records.Session)
     assert session.has_default_title is default
 

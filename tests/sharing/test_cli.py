@@ -320,7 +320,7 @@ def test_runs_are_shared_where_the_user_says_so_and_not_where_a_project_does(
     assert status(last(terminal)["info"]["share"]["url"]) == 200
 
 
-def test_a_run_goes_on_without_its_share_server(terminal: Terminal, server: Server) -> None:
+def test_a_run_continues_without_its_share_server(terminal: Terminal, server: Server) -> None:
     server.stop()
     began = time.monotonic()
     assert terminal.run("run", "--share", "-m", write_script("SAY hi"), "Hello").strip() == "hi"

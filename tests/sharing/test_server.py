@@ -208,7 +208,7 @@ def test_a_full_disk_is_reported_and_keeps_what_was_stored(tmp_path: Path) -> No
         shares.put(name, secret, [ShareItem("session", {"id": "b"})])
 
 
-async def test_a_client_that_leaves_in_the_middle_is_no_failure(
+async def test_a_client_that_leaves_in_the_middle_is_not_a_failure(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with share_server(ShareServerOptions(str(tmp_path), port=0)) as url:
@@ -349,7 +349,7 @@ async def test_a_server_serves_for_as_long_as_its_block(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "s" / "shares.db").stat().st_mode) == 0o600
 
 
-async def test_a_file_that_is_no_database_is_named_and_left(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_database_is_named_and_left(tmp_path: Path) -> None:
     (tmp_path / "shares.db").write_text("what someone put here, and which is longer than the header of a database is")
     with pytest.raises(StoreError, match=r"shares\.db: file is not a database"):
         async with share_server(ShareServerOptions(str(tmp_path), port=0)):

@@ -72,7 +72,7 @@ async def test_a_server_says_how_long_to_leave_it_alone(
     assert caught.value.wait == wait
 
 
-def test_no_clock_makes_anybody_wait_for_days() -> None:
+def test_no_clock_makes_a_client_wait_for_days() -> None:
     policy = RetryPolicy(initial_delay_ms=100, max_delay_ms=60_000)
     assert retry_delay_seconds(policy, 1, ShareError("busy", retryable=True, wait=9 * 86_400)) == 60
 
@@ -204,7 +204,7 @@ async def test_a_slow_server_is_not_waited_for_forever(desk: Desk, stand: Stand)
         b'{"id": 1, "url": 2, "secret": 3}',
     ],
 )
-async def test_an_answer_that_is_no_share_is_none(desk: Desk, answer: bytes) -> None:
+async def test_an_answer_that_is_not_a_share_is_none(desk: Desk, answer: bytes) -> None:
     from ..models.loopback import Exchange, serving
 
     async def say(exchange: Exchange) -> None:

@@ -28,11 +28,11 @@ def own(isolated: Path) -> Path:
 
 
 def test_nothing_is_shared_by_itself_and_opencodes_server_is_the_last_resort(tmp_path: Path) -> None:
-    nobody = found(tmp_path)
-    assert nobody == ShareSettings("manual", PUBLIC_SERVER, "", False, True, "", "")
-    assert not nobody.automatic
-    nobody.check()
-    assert "everyone who has the link" in nobody.describe()
+    unset = found(tmp_path)
+    assert unset == ShareSettings("manual", PUBLIC_SERVER, "", False, True, "", "")
+    assert not unset.automatic
+    unset.check()
+    assert "everyone who has the link" in unset.describe()
 
 
 def test_the_users_own_words_count(tmp_path: Path, own: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_file_that_a_variable_names_is_the_users_own_even_in_a_project(tmp_pat
         "http://x:99999",
     ],
 )
-def test_what_is_no_address_of_a_server_is_refused(url: str) -> None:
+def test_what_is_not_the_address_of_a_server_is_refused(url: str) -> None:
     with pytest.raises(UsageError):
         normalize_server_url(url)
 

@@ -159,7 +159,7 @@ async def test_a_process_that_died_with_a_full_queue_is_made_up_for(desk: Desk, 
     session = desk.sample.talk()["id"]
     async with desk.service() as service:
         shared = await service.share(session)
-    silent = Sessions(desk.sessions.store, desk.sessions.location, bus=Bus())  # whose changes nobody hears of
+    silent = Sessions(desk.sessions.store, desk.sessions.location, bus=Bus())  # whose changes are not published
     desk.sessions, heard = silent, desk.sessions
     say(desk, session, "unheard")
     desk.sessions = heard
@@ -243,7 +243,7 @@ async def test_what_is_to_go_is_not_sent_to(desk: Desk, stand: Stand) -> None:
     assert stand.syncs == []
 
 
-async def test_a_dead_server_of_old_shares_does_not_hold_anybody_up(desk: Desk, stand: Stand) -> None:
+async def test_a_dead_server_of_old_shares_does_not_delay_a_run(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
     async with desk.service() as service:
         await service.share(session)

@@ -332,11 +332,11 @@ def check_kept(folder: str, said: list[Any]) -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_whenever_a_disk_fills_up_everything_acknowledged_is_kept(ram: Path, late: bool) -> None:
-    room, failures = 0, 0
+    space, failures = 0, 0
     while True:
-        folder = ram / str(room)
+        folder = ram / str(space)
         folder.mkdir()
-        disk = FullDisk(room, durable=late, late=late)
+        disk = FullDisk(space, durable=late, late=late)
         said, failure = live_until_full(str(folder), disk)
         check_kept(str(folder), said)
         if failure is None:
@@ -344,8 +344,8 @@ def test_whenever_a_disk_fills_up_everything_acknowledged_is_kept(ram: Path, lat
         assert "the disk is full; what was stored before is unharmed. Free some space and try again." in str(failure)
         disk.add_space(1_000_000)
         _, failure = live_until_full(str(folder), disk)
-        assert failure is None, "with room again, all works again"
-        room += 179
+        assert failure is None, "with space again, all works again"
+        space += 179
         failures += 1
     assert failures > 15
 

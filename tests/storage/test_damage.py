@@ -169,9 +169,9 @@ class Fuzzed:
         return len(reports)
 
     def _expect_sessions(self) -> None:
-        heard: list[Damage] = []
+        reported: list[Damage] = []
         sessions = Sessions(self.tree, PLACE)
-        visible = {session.id for session in sessions.list(report=heard.append)}
+        visible = {session.id for session in sessions.list(report=reported.append)}
         assert visible >= set(self.sessions)
         for session in self.sessions:
             assert sessions.get(session).document == self.records["session", "global", session]
@@ -181,13 +181,15 @@ class Fuzzed:
             ("part", read_part),
         ]
         for kind, look in looks:
-            for _, value in self.tree.scan((kind,), report=heard.append):
+            for _, value in self.tree.scan((kind,), report=reported.append):
                 assert refusal(look, value) != ""
-        assert all(report.path and report.reason for report in heard)
+        assert all(report.path and report.reason for report in reported)
 
     def _expect_messages(self, session: str, last: int) -> None:
-        heard: list[Damage] = []
-        found = {str(each.info.get("id")): each for each in self.tree.messages(session, last=last, report=heard.append)}
+        reported: list[Damage] = []
+        found = {
+            str(each.info.get("id")): each for each in self.tree.messages(session, last=last, report=reported.append)
+        }
         everything = [value for key, value in self.records.items() if key[:2] == ("message", session)]
         if not last or last >= len(everything):
             for info in everything:
@@ -195,7 +197,7 @@ class Fuzzed:
                 assert message.info == info
                 parts = self._parts(info["id"])
                 assert [part for part in message.parts if part in parts] == parts
-        assert all(report.path and report.reason for report in heard)
+        assert all(report.path and report.reason for report in reported)
 
     def _parts(self, message: str) -> list[Any]:
         return [value for key, value in self.records.items() if key[:2] == ("part", message)]
@@ -241,7 +243,7 @@ def test_a_healthy_record_of_many_megabytes_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_each_kind_of_damage_is_told_by_its_file_and_reason(
+def test_each_kind_of_damage_is_reported_by_its_file_and_reason(
     tmp_path: Path, kind: Callable[[random.Random, bytes], bytes]
 ) -> None:
     tree = JsonTree(tmp_path / "storage", durability="relaxed")
@@ -280,7 +282,7 @@ def test_a_damaged_session_is_left_out_of_lists_and_named_when_asked_for(tmp_pat
             act(bad.id)
 
 
-def test_damage_that_nobody_asked_about_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_without_a_report_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tree = JsonTree(tmp_path / "storage")
     tree.write(("todo", "ses_x"), [])
     Path(tree.locate(("todo", "ses_x"))).write_bytes(b"")

@@ -151,7 +151,7 @@ def test_a_new_folder_is_made_durable_in_the_one_above(tmp_path: Path) -> None:
     assert disk.calls == [f"sync {tmp_path.name}", "sync a"]
 
 
-def test_removing_is_durable_and_removing_nothing_is_no_error(tmp_path: Path) -> None:
+def test_removing_is_durable_and_removing_nothing_is_not_an_error(tmp_path: Path) -> None:
     disk = Recording()
     (tmp_path / "r.json").write_bytes(b"")
     disk.remove(str(tmp_path / "r.json"))
@@ -276,7 +276,7 @@ class Overtaken(Disk):
         os.rmdir(os.path.dirname(path))
 
 
-def test_a_folder_that_vanishes_with_its_last_file_is_no_error(tmp_path: Path) -> None:
+def test_a_folder_that_vanishes_with_its_last_file_is_not_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a" / "r.json"
     Disk().replace(str(path), b"")
     Overtaken().remove(str(path))
@@ -284,7 +284,7 @@ def test_a_folder_that_vanishes_with_its_last_file_is_no_error(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_full_disk_keeps_what_it_had_and_works_again_with_room(tmp_path: Path, late: bool) -> None:
+def test_a_full_disk_keeps_what_it_had_and_works_again_with_space(tmp_path: Path, late: bool) -> None:
     disk = FullDisk(10, late=late)
     path = str(tmp_path / "r.json")
     disk.replace(path, b"12345678")
@@ -298,7 +298,7 @@ def test_a_full_disk_keeps_what_it_had_and_works_again_with_room(tmp_path: Path,
     assert (tmp_path / "r.json").read_bytes() == b"abcdefgh"
 
 
-def test_a_full_disk_has_no_room_for_a_folder(tmp_path: Path) -> None:
+def test_a_full_disk_has_no_space_for_a_folder(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="the disk is full"):
         FullDisk(0).make_folder(str(tmp_path / "a" / "b"))
     with pytest.raises(WriteError, match="the disk is full"):
@@ -307,12 +307,12 @@ def test_a_full_disk_has_no_room_for_a_folder(tmp_path: Path) -> None:
 
 
 class Swept(Disk):
-    """Somebody takes every folder away as soon as it is made."""
+    """Every folder is removed as soon as it is made."""
 
     def open_new(self, path: str) -> int:
         raise FileNotFoundError(2, "No such file or directory", path)
 
 
-def test_who_never_finds_the_folder_that_was_made_is_told_so(tmp_path: Path) -> None:
+def test_a_folder_that_vanishes_each_time_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="could not be written: No such file or directory"):
         Swept().replace(str(tmp_path / "folder" / "a.json"), b"{}")

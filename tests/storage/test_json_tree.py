@@ -49,7 +49,7 @@ def fill(tree: JsonTree, written: Iterable[tuple[Key, Any]]) -> list[str]:
     return names
 
 
-def told(tree: JsonTree, session: str, last: int = 0) -> list[str]:
+def message_ids(tree: JsonTree, session: str, last: int = 0) -> list[str]:
     return [message.info["id"] for message in tree.messages(session, last=last)]
 
 
@@ -86,7 +86,7 @@ def test_the_messages_of_opencode_across_the_wrap_come_in_their_true_order(wrap_
     assert times[0] < WRAP < times[-1]
     names = [message.info["id"] for message in found]
     assert names != sorted(names)
-    assert [told(tree, session, last) for last in range(1, len(names) + 1)] == [
+    assert [message_ids(tree, session, last) for last in range(1, len(names) + 1)] == [
         names[-last:] for last in range(1, len(names) + 1)
     ]
 
@@ -119,7 +119,7 @@ def test_dot_named_and_foreign_files_are_no_records(tree: JsonTree) -> None:
     assert reports == []
 
 
-def test_a_copy_with_a_name_that_is_no_key_is_reported_and_not_mixed_in(tree: JsonTree) -> None:
+def test_a_copy_with_a_name_that_is_not_a_key_is_reported_and_not_mixed_in(tree: JsonTree) -> None:
     key, message = Scribe(WRAP).message("ses_x")
     tree.write(key, message)
     tree.write(("session", "global", "ses_x"), {"id": "ses_x"})
@@ -157,10 +157,10 @@ def test_reading_the_last_messages_does_not_read_the_rest(tree: Counting) -> Non
     scribe = Scribe(WRAP + 10**9)
     names = fill(tree, (scribe.message("ses_x") for _ in range(300)))
     tree.files.clear()
-    assert told(tree, "ses_x", 5) == names[-5:]
+    assert message_ids(tree, "ses_x", 5) == names[-5:]
     assert len(set(tree.files)) < 20
     tree.files.clear()
-    assert told(tree, "ses_x", 290) == names[-290:]
+    assert message_ids(tree, "ses_x", 290) == names[-290:]
 
 
 def test_reading_the_last_messages_across_the_wrap_does_not_read_the_rest(tree: Counting) -> None:
@@ -168,14 +168,14 @@ def test_reading_the_last_messages_across_the_wrap_does_not_read_the_rest(tree: 
     names = fill(tree, (scribe.message("ses_x") for _ in range(300)))
     assert names != sorted(names)
     tree.files.clear()
-    assert told(tree, "ses_x", 5) == names[-5:]
+    assert message_ids(tree, "ses_x", 5) == names[-5:]
     assert len(set(tree.files)) < 20
 
 
 def test_a_session_that_went_on_for_more_than_half_an_era_is_in_order(tree: Counting) -> None:
     scribe = Scribe(WRAP - 425 * 86_400_000, step=45 * 86_400_000)
     names = fill(tree, (scribe.message("ses_x") for _ in range(40)))
-    assert [told(tree, "ses_x", last) for last in range(1, 41)] == [names[-last:] for last in range(1, 41)]
+    assert [message_ids(tree, "ses_x", last) for last in range(1, 41)] == [names[-last:] for last in range(1, 41)]
 
 
 def test_the_messages_of_a_fork_are_found_without_reading_all(tree: Counting) -> None:
@@ -187,12 +187,12 @@ def test_the_messages_of_a_fork_are_found_without_reading_all(tree: Counting) ->
         copies.append((key, info | {"time": message["time"]}))
     names = fill(tree, copies)
     tree.files.clear()
-    assert told(tree, "ses_x", 5) == names[-5:]
+    assert message_ids(tree, "ses_x", 5) == names[-5:]
     assert len(set(tree.files)) < 20
     later = Scribe(WRAP + 6 * 10**9)
     names += fill(tree, (later.message("ses_x") for _ in range(30)))
     tree.files.clear()
-    assert [told(tree, "ses_x", last) for last in (1, 5, 29)] == [names[-1:], names[-5:], names[-29:]]
+    assert [message_ids(tree, "ses_x", last) for last in (1, 5, 29)] == [names[-1:], names[-5:], names[-29:]]
     assert len(set(tree.files)) < 50
 
 
@@ -231,12 +231,12 @@ def test_a_copy_among_the_last_messages_is_reported_and_not_mixed_in(tree: Count
     assert reports == [(copy, "the name is not one of a record")]
 
 
-def test_a_file_half_written_beside_the_last_messages_is_no_reason_to_read_the_rest(tree: Counting) -> None:
+def test_a_file_half_written_beside_the_last_messages_is_not_a_reason_to_read_the_rest(tree: Counting) -> None:
     scribe = Scribe(WRAP + 10**9)
     names = fill(tree, (scribe.message("ses_x") for _ in range(60)))
     (Path(tree.place) / "message" / "ses_x" / f".{names[-1]}.json.7.beef.tmp").write_bytes(b"")
     tree.files.clear()
-    assert told(tree, "ses_x", 5) == names[-5:]
+    assert message_ids(tree, "ses_x", 5) == names[-5:]
     assert len(set(tree.files)) < 20
 
 
@@ -247,7 +247,7 @@ def test_the_newest_of_messages_that_clients_named_is_found_wherever_its_name_pu
     for number in range(30):
         name = f"{begin}{number:02d}"
         tree.write(("message", "ses_x", name), {"id": name, "time": {"created": 99 if number == 12 else number}})
-    assert told(tree, "ses_x", 3) == [f"{begin}{number}" for number in (28, 29, 12)]
+    assert message_ids(tree, "ses_x", 3) == [f"{begin}{number}" for number in (28, 29, 12)]
 
 
 @pytest.mark.parametrize("first_listed", ["whole", "torn", "gone"])
@@ -268,11 +268,11 @@ def test_the_last_messages_across_the_wrap_are_found_without_the_rest_on_any_day
     monkeypatch.setattr(ids, "now_ms", lambda: WRAP + ids.ERA_MS // 2)
     monkeypatch.setattr(os, "listdir", listed)
     tree.files.clear()
-    assert told(tree, "ses_x", 5) == names[-5:]
+    assert message_ids(tree, "ses_x", 5) == names[-5:]
     assert len(set(tree.files)) < 20
 
 
-def test_of_messages_that_are_all_torn_there_is_no_last(tree: Counting) -> None:
+def test_of_messages_that_are_all_torn_the_last_is_missing(tree: Counting) -> None:
     scribe = Scribe(WRAP - 15_000)
     for name in fill(tree, (scribe.message("ses_x") for _ in range(30))):
         Path(tree.locate(("message", "ses_x", name))).write_bytes(b"")
@@ -337,7 +337,7 @@ def test_messages_that_cannot_be_listed_are_reported_and_nothing_else_is_lost(
         patched.setattr(os, "scandir", refuse)
         assert list(tree.scan(("message", "ses_x"), report=reports.append)) == tree.list() == []
     assert [report.reason for report in reports] == ["cannot be listed: Permission denied"] * 3
-    assert told(tree, "ses_x") == ["msg_1"]
+    assert message_ids(tree, "ses_x") == ["msg_1"]
 
 
 @pytest.mark.parametrize("messages", [0, 1])
@@ -348,7 +348,7 @@ def test_a_folder_full_of_files_of_others_holds_what_messages_it_holds(tree: Jso
         (folder / f"notes-{number}.txt").write_bytes(b"")
     scribe = Scribe(WRAP + 10**9)
     names = fill(tree, (scribe.message("ses_x") for _ in range(messages)))
-    assert told(tree, "ses_x", 3) == told(tree, "ses_x") == names
+    assert message_ids(tree, "ses_x", 3) == message_ids(tree, "ses_x") == names
 
 
 def test_a_file_where_a_folder_should_be_holds_nothing(tree: JsonTree) -> None:
@@ -362,7 +362,7 @@ def test_a_file_where_a_folder_should_be_holds_nothing(tree: JsonTree) -> None:
 
 
 @pytest.mark.parametrize(("options", "synced"), [({}, True), ({"durability": "relaxed"}, False)])
-def test_a_write_is_on_the_disk_when_it_returns_unless_told_otherwise(
+def test_a_write_is_on_the_disk_when_it_returns_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], synced: bool
 ) -> None:
     descriptors: list[int] = []
@@ -380,7 +380,7 @@ def test_nothing_stays_open_after_reading(tree: JsonTree) -> None:
     assert len(os.listdir("/dev/fd")) == before
 
 
-def test_a_tree_below_a_folder_whose_name_is_no_text_has_locks_too(tmp_path: Path) -> None:
+def test_a_tree_below_a_folder_whose_name_is_not_text_has_locks_too(tmp_path: Path) -> None:
     odd = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     assert JsonTree(odd).locks.folder != JsonTree(tmp_path).locks.folder
 

@@ -91,7 +91,7 @@ def test_a_session_has_one_runner(leases: FileLeases) -> None:
         assert lease.holder.owner == "third"
 
 
-def test_a_session_nobody_ever_ran_has_no_holder(leases: FileLeases) -> None:
+def test_a_session_that_never_ran_has_no_holder(leases: FileLeases) -> None:
     assert leases.holder(SESSION) is None
     assert leases.abandoned() == []
     assert not os.path.exists(leases.folder)
@@ -110,7 +110,7 @@ def test_busy_says_who_it_is(leases: FileLeases, processes: ProcessGroup) -> Non
     runner.kill()
 
 
-def test_another_process_is_told_too(leases: FileLeases, processes: ProcessGroup) -> None:
+def test_another_process_gets_the_same_error(leases: FileLeases, processes: ProcessGroup) -> None:
     with leases.acquire(SESSION, "the tests"):
         ((text, data),) = processes.start(try_to_run, leases.folder).wait().reports
         assert f"the tests (pid {os.getpid()} on " in text
@@ -187,7 +187,7 @@ def test_a_silent_runner_is_called_stuck() -> None:
     assert str(stuck) == "opensesh run (pid 7 on box), silent for 60 s"
 
 
-def test_letting_go_twice_or_beating_afterwards_is_no_error(leases: FileLeases) -> None:
+def test_releasing_twice_or_beating_afterwards_is_not_an_error(leases: FileLeases) -> None:
     lease = leases.acquire(SESSION, "first")
     lease.release()
     with leases.acquire(SESSION, "second") as other:
@@ -260,7 +260,7 @@ def test_a_beat_that_the_disk_refuses_ends_nothing(leases: FileLeases, monkeypat
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/fd"), reason="counts what the system lists there")
-def test_who_is_told_that_a_session_is_busy_keeps_nothing_open(leases: FileLeases) -> None:
+def test_a_refused_lease_keeps_nothing_open(leases: FileLeases) -> None:
     with leases.acquire(SESSION, "first"):
         before = len(os.listdir("/dev/fd"))
         for _ in range(3):
@@ -300,7 +300,7 @@ def test_asking_who_runs_a_session_never_looks_like_running_it(leases: FileLease
             each.result(10)
 
 
-def test_those_who_ask_at_the_same_time_agree_that_nobody_is_there(leases: FileLeases, processes: ProcessGroup) -> None:
+def test_concurrent_readers_agree_that_a_session_has_no_holder(leases: FileLeases, processes: ProcessGroup) -> None:
     runner = processes.start(run, leases.folder, "dead soon")
     runner.wait_for(2)
     runner.kill()
@@ -315,7 +315,7 @@ def test_a_lease_that_cannot_be_inscribed_is_not_held(tmp_path: Path) -> None:
         FileLeases(str(tmp_path / "file" / "leases")).acquire(SESSION, "x")
 
 
-def test_a_lease_for_which_there_is_no_room_can_be_taken_once_there_is(
+def test_a_lease_for_which_the_disk_is_full_can_be_taken_once_there_is(
     leases: FileLeases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int, holder: Holder) -> None:
@@ -352,7 +352,7 @@ def test_a_name_that_could_leave_the_folder_is_refused(leases: FileLeases) -> No
             leases.acquire(name, "x")
 
 
-def test_what_is_no_inscription_is_overlooked(leases: FileLeases) -> None:
+def test_an_invalid_lease_record_is_ignored(leases: FileLeases) -> None:
     leases.acquire(SESSION, "x").release()
     for name, data in ((".DS_Store", b"\0\1"), ("ses_torn", b'{"owner": "x", "ho'), ("ses_nul", b"\0" * 513)):
         (Path(leases.folder) / name).write_bytes(data)

@@ -95,12 +95,14 @@ EXCLUSIONS = [
 
 
 @pytest.mark.parametrize(("first", "second", "waiting"), EXCLUSIONS)
-def test_who_waits_for_whom_between_threads(locks: Locks, first: str, second: str, waiting: bool) -> None:
+def test_readers_and_writers_wait_for_each_other_between_threads(
+    locks: Locks, first: str, second: str, waiting: bool
+) -> None:
     assert waits(lambda: of_kind(locks, first), lambda: of_kind(locks, second)) is waiting
 
 
 @pytest.mark.parametrize(("first", "second", "waiting"), EXCLUSIONS)
-def test_who_waits_for_whom_between_processes_and_death_lets_go(
+def test_readers_and_writers_wait_for_each_other_between_processes_and_death_releases(
     processes: ProcessGroup, locks: Locks, first: str, second: str, waiting: bool
 ) -> None:
     holder = processes.start(hold, locks.folder, first)
@@ -167,7 +169,7 @@ def test_two_ways_to_the_same_tree_share_their_locks(tmp_path: Path) -> None:
     assert JsonTree(tmp_path / "real").locks.folder != JsonTree(tmp_path / "other").locks.folder
 
 
-def test_a_place_without_room_for_locks_is_a_refused_write(tmp_path: Path) -> None:
+def test_a_disk_without_space_for_locks_is_a_refused_write(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     tree = JsonTree(tmp_path / "storage", locks=Locks(str(tmp_path / "file" / "locks")))
     with pytest.raises(WriteError, match="could not be written"):
@@ -209,7 +211,7 @@ def test_a_lock_that_is_taken_is_not_waited_for_by_who_only_tries(locks: Locks) 
         os.close(theirs)
 
 
-def test_whoever_wants_everything_gets_it_in_the_end(locks: Locks) -> None:
+def test_an_exclusive_lock_is_granted_in_the_end(locks: Locks) -> None:
     done = threading.Event()
 
     def work(_: Any) -> None:

@@ -87,7 +87,7 @@ def test_what_is_not_there_is_named() -> None:
     assert caught.value.data == {"key": ["todo", "ses_x"]}
 
 
-def test_nobody_removes_a_record_while_it_is_updated() -> None:
+def test_a_record_is_not_removed_while_it_is_updated() -> None:
     store = Memory()
     store.write(("todo", "ses_x"), [])
     remover = threading.Thread(target=lambda: store.remove(("todo", "ses_x")))

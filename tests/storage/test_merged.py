@@ -119,7 +119,7 @@ def test_a_record_damaged_everywhere_is_named(union: MergedStore, tree: JsonTree
         union.update(SESSION, print)
 
 
-def test_what_only_a_later_store_has_and_cannot_read_is_told_of_there(tree: JsonTree, tmp_path: Path) -> None:
+def test_what_only_a_later_store_has_and_cannot_read_is_reported_there(tree: JsonTree, tmp_path: Path) -> None:
     second = JsonTree(tmp_path / "second", durability="relaxed")
     union = MergedStore(str(tmp_path), [tree, second])
     for key in (SESSION, ("message", "ses_x", "msg_1")):
@@ -264,7 +264,7 @@ def test_a_session_filed_twice_hides_neither_its_todos_nor_a_readable_copy(
     assert [report.path for report in reports] == [tree.locate(moved)]
 
 
-def test_who_holds_a_copy_can_be_told(union: MergedStore, tree: JsonTree, old: Memory) -> None:
+def test_the_store_of_a_copy_can_be_found(union: MergedStore, tree: JsonTree, old: Memory) -> None:
     tree.write(SESSION, session("stale", 5))
     old.write(SESSION, session("fresh", 9))
     assert union.stores_with(SESSION) == [tree, old]
@@ -272,7 +272,7 @@ def test_who_holds_a_copy_can_be_told(union: MergedStore, tree: JsonTree, old: M
     assert [store for store, _, _ in union.origins(("session",))] == [old]
 
 
-def test_what_the_newest_generation_keeps_without_names_is_not_told_beside_what_has_them(
+def test_what_the_newest_generation_keeps_without_names_is_not_listed_beside_what_has_them(
     union: MergedStore, tree: JsonTree, old: Memory
 ) -> None:
     def text(name: str, words: str) -> dict[str, Any]:

@@ -211,7 +211,7 @@ def test_the_first_message_that_says_so_decides_where_a_project_is(old: OldData)
     assert list(old.stored("project")) == ["id-of-work-2"]
 
 
-def test_a_record_that_cannot_be_read_stops_nothing_and_is_told(old: OldData) -> None:
+def test_a_record_that_cannot_be_read_stops_nothing_and_is_reported(old: OldData) -> None:
     old.session("work", "ses_1", root=str(old.data))
     folder = old.data / "project" / "work" / "storage" / "session"
     (folder / "message" / "ses_1" / "msg_0.json").symlink_to("gone")
@@ -221,7 +221,7 @@ def test_a_record_that_cannot_be_read_stops_nothing_and_is_told(old: OldData) ->
     assert list(old.stored("session")) == ["id-of-data/ses_1"]
 
 
-def test_what_systems_and_editors_leave_in_a_folder_is_no_record(old: OldData) -> None:
+def test_what_systems_and_editors_leave_in_a_folder_is_not_a_record(old: OldData) -> None:
     old.session("work", "ses_1")
     old.session(".trash", "ses_2")
     folder = old.data / "project" / "work" / "storage" / "session" / "info"
@@ -506,7 +506,7 @@ def test_a_disk_that_syncs_each_file_is_not_asked_to_sync_everything(
 
 
 @pytest.mark.skipif(not hasattr(os, "sync"), reason="this system cannot sync everything at once")
-def test_unless_told_otherwise_everything_is_synced_at_once(old: OldData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_default_everything_is_synced_at_once(old: OldData, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
     def one(descriptor: int) -> None:
@@ -523,8 +523,8 @@ def test_unless_told_otherwise_everything_is_synced_at_once(old: OldData, monkey
 def test_a_full_disk_stops_a_step_wherever_it_fills_up(old: OldData, late: bool) -> None:
     with_all_kinds(old)
     before = content(old.data)
-    room = 0
-    while failure := attempt(old, FullDisk(room, late=late)):
+    space = 0
+    while failure := attempt(old, FullDisk(space, late=late)):
         assert "the disk is full" in str(failure)
         assert "Everything is as it was" in str(failure)
         if version(old.tree) == 0:
@@ -532,8 +532,8 @@ def test_a_full_disk_stops_a_step_wherever_it_fills_up(old: OldData, late: bool)
         else:
             assert old.stored("session")["id-of-work/ses_1"]["summary"]["diffs"] == DIFFS
             assert old.stored("session_diff") == {}
-        room += 61
-    assert room > 1000
+        space += 61
+    assert space > 1000
     expect_migrated(old)
 
 

@@ -433,7 +433,7 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
-def test_what_is_no_database_is_refused_by_name(tmp_path: Path) -> None:
+def test_what_is_not_a_database_is_refused_by_name(tmp_path: Path) -> None:
     assert "no such file" in refusal(tmp_path / "absent.db")
     assert "folder" in refusal(tmp_path)
     for name, content, reason in (
@@ -446,7 +446,7 @@ def test_what_is_no_database_is_refused_by_name(tmp_path: Path) -> None:
         assert reason in refusal(tmp_path / name)
 
 
-def test_damage_inside_the_file_is_told_and_not_thrown_as_it_comes(tmp_path: Path) -> None:
+def test_damage_inside_the_file_is_reported_and_not_raised_as_it_comes(tmp_path: Path) -> None:
     data = bytearray(V1_2.read_bytes())
     for page in range(4, len(data) // 4096, 2):
         data[page * 4096 : page * 4096 + 2048] = os.urandom(2048)
@@ -461,7 +461,7 @@ def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "places.db") == f"{tmp_path / 'places.db'}: {reason}"
 
 
-def test_damage_that_sqlite_quotes_is_told_though_it_is_no_text(writer: Writer) -> None:
+def test_damage_that_sqlite_quotes_is_reported_though_it_is_not_text(writer: Writer) -> None:
     writer.connection.execute("CREATE TABLE odd (id text)")
     writer.connection.execute("PRAGMA writable_schema = ON")
     writer.connection.execute("UPDATE sqlite_master SET name = CAST(x'6fff' AS TEXT) WHERE name = 'odd'")
@@ -473,14 +473,14 @@ def test_a_table_without_its_data_is_refused_by_name(writer: Writer) -> None:
     assert "table message has no data" in refusal(writer.path)
 
 
-def test_a_lock_that_stays_is_told(writer: Writer) -> None:
+def test_a_lock_that_stays_is_reported(writer: Writer) -> None:
     writer.connection.execute("BEGIN EXCLUSIVE")
     began = time.monotonic()
     assert "locked by another program for 0.05 seconds. Try again when it is done." in refusal(writer.path)
     assert time.monotonic() - began < 4
 
 
-def test_a_lock_taken_later_is_told_and_passes(writer: Writer) -> None:
+def test_a_lock_taken_later_is_reported_and_passes(writer: Writer) -> None:
     writer.session()
     with OpencodeDB(writer.path, busy_seconds=0.05) as opened:
         writer.connection.execute("BEGIN EXCLUSIVE")
@@ -490,7 +490,7 @@ def test_a_lock_taken_later_is_told_and_passes(writer: Writer) -> None:
         assert opened.list(("session",)) == [("session", "p1", "ses_1")]
 
 
-def test_a_change_that_was_cut_short_is_told(tmp_path: Path) -> None:
+def test_a_change_that_was_cut_short_is_reported(tmp_path: Path) -> None:
     shutil.copy(V1_2, tmp_path / "opencode.db")
     with closing(sqlite3.connect(tmp_path / "opencode.db", isolation_level=None)) as writing:
         writing.execute("PRAGMA cache_size = 1")
@@ -503,7 +503,7 @@ def test_a_change_that_was_cut_short_is_told(tmp_path: Path) -> None:
     assert "cut short" in refusal(tmp_path / "after" / "opencode.db")
 
 
-def test_values_of_the_wrong_kind_are_told_by_column(tmp_path: Path) -> None:
+def test_values_of_the_wrong_kind_are_reported_by_column(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "opencode.db", isolation_level=None)) as loose:
         loose.executescript(
             "CREATE TABLE session (id, project_id, time_created, title, revert);"
@@ -512,12 +512,12 @@ def test_values_of_the_wrong_kind_are_told_by_column(tmp_path: Path) -> None:
             "CREATE TABLE message (id, session_id, time_created, data);"
             "INSERT INTO message VALUES ('msg_1', 'ses_3', 1, 1.5), ('msg_2', 'ses_3', NULL, '{}');"
         )
-    heard: list[Damage] = []
+    reported: list[Damage] = []
     with OpencodeDB(tmp_path / "opencode.db") as opened:
-        ((key, session),) = opened.scan(("session",), report=heard.append)
-        assert opened.messages("ses_3", report=heard.append) == []
+        ((key, session),) = opened.scan(("session",), report=reported.append)
+        assert opened.messages("ses_3", report=reported.append) == []
     assert (key, session["time"]) == (("session", "p1", "ses_3"), {"created": 1})
-    assert {damage.path.rpartition("/")[2]: damage.reason for damage in heard} == {
+    assert {damage.path.rpartition("/")[2]: damage.reason for damage in reported} == {
         "ses_1": "title: expected text, found 7",
         "ses_2": "revert: expected JSON, found 7",
         "ses_4": "time_created: expected milliseconds, found nothing",
@@ -592,19 +592,19 @@ def test_a_damaged_row_costs_that_row_alone(writer: Writer) -> None:
         ("prt_../up", '{"type":"text","text":"escapes"}'),
     ):
         writer.part(name, data)
-    heard: list[Damage] = []
+    reported: list[Damage] = []
     with OpencodeDB(writer.path) as opened:
-        (message,) = opened.messages("ses_1", report=heard.append)
+        (message,) = opened.messages("ses_1", report=reported.append)
         assert [part["text"] for part in message.parts] == ["half \ud83d of it"]
         again: list[Damage] = []
         assert [key[2] for key, _ in opened.scan(("part",), report=again.append)] == ["prt_good"]
-        assert sorted(again) == sorted(heard)
+        assert sorted(again) == sorted(reported)
         with pytest.raises(RecordError) as caught:
             opened.read(("part", "msg_1", "prt_torn"))
         assert ("part", "msg_1", "prt_torn") in opened.list(("part",))
         assert ("part", "msg_1", "prt_../up") not in opened.list(("part",))
     assert caught.value.path == f"{writer.path}#part/prt_torn"
-    reasons = {damage.path.rpartition("#")[2]: damage.reason for damage in heard}
+    reasons = {damage.path.rpartition("#")[2]: damage.reason for damage in reported}
     assert reasons.keys() == {f"part/prt_{name}" for name in ("torn", "list", "number", "empty", "bytes", "../up")}
     assert "torn" in reasons["part/prt_torn"]
     assert "expected an object, found an array" in reasons["part/prt_list"]
@@ -614,40 +614,40 @@ def test_a_damaged_row_costs_that_row_alone(writer: Writer) -> None:
     assert "cannot be part of a storage key" in reasons["part/prt_../up"]
 
 
-def test_a_name_that_is_no_text_costs_that_row_alone(writer: Writer) -> None:
+def test_a_name_that_is_not_text_costs_that_row_alone(writer: Writer) -> None:
     writer.message("msg_1")
     writer.message("msg_2")
     writer.connection.execute("UPDATE message SET id = CAST(x'6d73675fff' AS TEXT) WHERE id = 'msg_1'")
-    heard: list[Damage] = []
+    reported: list[Damage] = []
     with OpencodeDB(writer.path) as opened:
         assert opened.list(("message",)) == [("message", "ses_1", "msg_2")]
-        assert [key[2] for key, _ in opened.scan(("message",), report=heard.append)] == ["msg_2"]
-    assert [damage.path for damage in heard] == [f"{writer.path}#message/msg_\ufffd"]
+        assert [key[2] for key, _ in opened.scan(("message",), report=reported.append)] == ["msg_2"]
+    assert [damage.path for damage in reported] == [f"{writer.path}#message/msg_\ufffd"]
 
 
 def test_damaged_messages_are_passed_over_when_the_last_few_are_asked_for(writer: Writer) -> None:
     for number in range(6):
         writer.message(f"msg_{number}", "{" if number in (3, 5) else None, at=number)
         writer.part(f"prt_{number}", message=f"msg_{number}")
-    heard: list[Damage] = []
+    reported: list[Damage] = []
     with OpencodeDB(writer.path) as opened:
-        found = opened.messages("ses_1", last=3, report=heard.append)
+        found = opened.messages("ses_1", last=3, report=reported.append)
     assert [(info["id"], parts[0]["id"]) for info, parts in found] == [
         ("msg_1", "prt_1"),
         ("msg_2", "prt_2"),
         ("msg_4", "prt_4"),
     ]
-    assert [damage.path.rpartition("/")[2] for damage in heard] == ["msg_5", "msg_3"]
+    assert [damage.path.rpartition("/")[2] for damage in reported] == ["msg_5", "msg_3"]
 
 
 def test_what_lies_before_the_last_few_is_not_even_looked_at(writer: Writer) -> None:
     for number in range(9):
         writer.message(f"msg_{number}", "{" if number < 6 else None, at=number)
-    heard: list[Damage] = []
+    reported: list[Damage] = []
     with OpencodeDB(writer.path) as opened:
-        found = opened.messages("ses_1", last=3, report=heard.append)
+        found = opened.messages("ses_1", last=3, report=reported.append)
     assert [message.info["id"] for message in found] == ["msg_6", "msg_7", "msg_8"]
-    assert heard == []
+    assert reported == []
 
 
 def test_numbers_are_spelled_and_ordered_as_the_server_does(writer: Writer) -> None:
@@ -670,18 +670,18 @@ def test_a_damaged_session_is_reported_with_its_column(writer: Writer) -> None:
     writer.session("ses_2", title=b"\xff\xff")
     writer.session("ses_3", time_created="yesterday")
     writer.session("ses_4", summary_diffs="{}")
-    heard: list[Damage] = []
+    reported: list[Damage] = []
     with OpencodeDB(writer.path) as opened:
-        assert [key[2] for key, _ in opened.scan(("session",), report=heard.append)] == ["ses_4"]
+        assert [key[2] for key, _ in opened.scan(("session",), report=reported.append)] == ["ses_4"]
         with pytest.raises(RecordError, match="summary_diffs: expected an array"):
             opened.read(("session_diff", "ses_4"))
         with pytest.raises(RecordError, match="session/ses_2"):
             opened.read(("session", "p1", "ses_2"))
-    assert [damage.path.rpartition("/")[2] for damage in heard] == ["ses_1", "ses_2", "ses_3"]
-    assert [damage.reason.split(":")[0] for damage in heard] == ["revert, byte 1", "title", "time_created"]
+    assert [damage.path.rpartition("/")[2] for damage in reported] == ["ses_1", "ses_2", "ses_3"]
+    assert [damage.reason.split(":")[0] for damage in reported] == ["revert, byte 1", "title", "time_created"]
 
 
-def test_damage_is_logged_if_nobody_asks(writer: Writer, caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_is_logged_without_a_report(writer: Writer, caplog: pytest.LogCaptureFixture) -> None:
     writer.message("msg_1", "{")
     with OpencodeDB(writer.path) as opened:
         assert opened.messages("ses_1") == []
@@ -704,7 +704,7 @@ def test_a_message_that_says_when_is_believed_before_its_row(writer: Writer) -> 
         assert opened.messages("ses_1")[0].info["time"] == {"created": 5, "more": 6}
 
 
-def test_fields_nobody_knows_are_kept_after_those_that_are_known(writer: Writer) -> None:
+def test_unknown_fields_are_kept_after_those_that_are_known(writer: Writer) -> None:
     writer.message("msg_1", {"glow": True, "time": {"created": 1}, "id": "forged", "role": "user"})
     writer.part("prt_1", {"hue": 3, "text": "t", "type": "text"})
     writer.part("prt_2", {"hue": 3, "type": "hologram"})
@@ -762,7 +762,7 @@ def test_what_is_in_the_log_is_read_and_what_is_not_committed_is_not(live: Write
         assert len(opened.list(("session",))) == 2
 
 
-def test_a_scan_goes_on_while_others_write_and_holds_nothing_in_between(live: Writer) -> None:
+def test_a_scan_continues_while_others_write_and_holds_nothing_in_between(live: Writer) -> None:
     live.connection.execute("BEGIN")
     for number in range(PAGE * 2 + 5):
         live.part(f"prt_{number:05}")
@@ -841,7 +841,7 @@ def shelf() -> Iterator[Path]:
 
 @contextmanager
 def sealed(folder: Path) -> Generator[None]:
-    """Nobody may write to the folder, not even root if the tests are run by root."""
+    """The folder cannot be written to, not even by root if the tests are run by root."""
     for path in folder.iterdir():
         path.chmod(0o444)
     folder.chmod(0o555)

@@ -353,11 +353,11 @@ def test_what_lies_before_the_last_few_is_not_even_looked_at(writer: Writer) -> 
     for number in range(9):
         held = "{" if number < 6 else {"time": {"created": number}, "text": "hello"}
         writer.message(f"msg_{number}", "user", number, held)
-    heard: list[Damage] = []
+    reported: list[Damage] = []
     with OpencodeDB(writer.path) as opened:
-        found = opened.messages("ses_main", last=3, report=heard.append)
+        found = opened.messages("ses_main", last=3, report=reported.append)
     assert [message.info["id"] for message in found] == ["msg_6", "msg_7", "msg_8"]
-    assert heard == []
+    assert reported == []
 
 
 def test_a_prompt_takes_agent_and_model_from_its_answer(store: OpencodeDB) -> None:
@@ -413,18 +413,18 @@ def test_a_prompt_without_an_answer_takes_them_from_the_session(store: OpencodeD
 def test_a_broken_answer_does_not_cost_its_prompt(writer: Writer) -> None:
     writer.message("msg_1", "user", 1, {"time": {"created": 1}, "text": "hello"})
     writer.message("msg_2", "assistant", 2, '{"time":{"created":2},"agent":"bui')
-    heard: list[Damage] = []
+    reported: list[Damage] = []
     with OpencodeDB(writer.path) as opened:
-        (message,) = opened.messages("ses_main", report=heard.append)
+        (message,) = opened.messages("ses_main", report=reported.append)
         assert message.info["model"]["modelID"] == "m9"
-        assert [damage.path for damage in heard] == [f"{writer.path}#session_message/msg_2"]
+        assert [damage.path for damage in reported] == [f"{writer.path}#session_message/msg_2"]
         assert opened.list(("message",)) == [("message", "ses_main", "msg_1"), ("message", "ses_main", "msg_2")]
-        assert [key[2] for key, _ in opened.scan(("message",), report=heard.append)] == ["msg_1"]
-        assert [key[1] for key, _ in opened.scan(("part",), report=heard.append)] == ["msg_1"]
+        assert [key[2] for key, _ in opened.scan(("message",), report=reported.append)] == ["msg_1"]
+        assert [key[1] for key, _ in opened.scan(("part",), report=reported.append)] == ["msg_1"]
         assert [key[1] for key in opened.list(("part",))] == ["msg_1"]
         with pytest.raises(RecordError, match="msg_2"):
             opened.read(("message", "ses_main", "msg_2"))
-    assert len(heard) == 3
+    assert len(reported) == 3
 
 
 def test_an_answer_keeps_its_usage_and_its_steps(store: OpencodeDB) -> None:
@@ -517,7 +517,7 @@ def test_an_answer_that_says_half_of_its_usage_keeps_that_half(
     assert message.parts[1]["reason"] == "unknown"
 
 
-def test_where_nobody_says_which_model_a_prompt_has_none_and_an_answer_an_unnamed_one(writer: Writer) -> None:
+def test_where_no_model_is_recorded_a_prompt_has_none_and_an_answer_an_unnamed_one(writer: Writer) -> None:
     writer.session(id="ses_bare")
     writer.message("msg_1", "user", 1, {"time": {"created": 1}, "text": "hello"}, session="ses_bare")
     writer.message("msg_2", "assistant", 2, {"time": {"created": 2}, "content": []}, session="ses_bare")
@@ -558,7 +558,7 @@ def test_an_error_of_authentication_names_the_provider(writer: Writer) -> None:
     assert message.info["error"]["data"] == {"providerID": "acme", "message": "no key"}
 
 
-def test_an_error_of_nobody_knows_whom_and_what_is_an_unknown_one(writer: Writer) -> None:
+def test_an_error_of_unknown_origin_is_an_unknown_one(writer: Writer) -> None:
     auth = {"type": "provider.auth", "message": "no key"}
     writer.message("msg_1", "assistant", 1, {"time": {"created": 1}, "content": [], "error": auth})
     writer.message("msg_2", "assistant", 2, {"time": {"created": 2}, "content": [], "error": {}})
@@ -969,7 +969,9 @@ def test_what_an_item_of_a_result_says_beyond_1x_is_kept(writer: Writer, odd: di
     ("status", "given"),
     [("pending", ["a"]), ("running", ["a"]), ("completed", ["a"]), ("completed", "a"), ("error", "a")],
 )
-def test_input_that_is_no_object_is_kept_and_not_passed_off_as_one(writer: Writer, status: str, given: object) -> None:
+def test_input_that_is_not_an_object_is_kept_and_not_passed_off_as_one(
+    writer: Writer, status: str, given: object
+) -> None:
     part = only_part(writer, {**STREAMING, "state": {"status": status, "input": given}})
     assert (part["state"]["input"], part["state"].get("raw", "")) == ({}, "")
     assert part["state"]["v2"] == {"input": given}
@@ -1057,7 +1059,7 @@ def test_content_that_is_not_understood_is_kept_under_its_own_type(writer: Write
     read_part(part)
 
 
-def test_content_that_is_no_list_stays_on_the_message(writer: Writer) -> None:
+def test_content_that_is_not_a_list_stays_on_the_message(writer: Writer) -> None:
     writer.message("msg_x", "assistant", 1, {"time": {"created": 1}, "content": {"odd": True}})
     with OpencodeDB(writer.path) as opened:
         (message,) = opened.messages("ses_main")
@@ -1136,7 +1138,7 @@ def test_a_session_unnamed_at_a_time_that_no_calendar_has_stays_unnamed(writer: 
         assert opened.read(("session", "global", "ses_odd"))["title"] == ""
 
 
-def test_an_unnamed_session_whose_time_is_no_number_is_damage(writer: Writer) -> None:
+def test_an_unnamed_session_whose_time_is_not_a_number_is_damage(writer: Writer) -> None:
     writer.session(id="ses_odd", time_created="soon")
     with OpencodeDB(writer.path) as opened, pytest.raises(RecordError, match="expected a number"):
         opened.read(("session", "global", "ses_odd"))
@@ -1278,11 +1280,11 @@ def test_a_message_that_does_not_say_when_has_the_time_of_its_row(writer: Writer
     writer.connection.execute("UPDATE session_message SET time_created = 77")
     writer.message("msg_2", "user", 2, '{"text":"never"}')
     writer.connection.execute("UPDATE session_message SET time_created = 'soon' WHERE id = 'msg_2'")
-    heard: list[Damage] = []
+    reported: list[Damage] = []
     with OpencodeDB(writer.path) as opened:
-        (message,) = opened.messages("ses_main", report=heard.append)
+        (message,) = opened.messages("ses_main", report=reported.append)
     assert message.info["time"] == {"created": 77}
-    assert [damage.path.rpartition("/")[2] for damage in heard] == ["msg_2"]
+    assert [damage.path.rpartition("/")[2] for damage in reported] == ["msg_2"]
 
 
 def test_a_message_that_says_when_is_believed_before_its_row(writer: Writer) -> None:
@@ -1292,7 +1294,7 @@ def test_a_message_that_says_when_is_believed_before_its_row(writer: Writer) -> 
         assert opened.messages("ses_main")[0].info["time"] == {"created": 5}
 
 
-def test_yes_is_no_time(writer: Writer) -> None:
+def test_yes_is_not_a_time(writer: Writer) -> None:
     writer.message("msg_1", "user", 1, '{"time":{"created":true},"text":"when?"}')
     writer.connection.execute("UPDATE session_message SET time_created = 77")
     with OpencodeDB(writer.path) as opened:
@@ -1324,12 +1326,12 @@ def test_messages_of_no_session_hide_none_that_come_after_them(writer: Writer) -
 def test_a_name_that_cannot_be_a_key_is_damage(writer: Writer) -> None:
     writer.message("msg_../1", "user", 1, {"time": {"created": 1}, "text": "escapes"})
     writer.message("msg_2", "user", 2, {"time": {"created": 2}, "text": "stays"})
-    heard: list[Damage] = []
+    reported: list[Damage] = []
     with OpencodeDB(writer.path) as opened:
-        assert [message.info["id"] for message in opened.messages("ses_main", report=heard.append)] == ["msg_2"]
-        assert [key[2] for key, _ in opened.scan(("message",), report=heard.append)] == ["msg_2"]
+        assert [message.info["id"] for message in opened.messages("ses_main", report=reported.append)] == ["msg_2"]
+        assert [key[2] for key, _ in opened.scan(("message",), report=reported.append)] == ["msg_2"]
         assert opened.list(("message",)) == [("message", "ses_main", "msg_2")]
-    assert [damage.path for damage in heard] == [f"{writer.path}#session_message/msg_../1"] * 2
+    assert [damage.path for damage in reported] == [f"{writer.path}#session_message/msg_../1"] * 2
 
 
 def test_sessions_without_their_table_of_messages_are_refused(writer: Writer) -> None:

@@ -105,7 +105,7 @@ def test_the_whole_suite_runs_without_pytest(tmp_path: Path) -> None:
     assert len(opened) == len(contracts_for(damageable=True))
 
 
-def test_every_contract_has_a_name_of_its_own_and_somebody_it_binds() -> None:
+def test_every_contract_has_a_name_of_its_own_and_a_store_it_binds() -> None:
     names = [contract.name for contract in CONTRACTS]
     assert len(set(names)) == len(names)
     assert {*contracts_for(read_only=True), *contracts_for(damageable=True)} == set(CONTRACTS)
@@ -120,7 +120,7 @@ def test_an_assertion_lists_every_problem() -> None:
 
 
 class ReadOnly(MergedStore):
-    """A store that may only be read, whatever it is made of."""
+    """A store that may only be read, of any kind."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store.place, [store])

@@ -121,7 +121,7 @@ async def test_the_sdks_know_the_failures() -> None:
             [event async for event in stream]
 
 
-async def heard(adapter: OpenAIChat | Anthropic, asked: Request = ASKED) -> list[StreamEvent]:
+async def received(adapter: OpenAIChat | Anthropic, asked: Request = ASKED) -> list[StreamEvent]:
     async with aclosing(adapter.stream(asked)) as stream:
         return [event async for event in stream]
 
@@ -151,7 +151,7 @@ async def test_our_adapters_read_what_the_script_sends(dialect: str) -> None:
             else Anthropic("k", server.base_url, transport=transport)
         )
         for _ in range(2):
-            events = await heard(adapter)
+            events = await received(adapter)
             assert gist(events) == gist([event async for event in expected.stream(ASKED)])
     await transport.aclose()
     server.model.assert_complete()
@@ -160,7 +160,7 @@ async def test_our_adapters_read_what_the_script_sends(dialect: str) -> None:
 async def test_a_signature_reaches_our_adapter() -> None:
     transport = Transport()
     async with WireServer(ANSWER) as server:
-        events = await heard(Anthropic("k", server.base_url, transport=transport))
+        events = await received(Anthropic("k", server.base_url, transport=transport))
     await transport.aclose()
     ends = [event.metadata for event in events if isinstance(event, ReasoningEnd)]
     assert ends == [{"anthropic": {"signature": "signed"}}]
@@ -176,7 +176,7 @@ async def test_a_broken_wire_reaches_our_adapters(kind: str, before: str) -> Non
             Anthropic("k", server.base_url, transport=transport),
         ):
             with pytest.raises(ModelConnectionError):
-                await heard(adapter)
+                await received(adapter)
     await transport.aclose()
 
 
@@ -184,6 +184,6 @@ async def test_our_adapter_learns_when_to_come_back() -> None:
     transport = Transport()
     async with WireServer("ERROR rate-limit after=1.5 form=ms") as server:
         with pytest.raises(RateLimitedError) as caught:
-            await heard(OpenAIChat("k", server.base_url, transport=transport))
+            await received(OpenAIChat("k", server.base_url, transport=transport))
     await transport.aclose()
     assert caught.value.headers["retry-after-ms"] == "1500"

@@ -157,7 +157,7 @@ async def test_a_file_under_two_names_is_not_changed_as_if_it_were_two(bench: Be
     assert bench.path("f").read_text() == "a\nb\n"
 
 
-async def test_a_file_may_make_room_for_a_directory_in_one_patch(bench: Bench) -> None:
+async def test_a_file_may_give_way_to_a_directory_in_one_patch(bench: Bench) -> None:
     bench.put("f", "a\n")
     await apply(bench, "*** Delete File: f", "*** Add File: f/g", "+x")
     assert bench.path("f/g").read_text() == "x\n"

@@ -57,7 +57,7 @@ async def test_wide_files_are_cut_by_bytes_and_long_lines_by_characters(bench: B
     assert "1: " + "é" * 2000 + "...\n" in long.output
 
 
-async def test_a_line_without_end_takes_no_room(bench: Bench) -> None:
+async def test_a_line_without_end_takes_no_memory(bench: Bench) -> None:
     path = bench.put("long.txt", "first\n")
     with open(path, "ab") as file:
         file.writelines("é".encode() * (1 << 16) for _ in range(256))

@@ -206,7 +206,7 @@ async def test_files_that_may_not_be_read_without_asking_are_not_searched(bench:
     answer = await bench.run(GrepTool(), pattern="needle")
     assert answer.output == f"{line}\n\n(3 files were not searched: {why}"
     assert answer.metadata == {"matches": 1, "truncated": False}
-    assert bench.permissions() == ["grep"], "nobody is asked"
+    assert bench.permissions() == ["grep"], "no user is asked"
     assert (await bench.run(GrepTool(), pattern="n(?=eedle)")).metadata["matches"] == 1, (
         "which ripgrep leaves to Python"
     )

@@ -99,7 +99,7 @@ def test_broken_pages_are_read_as_far_as_they_go(broken: str) -> None:
         ("x" + "<a <" * 30_000, 1),
     ],
 )
-def test_a_hostile_page_takes_neither_time_nor_room(page: str, most: int) -> None:
+def test_a_hostile_page_takes_neither_time_nor_memory(page: str, most: int) -> None:
     begun = time.process_time()
     assert len(to_markdown(page, "https://x.test/")) <= most
     to_text(page)

@@ -84,7 +84,7 @@ class Desk:
         return info["id"]
 
     def step(self, session: str, prompt: str, *changes: FileChange, answer: str = "done", abort: bool = False) -> str:
-        """One answer: each change is a tool call that nobody recorded, as a shell's."""
+        """One answer: each change is a tool call that was not recorded, as a shell's."""
         message = self.open_step(session, prompt)
         before = self.snapshots.track()
         start: Document = {"type": "step-start"}
@@ -144,7 +144,7 @@ def shell() -> Document:
 
 
 def writes(files: dict[str, str]) -> FileChange:
-    """A shell's doing: nobody recorded what was there."""
+    """A shell's doing: what was there is not recorded."""
     return lambda folder: write(folder, files)
 
 

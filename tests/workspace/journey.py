@@ -66,14 +66,14 @@ patches = st.builds(
 class FullDisk(Disk):
     """Takes so many files and no more."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, space: int) -> None:
         super().__init__(durable=False)
-        self.room = room
+        self.space = space
 
     def open_new(self, path: str) -> int:
-        self.room -= 1
-        if self.room < 0:
-            raise WriteError(f"{path}: no room", path=path)
+        self.space -= 1
+        if self.space < 0:
+            raise WriteError(f"{path}: no space", path=path)
         return super().open_new(path)
 
 
@@ -181,7 +181,7 @@ class Journey(RuleBasedStateMachine):
             wanted = self.origin[session] if name in self.origin[session] and name not in left else before
             assert self._same(after.get(name), wanted.get(name)), name
         if before == self.rested[session]:
-            assert not left, "what nobody has touched since comes back, all of it"
+            assert not left, "what was not touched since comes back, all of it"
         del self.origin[session], self.rested[session]
 
     @precondition(lambda self: any(self.said.values()))

@@ -13,7 +13,7 @@ from opensesh.workspace import RevertTrash
 from .desk import Desk, contents, creates, edits, write, writes
 
 
-def told(desk: Desk, since: int) -> list[str]:
+def events_since(desk: Desk, since: int) -> list[str]:
     return [envelope.event.type for number in range(since, desk.bus.last) if (envelope := desk.bus.next_after(number))]
 
 
@@ -38,12 +38,12 @@ def test_what_a_revert_hides_is_gone_after_the_next_prompt_and_kept_in_the_trash
     desk.step(session, second, writes({"a": "2"}))
     whole = shape(desk, session)
     desk.reverts.revert(session, second)
-    heard = desk.bus.last
+    last = desk.bus.last
     gone = desk.reverts.cleanup(session)
 
     assert shape(desk, session) == kept
     assert gone == [name for name, _ in whole[2:]]
-    assert told(desk, heard) == ["message.removed", "message.removed", "session.diff", "session.updated"]
+    assert events_since(desk, last) == ["message.removed", "message.removed", "session.diff", "session.updated"]
     assert desk.sessions.get(session).revert is None
     assert not list(desk.sessions.store.list(("part", second)))
     assert contents(desk.folder)["a"] == "1"
@@ -65,21 +65,21 @@ def test_a_partial_revert_keeps_the_message_and_drops_its_later_parts(desk: Desk
     parts = desk.history(session)[1].parts
     second = [part["id"] for part in parts if part["type"] == "tool"][1]
     desk.reverts.revert(session, answer, second)
-    heard = desk.bus.last
+    last = desk.bus.last
     gone = desk.reverts.cleanup(session)
     names = [part["id"] for part in parts]
     assert shape(desk, session) == [whole[0], (answer, names[: names.index(second)])]
     assert gone == [whole[2][0]]
-    assert told(desk, heard).count("message.part.removed") == len(names) - names.index(second)
+    assert events_since(desk, last).count("message.part.removed") == len(names) - names.index(second)
     assert shaped(trash_of(desk).history_before(session)) == whole
 
 
 def test_a_session_without_a_revert_is_not_touched(desk: Desk) -> None:
     session = desk.session()
     desk.step(session, desk.prompt(session), writes({"a": "1"}))
-    heard = desk.bus.last
+    last = desk.bus.last
     assert desk.reverts.cleanup(session) == []
-    assert desk.bus.last == heard
+    assert desk.bus.last == last
 
 
 def test_positions_count_and_not_names_that_wrapped(desk: Desk) -> None:
@@ -155,7 +155,7 @@ def test_the_trash_is_emptied_only_of_what_is_old(desk: Desk) -> None:
     assert trash.of_session(session) == []
 
 
-def test_after_cleaning_the_session_goes_on_and_can_be_reverted_again(desk: Desk) -> None:
+def test_after_cleaning_the_session_continues_and_can_be_reverted_again(desk: Desk) -> None:
     session = desk.session()
     first = desk.prompt(session)
     desk.step(session, first, writes({"a": "1"}))

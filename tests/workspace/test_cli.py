@@ -133,7 +133,7 @@ def test_when_the_folder_is_gone_what_was_stored_is_shown(console: Console) -> N
     assert console.diff(session, "--stat").splitlines()[-1] == "2 files, 2 lines added, 0 removed"
 
 
-def test_when_the_folder_is_no_repository_any_more_what_was_stored_is_shown(console: Console) -> None:
+def test_when_the_folder_is_not_a_repository_any_more_what_was_stored_is_shown(console: Console) -> None:
     desk = console.desk
     session = desk.session()
     desk.step(session, desk.prompt(session), writes({"a.txt": "1\n"}))

@@ -43,7 +43,7 @@ def test_the_fields_stand_in_opencodes_order(desk: Desk) -> None:
     assert list(found) == ["file", "before", "after", "additions", "deletions", "status"]
 
 
-def test_a_file_that_is_no_text_has_neither_texts_nor_counts(desk: Desk) -> None:
+def test_a_file_that_is_not_text_has_neither_texts_nor_counts(desk: Desk) -> None:
     (desk.folder / "image.png").write_bytes(b"\x89PNG\0\1\2")
     before = snapshot(desk)
     (desk.folder / "image.png").write_bytes(b"\x89PNG\0\3\4\5")
@@ -59,7 +59,7 @@ def test_a_renamed_file_is_one_that_went_and_one_that_came(desk: Desk) -> None:
     assert [(diff["file"], diff["status"]) for diff in found] == [("READ.md", "added"), ("README.md", "deleted")]
 
 
-def test_a_link_is_told_by_what_it_says(desk: Desk) -> None:
+def test_a_link_is_shown_by_its_target(desk: Desk) -> None:
     before = snapshot(desk)
     (desk.folder / "README.md").unlink()
     (desk.folder / "README.md").symlink_to("src/main.py")

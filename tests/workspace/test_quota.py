@@ -70,7 +70,7 @@ def test_a_file_in_the_trash_that_is_not_ours_costs_only_itself(desk: Desk) -> N
     assert [each.messages for each in trash.of_all_sessions()] == [[StoredMessage({}, [])]]
 
 
-def test_what_no_session_names_goes_after_a_week_and_its_room_is_given_back(desk: Desk) -> None:
+def test_what_no_session_names_is_deleted_after_a_week_and_its_space_is_freed(desk: Desk) -> None:
     wanted, unwanted = some_noise(desk), some_noise(desk)
     age(desk, 8)
     done = tidy_snapshots(desk.snapshots.repository, {wanted})
@@ -139,7 +139,7 @@ def test_where_nothing_was_kept_there_is_nothing_to_tidy(desk: Desk) -> None:
     assert tidy_snapshots(desk.snapshots.repository, set()) == (0, 0, 0, None)
 
 
-def test_snapshots_go_on_when_a_project_has_moved_with_the_folders_above_it(tmp_path: Path) -> None:
+def test_snapshots_continue_when_a_project_has_moved_with_the_folders_above_it(tmp_path: Path) -> None:
     first = Desk(tmp_path / "home", new_repository(tmp_path / "above" / "of" / "work"))
     tree = snapshot(first)
     (tmp_path / "above").rename(tmp_path / "elsewhere")

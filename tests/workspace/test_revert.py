@@ -140,7 +140,7 @@ def test_a_turn_that_changed_nothing_leaves_every_file_as_it_is(desk: Desk) -> N
     assert done.session.document["revert"]["diff"] == ""
 
 
-def test_a_file_that_someone_else_changed_is_a_conflict_and_nothing_is_touched(desk: Desk) -> None:
+def test_a_file_that_another_program_changed_is_a_conflict_and_nothing_is_touched(desk: Desk) -> None:
     session, _, second = two_turns(desk)
     write(desk.folder, {"README.md": "the user's own\n"})
     found = contents(desk.folder)
@@ -162,21 +162,21 @@ def test_force_overrides_a_conflict_and_can_still_be_undone(desk: Desk) -> None:
     assert contents(desk.folder) == AFTER_TWO | {"README.md": "the user's own\n"}
 
 
-def test_a_file_that_someone_else_deleted_is_a_conflict(desk: Desk) -> None:
+def test_a_file_that_another_program_deleted_is_a_conflict(desk: Desk) -> None:
     session, _, second = two_turns(desk)
     (desk.folder / "new.txt").unlink()
     with pytest.raises(RevertConflictError, match="deleted since"):
         desk.reverts.revert(session, second)
 
 
-def test_a_file_that_someone_changed_back_is_no_conflict(desk: Desk) -> None:
+def test_a_file_that_was_changed_back_is_not_a_conflict(desk: Desk) -> None:
     session, _, second = two_turns(desk)
     write(desk.folder, {"README.md": "hello\n"})
     desk.reverts.revert(session, second)
     assert contents(desk.folder) == AFTER_ONE
 
 
-def test_what_someone_wrote_between_two_steps_is_not_lost_unseen(desk: Desk) -> None:
+def test_what_another_program_wrote_between_two_steps_is_not_lost_unseen(desk: Desk) -> None:
     session = desk.session()
     prompt = desk.prompt(session)
     desk.step(session, prompt, writes({"README.md": "session\n"}))
@@ -188,7 +188,7 @@ def test_what_someone_wrote_between_two_steps_is_not_lost_unseen(desk: Desk) -> 
     assert contents(desk.folder) == START
 
 
-def test_what_someone_changed_after_a_revert_stops_its_undoing(desk: Desk) -> None:
+def test_a_change_after_a_revert_stops_its_undoing(desk: Desk) -> None:
     session, _, second = two_turns(desk)
     desk.reverts.revert(session, second)
     write(desk.folder, {"README.md": "the user's own\n", "unrelated": "x"})
@@ -199,7 +199,7 @@ def test_what_someone_changed_after_a_revert_stops_its_undoing(desk: Desk) -> No
     assert contents(desk.folder) == AFTER_TWO | {"unrelated": "x"}
 
 
-def test_what_someone_changed_after_a_revert_stops_its_moving_on(desk: Desk) -> None:
+def test_a_change_after_a_revert_stops_its_moving_on(desk: Desk) -> None:
     session, first, second = two_turns(desk)
     desk.reverts.revert(session, second)
     write(desk.folder, {"new.txt": "the user's own\n"})
@@ -207,7 +207,7 @@ def test_what_someone_changed_after_a_revert_stops_its_moving_on(desk: Desk) -> 
         desk.reverts.revert(session, first)
 
 
-def test_a_step_that_was_broken_off_is_taken_back_unless_someone_wrote_later(desk: Desk) -> None:
+def test_a_step_that_was_broken_off_is_taken_back_unless_a_later_write_followed(desk: Desk) -> None:
     session = desk.session()
     prompt = desk.prompt(session)
     desk.step(session, prompt, writes({"README.md": "half\n"}), abort=True)
@@ -219,7 +219,7 @@ def test_a_step_that_was_broken_off_is_taken_back_unless_someone_wrote_later(des
         desk.reverts.revert(session, prompt)
 
 
-def test_a_step_that_nobody_brought_to_an_end_ended_with_its_last_tool(desk: Desk) -> None:
+def test_a_step_that_was_not_ended_ended_with_its_last_tool(desk: Desk) -> None:
     def act(folder: Path) -> Document:
         write(folder, {"README.md": "half\n"})
         tool = shell()
@@ -233,7 +233,7 @@ def test_a_step_that_nobody_brought_to_an_end_ended_with_its_last_tool(desk: Des
     assert contents(desk.folder) == START
 
 
-def test_a_command_of_a_step_that_died_is_named_for_nobody_knows_what_it_changed(desk: Desk) -> None:
+def test_a_command_of_a_step_that_died_is_named_because_its_changes_are_unknown(desk: Desk) -> None:
     session = desk.session()
     prompt = desk.prompt(session)
     message = desk.open_step(session, prompt)
@@ -311,7 +311,7 @@ def test_modes_links_and_odd_names_come_back(desk: Desk) -> None:
     assert not (desk.folder / "binary").exists()
 
 
-def test_line_ends_come_back_whatever_the_attributes_say(desk: Desk) -> None:
+def test_line_ends_come_back_with_any_attributes(desk: Desk) -> None:
     write(desk.folder, {".gitattributes": "* text=auto\n", "win.txt": "1\r\n2\r\n"})
     session = desk.session()
     prompt = desk.prompt(session)
@@ -346,7 +346,7 @@ def test_folders_that_only_the_session_filled_go_with_their_files(desk: Desk) ->
     assert (desk.folder / "src").is_dir()
 
 
-def test_a_folder_in_the_place_of_a_file_is_left_alone_and_told(desk: Desk) -> None:
+def test_a_folder_in_the_place_of_a_file_is_left_alone_and_reported(desk: Desk) -> None:
     session = desk.session()
     prompt = desk.prompt(session)
     desk.step(session, prompt, deletes("README.md"), writes({"other": "1"}))
@@ -375,7 +375,7 @@ def test_nothing_is_written_through_a_link_or_outside_of_the_project(desk: Desk,
     assert (desk.folder / ".git" / "config").exists()
 
 
-def test_a_snapshot_that_is_gone_is_told_and_never_called_a_success(desk: Desk) -> None:
+def test_a_snapshot_that_is_gone_is_reported_and_never_called_a_success(desk: Desk) -> None:
     session = desk.session()
     prompt = desk.prompt(session)
     message = desk.step(session, prompt, writes({}))
@@ -457,7 +457,7 @@ def test_a_session_of_another_checkout_is_not_played_out_here(desk: Desk, tmp_pa
     assert contents(desk.folder) == AFTER_TWO
 
 
-def test_a_session_that_someone_runs_is_busy(desk: Desk) -> None:
+def test_a_session_that_is_running_is_busy(desk: Desk) -> None:
     session, _, second = two_turns(desk)
     leases = FileLeases(str(desk.home / "leases"))
     reverts = Reverts(desk.sessions, desk.snapshots, leases=leases, state=str(desk.home / "state"))
@@ -590,7 +590,7 @@ def test_a_file_that_may_not_be_written_keeps_nothing_else_from_going_back(
     assert contents(folder) == AFTER_TWO
 
 
-def test_a_full_disk_stops_a_revert_which_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_stops_a_revert_which_continues_when_there_is_space(tmp_path: Path) -> None:
     folder = new_repository(tmp_path / "work")
     desk = Desk(tmp_path / "home", folder, disk=Refusing("README.md", errno.ENOSPC))
     session, first, _ = two_turns(desk)
@@ -600,7 +600,7 @@ def test_a_full_disk_stops_a_revert_which_goes_on_when_there_is_room(tmp_path: P
     assert contents(folder) == START
 
 
-def test_what_cannot_be_read_is_left_alone_and_nobody_waits_for_it(desk: Desk) -> None:
+def test_what_cannot_be_read_is_left_alone_and_does_not_block(desk: Desk) -> None:
     session, first, _ = two_turns(desk)
     path = desk.folder / "new.txt"
     path.unlink()

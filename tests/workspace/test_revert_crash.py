@@ -240,7 +240,7 @@ def test_a_process_killed_between_journal_and_files_leaves_a_revert_that_can_be_
     assert scene.files == scene.at_last
 
 
-def test_a_file_that_someone_changes_before_a_dead_revert_is_finished_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_changed_before_a_dead_revert_is_finished_is_left_alone(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     point = 1
     while scene.dies(lambda reverts: reverts.revert(scene.session, scene.second), point) and scene.point is None:

@@ -54,14 +54,14 @@ def test_an_edit_is_undone_only_while_the_file_holds_what_it_left(plain: Desk) -
     assert contents(plain.folder) == {"a.txt": "the user's own\n"}
 
 
-def test_a_change_between_two_edits_that_nobody_recorded_is_a_conflict(plain: Desk) -> None:
+def test_a_change_between_two_edits_that_was_not_recorded_is_a_conflict(plain: Desk) -> None:
     write(plain.folder, {"a.txt": "one\n"})
     session, prompt = turn(plain, edits("a.txt", "two\n"), writes({"a.txt": "shell\n"}), edits("a.txt", "three\n"))
     with pytest.raises(RevertConflictError):
         plain.reverts.revert(session, prompt)
 
 
-def test_what_was_written_over_cannot_be_brought_back_and_is_told(plain: Desk) -> None:
+def test_what_was_written_over_cannot_be_brought_back_and_is_reported(plain: Desk) -> None:
     write(plain.folder, {"a.txt": "one\n"})
     session, prompt = turn(plain, creates("a.txt", "two\n"), creates("b.txt", "new\n"))
     done = plain.reverts.revert(session, prompt)
@@ -140,7 +140,7 @@ def test_a_patch_that_moved_and_deleted_is_undone(plain: Desk) -> None:
     assert contents(folder) == {"new.txt": "2\n"}
 
 
-def test_files_outside_of_the_directory_are_left_alone_and_told(plain: Desk, tmp_path: Path) -> None:
+def test_files_outside_of_the_directory_are_left_alone_and_reported(plain: Desk, tmp_path: Path) -> None:
     write(tmp_path, {"elsewhere.txt": "one\n"})
     session, prompt = turn(plain, edits("../elsewhere.txt", "two\n"), creates("a.txt", "1"))
     done = plain.reverts.revert(session, prompt)
@@ -181,7 +181,7 @@ def test_a_session_that_went_on_in_a_folder_within_is_one_session(plain: Desk) -
     assert contents(plain.folder) == {"sub/a.txt": "one\n"}
 
 
-def test_what_a_final_revert_took_is_no_longer_said_to_be_changed(plain: Desk) -> None:
+def test_what_a_final_revert_removed_is_not_listed_as_changed_any_more(plain: Desk) -> None:
     write(plain.folder, {"a.txt": "one\n"})
     session = plain.session()
     plain.step(session, plain.prompt(session), edits("a.txt", "two\n"))

@@ -170,7 +170,7 @@ def test_large_files_are_left_out_with_a_note_unless_git_tracks_them(desk: Desk)
     assert since(desk.snapshots, first).files == ()
 
 
-def test_a_file_that_grows_too_large_is_no_longer_followed(desk: Desk) -> None:
+def test_a_file_that_grows_too_large_is_not_followed_any_more(desk: Desk) -> None:
     write(desk.folder, {"server.log": "x"})
     first = tree(desk)
     (desk.folder / "server.log").write_bytes(b"x" * (2 * MEBIBYTE + 1))
@@ -189,7 +189,7 @@ def test_too_much_that_is_new_is_refused_before_it_is_read(desk: Desk) -> None:
     assert snapshots.track() is not None
 
 
-def test_no_more_is_stored_than_there_is_room_for(desk: Desk) -> None:
+def test_no_more_is_stored_than_there_is_space_for(desk: Desk) -> None:
     write(desk.folder, {"noise": os.urandom(50_000).hex()})
     tree(desk)
     snapshots = desk.open_snapshots(limits=SnapshotLimits(store=10_000))
@@ -230,7 +230,7 @@ def test_a_folder_that_becomes_a_link_or_a_file_and_back(desk: Desk) -> None:
     assert tree(desk) == first
 
 
-def test_bytes_are_kept_as_they_are_whatever_attributes_and_settings_say(desk: Desk, isolated: Path) -> None:
+def test_bytes_are_kept_as_they_are_with_any_attributes_and_settings(desk: Desk, isolated: Path) -> None:
     git(desk.folder, "config", "--global", "core.autocrlf", "true")
     git(desk.folder, "config", "--global", "filter.loud.clean", "tr a-z A-Z")
     attributes = (

@@ -46,7 +46,7 @@ def test_totals_add_up() -> None:
     assert totals([]) == {"additions": 0, "deletions": 0, "files": 0}
 
 
-def test_summaries_are_stored_as_opencode_stores_them_and_told(desk: Desk) -> None:
+def test_summaries_are_stored_as_opencode_stores_them_and_published(desk: Desk) -> None:
     session = desk.session()
     first = desk.prompt(session)
     desk.step(session, first, writes({"a.txt": "1\n"}))
@@ -106,7 +106,7 @@ def test_outside_of_git_the_tools_own_records_tell(plain: Desk) -> None:
     ]
 
 
-def test_patches_and_rows_of_edits_are_told_too(plain: Desk) -> None:
+def test_patches_and_rows_of_edits_are_published_too(plain: Desk) -> None:
     folder = plain.folder
     patch = call(
         "apply_patch",

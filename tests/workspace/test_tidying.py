@@ -93,8 +93,8 @@ def test_what_a_session_or_the_trash_names_stays_and_the_rest_is_given_back(desk
     removed, _, in_trash = overwritten(desk, originals, "README.md", "newer\n")
     trash.remove(desk.sessions.store, [desk.sessions.get(removed)])
     write(desk.folder, {"nobody": "wants this"})
-    nobody = originals.put(str(desk.folder / "nobody"))
-    assert nobody is not None
+    unnamed = originals.put(str(desk.folder / "nobody"))
+    assert unnamed is not None
     noise = some_noise(desk)
     age(desk, 8)
     older(Path(originals.folder), 8)
@@ -104,7 +104,7 @@ def test_what_a_session_or_the_trash_names_stays_and_the_rest_is_given_back(desk
     assert done.after == disk_use(desk.sessions.store)
     assert done.after.snapshots < before.snapshots
     assert not is_there(desk.snapshots, noise)
-    assert [originals.has(oid) for oid in (wanted, thrown_away, in_trash, nobody.oid)] == [True, True, True, False]
+    assert [originals.has(oid) for oid in (wanted, thrown_away, in_trash, unnamed.oid)] == [True, True, True, False]
     desk.reverts.revert(used, prompt, force=True)
     assert contents(desk.folder)["README.md"] == "hello\n"
 
@@ -131,7 +131,7 @@ def test_what_a_session_names_stays_though_its_record_is_lost(desk: Desk, state:
     assert contents(desk.folder)["README.md"] == "new\n"
 
 
-def test_what_is_young_stays_though_nobody_names_it(desk: Desk, state: Path) -> None:
+def test_what_is_young_stays_though_it_is_not_named(desk: Desk, state: Path) -> None:
     originals = Originals(desk.sessions.store)
     found = originals.put(str(desk.folder / "README.md"))
     assert found is not None
@@ -222,7 +222,7 @@ async def test_a_run_that_ends_sees_to_it(isolated: Path) -> None:
         assert stamp.exists()
 
 
-def test_the_doctor_tells_how_much_room_it_takes_and_gives_some_back(
+def test_the_doctor_reports_disk_usage_and_frees_some(
     desk: Desk, state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = ["--store", str(desk.home / "data")]
@@ -230,10 +230,10 @@ def test_the_doctor_tells_how_much_room_it_takes_and_gives_some_back(
     some_noise(desk)
     age(desk, 8)
     assert run([*store, "doctor", "--json"]) == 0
-    room = json.loads(capsys.readouterr().out)["room"]
-    assert set(room) == {"snapshots", "kept", "journals"}
-    assert room["snapshots"] > 40_000
-    assert room["kept"] > 0
+    usage = json.loads(capsys.readouterr().out)["room"]
+    assert set(usage) == {"snapshots", "kept", "journals"}
+    assert usage["snapshots"] > 40_000
+    assert usage["kept"] > 0
     assert run([*store, "doctor"]) == 0
     assert "--tidy deletes" in capsys.readouterr().out
     assert run([*store, "doctor", "--tidy", "--json"]) == 0
