@@ -13,6 +13,7 @@ from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree import JsonTree
 from opensesh.workspace import Reverts, Snapshots
+from opensesh.workspace.revert_journal import RevertTrash
 
 from ..harness import ProcessGroup
 from .desk import Desk, contents, creates, deletes, edits, new_repository, write, writes
@@ -248,3 +249,12 @@ def test_a_file_that_is_changed_before_a_dead_revert_is_finished_is_left_alone(t
     write(scene.desk.folder, {"README.md": "the user's own\n"})
     scene.desk.reverts.recover(scene.session)
     assert scene.files == scene.halfway | {"README.md": "the user's own\n"}
+
+
+def test_commits_within_one_millisecond_keep_a_copy_each(plain: Desk) -> None:
+    session = plain.session()
+    plain.step(session, plain.prompt(session))
+    trash = RevertTrash(plain.sessions, state=str(plain.home / "state"))
+    folders = [trash.add_messages(session, {}, plain.history(session)) for _ in range(50)]
+    assert len(set(folders)) == 50
+    assert len(trash.of_session(session)) == 50

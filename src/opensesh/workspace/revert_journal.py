@@ -200,8 +200,7 @@ class RevertTrash:
 
     def add_messages(self, session_id: str, revert: Document, messages: Sequence[StoredMessage]) -> str:
         """Copy messages that are about to be removed; returns the folder of the copy."""
-        moment = ids.now_ms()
-        folder = os.path.join(self._session_folder(session_id), str(moment))
+        moment, folder = self._new_entry(session_id)
         document: Document = {
             "sessionID": session_id,
             "time": moment,
@@ -213,14 +212,21 @@ class RevertTrash:
 
     def add_files(self, session_id: str, files: Mapping[str, bytes]) -> str:
         """Copy files that are about to be overwritten, by name; returns the folder of the copies."""
-        moment = ids.now_ms()
-        # A folder of its own: one with messages is deleted when they are restored.
-        while os.path.exists(os.path.join(self._session_folder(session_id), str(moment))):
-            moment += 1
-        folder = os.path.join(self._session_folder(session_id), str(moment), _OVERWRITTEN)
+        folder = os.path.join(self._new_entry(session_id)[1], _OVERWRITTEN)
         for name, data in files.items():
             self._disk.replace(os.path.join(folder, name), data)
         return folder
+
+    def _new_entry(self, session_id: str) -> tuple[int, str]:
+        """Return a time and the folder named after it, which does not exist yet.
+
+        A commit that is repeated within a millisecond must not replace the copy that the first attempt made, and a
+        folder with messages is deleted when they are restored.
+        """
+        moment = ids.now_ms()
+        while os.path.exists(folder := os.path.join(self._session_folder(session_id), str(moment))):
+            moment += 1
+        return moment, folder
 
     def of_session(self, session_id: str) -> list[TrashedMessages]:
         """Return what was removed from a session, the latest last."""
