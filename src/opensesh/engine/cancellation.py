@@ -6,8 +6,8 @@ Stores, snapshots and files are accessed by synchronous code. The engine calls i
 - A thread cannot be interrupted, so neither can a call that has begun. A task that is cancelled while it waits keeps
   waiting until the call returns, and is cancelled then. What the task does about the cancellation (record that the
   run was aborted) is therefore written after what it had begun to write.
-- Awaits that belong together (store a prompt, then start its run) are wrapped in :func:`run_uncancellable`: by the same
-  rule all of them happen, or none.
+- Awaits that belong together (store a prompt, then start its run) are wrapped in :func:`run_uncancellable`, or are a
+  function decorated with :func:`uncancellable`: by the same rule all of them happen, or none.
 - What a call returned or raised is dropped when its caller was cancelled.
 - :func:`asyncio.to_thread` is right only for work that takes long and that nothing depends on once the caller is
   cancelled, such as comparing snapshots of a large project.
@@ -20,12 +20,13 @@ import atexit
 import os
 import threading
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, partial, wraps
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
+    from types import CoroutineType
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,6 +47,16 @@ async def run_uncancellable(work: Awaitable[T]) -> T:
             task.exception()  # retrieved, so that asyncio does not report it
         raise cancellation
     return task.result()
+
+
+def uncancellable(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, CoroutineType[Any, Any, T]]:
+    """Make an async function run to its end even if its caller is cancelled; see :func:`run_uncancellable`."""
+
+    @wraps(function)
+    async def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await run_uncancellable(function(*args, **kwargs))
+
+    return run
 
 
 async def run_in_thread_uncancellable(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
@@ -32,7 +33,7 @@ from .loop import Loop, LoopServices
 from .model_choice import Agents, Models
 from .plugin_hooks import PluginHooks
 from .prompt import PromptComposer, PromptServices
-from .runs import Runs, RunServices, Status, Statuses
+from .runs import Runs, RunServices, Statuses
 from .session_writer import SessionWriter
 from .step import Planner, PlannerServices, ToolSources, enabled_features
 from .subtasks import SubagentServices
@@ -197,7 +198,7 @@ class Components:
             LoopServices(self.writer, self.hooks, self.snapshots, self.config, self.settings),
             new_planner=lambda enqueue: self._new_planner(session, history, files, enqueue),
             compactions=Compactions(self.compactor, history),
-            status=Status(self.statuses, session.id),
+            set_status=partial(self.statuses.set, session.id),
         )
         services = PromptServices(self.config, self.location, self.agents, self.models, self.hooks, self.mcp)
         return loop, PromptComposer(session, history, files, services)

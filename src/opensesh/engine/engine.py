@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from ..records import as_object, write_failure
 from ..sessions import Sessions
 from ..storage import open_store
 from ..tools.tool import missing_attributes
-from .cancellation import run_in_thread_uncancellable, run_uncancellable
+from .cancellation import run_in_thread_uncancellable, run_uncancellable, uncancellable
 from .components import Components, EngineOptions, Settings
 from .model_errors import failure_of
 from .prompt import Prompt, PromptOptions, mentioned_parts
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from .session_writer import AnswerWriter
     from .user_requests import PermissionCallback
 
-log = logging.getLogger("opensesh.engine")
 _NOT_OPEN = "this engine is not open; write: async with opensesh.open(...) as engine"
 
 
@@ -73,10 +72,8 @@ class Engine:
         self._build = build
         self._permission = permission
         self._components: Components | None = None
-        self._group = asyncio.TaskGroup()
         self._running: Runs | None = None
-        self._feed: EventFeed | None = None
-        self._callbacks: CallbackDispatcher | None = None
+        self._closing = AsyncExitStack()
 
     # -- opening and closing -------------------------------------------------------------------------------------------
 
@@ -88,50 +85,33 @@ class Engine:
 
     async def __aenter__(self) -> Engine:
         await self.open()
-        components = self.components
-        self._feed = EventFeed(components.hooks.plugins, self.bus)
-        await self._feed.__aenter__()
-        await self._group.__aenter__()
-        self._running = components.new_runs(self._group)
-        self._callbacks = CallbackDispatcher(
+        components, settings, closing = self.components, self.components.settings, self._closing
+        # Closed in reverse order, all of them even if one fails: plugins receive the last events of the runs.
+        closing.push_async_callback(components.aclose)
+        closing.push_async_callback(components.hooks.plugins.dispose, settings.plugin_timeout_seconds)
+        await closing.enter_async_context(EventFeed(components.hooks.plugins, self.bus))
+        group = await asyncio.TaskGroup().__aenter__()
+        closing.push_async_callback(group.__aexit__, None, None, None)  # an error of the caller cancels no run twice
+        self._running = components.new_runs(group)
+        callbacks = RequestCallbacks(self._permission, settings.question, settings.unanswered_warning_seconds)
+        dispatcher = CallbackDispatcher(
             self.bus,
-            self._group,
+            group,
             components.permissions,
             components.questions,
-            RequestCallbacks(
-                self._permission, components.settings.question, components.settings.unanswered_warning_seconds
-            ),
+            callbacks,
             directory=components.location.directory,
         )
-        components.mcp.begin(self._group)
+        components.mcp.begin(group)
+        closing.callback(components.mcp.end)
+        closing.callback(dispatcher.close)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
+        async with self._closing:
             await self._runs.close(wait_for_titles=kind is None)
-        finally:
-            if self._callbacks is not None:
-                self._callbacks.close()
-            self.components.mcp.end()
-            try:
-                await self._group.__aexit__(None, None, None)
-            finally:
-                await self._close_plugins()
-
-    async def _close_plugins(self) -> None:
-        """Let plugins receive the last events and dispose of what they hold, then close connections."""
-        components = self.components
-        try:
-            if self._feed is not None:
-                await self._feed.__aexit__(None, None, None)
-            async with asyncio.timeout(components.settings.plugin_timeout_seconds):
-                await components.hooks.plugins.dispose(plugin_hooks.dispose)
-        except TimeoutError:
-            log.warning("a plugin took too long to close")
-        finally:
-            await components.aclose()
 
     @property
     def components(self) -> Components:
@@ -225,6 +205,7 @@ class Engine:
                 await run_uncancellable(run.outcome)
             raise
 
+    @uncancellable
     async def submit(
         self, session_id: str, prompt: str | Prompt, **options: Unpack[PromptOptions]
     ) -> asyncio.Future[Outcome]:
@@ -232,9 +213,6 @@ class Engine:
         survives a crash. If it is cancelled, all of it has happened or nothing."""
         if isinstance(prompt, str):
             prompt = Prompt(parts=self.prompt_parts(prompt), **options)
-        return await run_uncancellable(self._submit(session_id, prompt))
-
-    async def _submit(self, session_id: str, prompt: Prompt) -> asyncio.Future[Outcome]:
         runs = self._runs
         async with runs.session_lock(session_id):
             run = await runs.open(session_id)
@@ -329,17 +307,15 @@ class Engine:
             runs.start(run, first)
             return ended
 
+    @uncancellable
     async def resume(self, session_id: str) -> asyncio.Future[Outcome] | None:
         """Continue a session whose run was interrupted; ``None`` if all its prompts have their outcome."""
-        return await run_uncancellable(self._resume(session_id))
-
-    async def _resume(self, session_id: str) -> asyncio.Future[Outcome] | None:
         runs = self._runs
         async with runs.session_lock(session_id):
             if (running := runs.get(session_id)) is not None:
                 return running.outcome
             run = await runs.open(session_id)
-            if not run.loop.history.has_unanswered_prompt:
+            if run.loop.history.unanswered_prompt() is None:
                 run.lease.release()
                 return None
             with releasing_on_error(run):
@@ -347,11 +323,9 @@ class Engine:
             runs.start(run)
             return run.outcome
 
+    @uncancellable
     async def compact(self, session_id: str) -> asyncio.Future[Outcome]:
         """Compact a session now; return the future of the outcome."""
-        return await run_uncancellable(self._compact(session_id))
-
-    async def _compact(self, session_id: str) -> asyncio.Future[Outcome]:
         runs = self._runs
         async with runs.session_lock(session_id):
             run = await runs.open(session_id)

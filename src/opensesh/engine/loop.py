@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from .. import events
 from ..errors import ContextExceededError, OpenseshError
+from ..models.stream_events import ToolCall
 from ..records import MessageAbortedError, StructuredOutputError, as_object, read_failure, write_failure
 from .cancellation import run_in_thread_uncancellable, run_uncancellable
 from .compaction import overhead_exceeds_window, window_overflow_error
 from .context_window import compaction_part, prune
 from .model_errors import failure_of
 from .session_history import record_masked, rejected_part_ids
-from .subtasks import next_requested_subtask, run_subtask
+from .subtasks import next_requested_subtask
 from .tool_calls import CallRunner, LoopDetector
 from .turn import StepFiles, Turn, TurnResult
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from ..config import Config
     from ..records import Document, Failure, Session
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from .compaction import Compactions
     from .components import Settings
     from .plugin_hooks import PluginHooks
-    from .runs import Status
     from .session_history import History
     from .session_writer import AnswerWriter, SessionWriter
     from .step import Planner, Step
@@ -87,20 +87,17 @@ class Loop:
         *,
         new_planner: Callable[[Callable[[StoredMessage], None]], Planner],
         compactions: Compactions,
-        status: Status,
+        set_status: Callable[[Document], None],
     ) -> None:
         """``new_planner`` makes the planner of the run, given the function that takes prompts which tools store."""
         self.session = session
         self.history = history
+        self._services = services
         self._session_writer = services.writer
         self._new_planner = new_planner
         self._planner: Planner | None = None
         self._compactions = compactions
-        self._status = status
-        self._hooks = services.hooks
-        self._snapshots = services.snapshots
-        self._config = services.config
-        self._settings = services.settings
+        self._set_status = set_status
         self._detector = LoopDetector(services.settings.repetition)
         self._inbox: list[StoredMessage] = []
         self._answer: AnswerWriter | None = None
@@ -121,67 +118,46 @@ class Loop:
 
     def drain_inbox(self) -> None:
         """Move pending prompts to the history. Those that were stored during a compaction are in it already."""
-        known = {message.info["id"] for message in self.history} if self._inbox else ()
-        for message in self._inbox:
-            if message.info["id"] not in known:
-                self.history.add(message)
-        self._inbox.clear()
+        if self._inbox:
+            known = {message.info["id"] for message in self.history}
+            for message in self._inbox:
+                if message.info["id"] not in known:
+                    self.history.add(message)
+            self._inbox.clear()
 
     async def run(self) -> Outcome:
         """Run until every prompt is answered. Cancelling this aborts the run."""
-        self._status.set_busy()
-        try:
+        async with self._recording_end():
             self.drain_inbox()
-            while self.history.has_unanswered_prompt:
-                await self._next()
+            while (prompt := self.history.unanswered_prompt()) is not None:
+                subtask = next_requested_subtask(prompt, self.history.answers)
+                if compaction_part(prompt) is not None:
+                    await self._compact(prompt)
+                elif subtask is None and self._compactions.is_due(prompt.info) and not self._compactions.limit_reached:
+                    await self._compactions.request(prompt.info)
+                else:
+                    await self._step(prompt, subtask)
                 self.drain_inbox()
-                if not self.history.has_unanswered_prompt:
+                if self.history.unanswered_prompt() is None:
                     await self._finish_prompt()
                     self.drain_inbox()
-        except asyncio.CancelledError:
-            await self._end_with("aborted", MessageAbortedError(message=ABORTED))
-        except Exception as error:
-            log.exception("the run of %s failed", self.session.id)
-            await self._end_with("failed", failure_of(error, ""))
         return self._outcome
 
     async def run_shell(self, prompt: StoredMessage, run: Callable[[AnswerWriter], Awaitable[bool]]) -> Outcome:
         """Record a shell command of the user as the answer to ``prompt``. ``run`` executes it and tells whether it
         ended; cancelling this ends the command."""
-        self._status.set_busy()
-        self.history.add(prompt)
-        try:
-            model = as_object(prompt.info.get("model")) or {}
-            provider_id, model_id = str(model.get("providerID")), str(model.get("modelID"))
-            agent = str(prompt.info.get("agent"))
-            answer = self._answer = self._session_writer.new_answer(prompt.info, provider_id, model_id, agent)
+        async with self._recording_end():
+            self.history.add(prompt)
+            answer = self._answer = self._answer_to(prompt.info)
             await answer.save()
             is_ended = await run(answer)
             await run_uncancellable(answer.finish())
             self.history.add(answer.message)
             self._outcome = Outcome("answered" if is_ended else "aborted", answer.message)
             self._answer = None
-        except asyncio.CancelledError:
-            await self._end_with("aborted", MessageAbortedError(message=ABORTED))
-        except Exception as error:
-            log.exception("the command of %s failed", self.session.id)
-            await self._end_with("failed", failure_of(error, ""))
         return self._outcome
 
     # -- steps ---------------------------------------------------------------------------------------------------------
-
-    async def _next(self) -> None:
-        """Do what comes next: a compaction, a subtask that the user requested, or a step."""
-        prompt = self.history.last_user()
-        if prompt is None:
-            return
-        subtask = next_requested_subtask(prompt, self.history.answers)
-        if compaction_part(prompt) is not None:
-            await self._compact(prompt)
-        elif subtask is None and self._compactions.is_due(prompt.info) and not self._compactions.limit_reached:
-            await self._compactions.request(prompt.info)
-        else:
-            await self._step(prompt, subtask)
 
     async def _compact(self, request: StoredMessage) -> None:
         try:
@@ -195,26 +171,30 @@ class Loop:
             self._publish_error(failure)
 
     async def _step(self, prompt: StoredMessage, subtask: Document | None) -> None:
+        """Run one step: a subtask that the user requested, or a model call with the tool calls that it makes."""
+        hooks = self._services.hooks
         try:
-            await self._hooks.authorise_prompt(prompt.info)
+            await hooks.authorise_prompt(prompt.info)
             if self._planner is None:
                 self._planner = await run_in_thread_uncancellable(self._new_planner, self.enqueue)
-            await self._planner.prepare(prompt.info)
+            planner = self._planner
+            await planner.prepare(prompt.info)
             last_prompt, count = self._step_count
             self._step_count = prompt.info["id"], count + 1 if last_prompt == prompt.info["id"] else 1
-            step = self._planner.step(prompt.info, self._step_count[1])
+            step = planner.step(prompt.info, self._step_count[1])
         except OpenseshError as error:
             await self._fail_before_start(prompt.info, error)
             return
         model, agent = step.model, step.agent.name
         answer = self._answer = self._session_writer.new_answer(prompt.info, model.provider_id, model.id, agent)
         if subtask is not None:
-            await self._run_subtask(self._planner, step, answer, subtask)
+            await self._run_subtask(planner, step, answer, subtask)
             return
         await answer.save()
-        contexts = self._planner.call_contexts(step, answer.info)
-        calls = self._calls = CallRunner(answer, step.tools, contexts, self._detector, self._hooks)
-        await self._finish_step(step, answer, calls, await self._call_model(step, answer, calls))
+        contexts = planner.call_contexts(step, answer.info)
+        calls = self._calls = CallRunner(answer, step.tools, contexts, self._detector, hooks)
+        result = await self._call_model(planner, step, answer, calls)
+        await self._finish_step(step, answer, calls, result)
 
     async def _run_subtask(self, planner: Planner, step: Step, answer: AnswerWriter, subtask: Document) -> None:
         """Run a subtask that the user requested: a call of the task tool that no model made."""
@@ -223,135 +203,147 @@ class Loop:
         await answer.save()
         contexts = planner.call_contexts(step, answer.info, user_requested=True)
         tools = {"task": planner.builtin_tool("task")}  # whether or not the model is offered it
-        self._calls = CallRunner(answer, tools, contexts, self._detector, self._hooks)
+        calls = self._calls = CallRunner(answer, tools, contexts, self._detector, self._services.hooks)
         part = answer.new_tool_part("task")
         await answer.put(part)
-        await run_subtask(self._calls, subtask, part)
+        arguments = {
+            "prompt": subtask["prompt"],
+            "description": subtask["description"],
+            "subagent_type": subtask["agent"],
+            "command": subtask.get("command"),
+        }
+        arguments = {name: value for name, value in arguments.items() if value is not None}
+        await calls.run(part, ToolCall(part["callID"], "task", arguments))
         await answer.finish()
         self.history.add(answer.message)
         self._answer = self._calls = None
 
-    async def _call_model(self, step: Step, answer: AnswerWriter, calls: CallRunner) -> TurnResult:
+    async def _call_model(self, planner: Planner, step: Step, answer: AnswerWriter, calls: CallRunner) -> TurnResult:
         """Make the model call; once more without the part of the history that the provider rejected, if it did."""
-        result = await self._turn(step, answer, calls)
-        rejected = rejected_part_ids(result.error, self.history) if result.error is not None else []
-        if rejected and result.error is not None:
+        assert step.provider is not None, "a step to run has a provider"  # noqa: S101
+        settings, has_masked = self._services.settings, False
+        while True:
+            turn = Turn(
+                answer,
+                calls,
+                retry=settings.retry,
+                set_status=self._set_status,
+                files=StepFiles(self._services.snapshots, settings.snapshot_timeout_seconds),
+                sleep=settings.sleep,
+                complete_text=self._services.hooks.text,
+            )
+            result = await turn.run(step.provider, await planner.request_after_hooks(step))
+            if result.error is None or has_masked:
+                return result
+            rejected = rejected_part_ids(result.error, self.history)
+            if not rejected:
+                return result
+            has_masked = True
             self.history.mask(rejected, step.model.provider_id)
             record_masked(answer.info, rejected)
             self._publish_error(failure_of(result.error, step.model.provider_id))
-            result = await self._turn(step, answer, calls)
-        return result
-
-    async def _turn(self, step: Step, answer: AnswerWriter, calls: CallRunner) -> TurnResult:
-        settings = self._settings
-        turn = Turn(
-            answer,
-            calls,
-            retry=settings.retry,
-            status=self._status,
-            files=StepFiles(self._snapshots, settings.snapshot_timeout_seconds),
-            sleep=settings.sleep,
-            complete_text=self._hooks.text,
-        )
-        assert self._planner is not None  # noqa: S101
-        assert step.provider is not None, "a step to run has a provider"  # noqa: S101
-        return await turn.run(step.provider, await self._planner.request_after_hooks(step))
 
     async def _finish_step(self, step: Step, answer: AnswerWriter, calls: CallRunner, result: TurnResult) -> None:
-        failure = self._failure(step, result, answer)
-        is_blocked = calls.blocked and not self._config.settings.experimental.continue_loop_on_deny
+        """Complete the answer, then decide: an outcome, or a compaction because the window is full."""
+        config, compactions = self._services.config, self._compactions
+        failure: Failure | None = None
+        if result.error is not None:
+            failure = failure_of(result.error, step.model.provider_id)
+        elif step.structured is not None and step.structured.was_called:
+            answer.info |= {"structured": step.structured.value, "finish": "stop"}
+        elif step.structured is not None and (step.is_last or not result.called):
+            failure = StructuredOutputError(message="the model answered without the structure it was asked for")
+        is_blocked = calls.blocked and not config.settings.experimental.continue_loop_on_deny
         if failure is None and (step.is_last or is_blocked) and answer.info.get("finish") == "tool-calls":
             answer.info["finish"] = "stop"  # no next step will see the results
         await calls.abort_open()
         await answer.finish(failure)
         self.history.add(answer.message)
-        if any(part["type"] == "patch" for part in answer.message.parts):
-            self._changed_by.append(step.prompt["id"])
+        self._changed_by += [step.prompt["id"] for part in answer.message.parts if part["type"] == "patch"]
         self._answer = self._calls = None
-        compactions = self._compactions
         if isinstance(result.error, ContextExceededError) and compactions.auto_enabled:
             request = step.request()
-            if not compactions.limit_reached and not overhead_exceeds_window(request, self._config):
+            if not compactions.limit_reached and not overhead_exceeds_window(request, config):
                 await compactions.request(step.prompt)
                 return
-            failure = window_overflow_error(request, self._config)
+            failure = window_overflow_error(request, config)
         elif failure is None:
             compactions.step_succeeded()
             if compactions.should_report_overflow(step.prompt):
-                self._publish_error(window_overflow_error(step.request(), self._config))
-        if failure is not None:
+                self._publish_error(window_overflow_error(step.request(), config))
+        if failure is None:
+            self._outcome = Outcome("blocked" if is_blocked else "answered", answer.message)
+        else:
             self._outcome = Outcome("failed", answer.message, write_failure(failure))
             self._publish_error(failure)
-        else:
-            self._outcome = Outcome("blocked" if is_blocked else "answered", answer.message)
-
-    def _failure(self, step: Step, result: TurnResult, answer: AnswerWriter) -> Failure | None:
-        """Return what is wrong with an answer. A structured output is added to its record."""
-        if result.error is not None:
-            return failure_of(result.error, step.model.provider_id)
-        if step.structured is None:
-            return None
-        if step.structured.was_called:
-            answer.info |= {"structured": step.structured.value, "finish": "stop"}
-        elif step.is_last or not result.called:
-            return StructuredOutputError(message="the model answered without the structure it was asked for")
-        return None
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     async def _finish_prompt(self) -> None:
         """Record what the run changed, prune, and schedule a cleanup. An abort ends only this, since the prompts have
         their answers, unless another prompt has arrived."""
-        try:
-            await run_in_thread_uncancellable(self._summarise_changes)
-            if self._config.settings.compaction.prune:
-                await run_in_thread_uncancellable(prune, self._session_writer.sessions, list(self.history))
-            from ..workspace import tidy_in_background
+        from ..workspace import summarize, tidy_in_background
 
-            await run_in_thread_uncancellable(tidy_in_background, self._session_writer.sessions)
+        writer, messages = self._session_writer, list(self.history)
+        prompt = self.history.last_user()
+        has_changes = any(part.get("type") == "patch" for message in messages for part in message.parts)
+
+        def record() -> None:
+            if prompt is not None and has_changes:
+                prompts = [*dict.fromkeys((*self._changed_by, prompt.info["id"]))]
+                snapshots = self._services.snapshots
+                summarize(writer.sessions, snapshots, self.session.id, *prompts, publish=writer.publish)
+            if self._services.config.settings.compaction.prune:
+                prune(writer.sessions, messages)
+            tidy_in_background(writer.sessions)
+
+        try:
+            await run_in_thread_uncancellable(record)
         except asyncio.CancelledError:
             self.drain_inbox()
-            if self.history.has_unanswered_prompt:
+            if self.history.unanswered_prompt() is not None:
                 raise
         except OpenseshError as error:
             log.warning("the changes of %s could not be recorded: %s", self.session.id, error)
         except Exception:  # the answer stays as it is
             log.exception("the changes of %s could not be recorded", self.session.id)
 
-    def _summarise_changes(self) -> None:
-        """Record the file changes of the session and of each prompt of this run, if there are any."""
-        from ..workspace import summarize
-
-        prompt = self.history.last_user()
-        if prompt is not None and any(
-            part.get("type") == "patch" for message in self.history for part in message.parts
-        ):
-            writer = self._session_writer
-            prompts = [*dict.fromkeys((*self._changed_by, prompt.info["id"]))]
-            summarize(writer.sessions, self._snapshots, self.session.id, *prompts, publish=writer.publish)
-
-    async def _end_with(self, kind: Literal["aborted", "failed"], failure: Failure) -> None:
-        """Close what is open and record why. A further cancellation has no effect."""
+    @asynccontextmanager
+    async def _recording_end(self) -> AsyncGenerator[None]:
+        """Set the session's status. If the body is cancelled or fails, close what is open and record why; a further
+        cancellation has no effect."""
+        kind: Literal["aborted", "failed"]
+        self._set_status({"type": "busy"})
+        try:
+            yield
+        except asyncio.CancelledError:
+            kind, failure = "aborted", MessageAbortedError(message=ABORTED)
+        except Exception as error:
+            log.exception("the run of %s failed", self.session.id)
+            kind, failure = "failed", failure_of(error, "")
+        else:
+            return
         self._outcome = Outcome(kind, self.history.last_assistant(), write_failure(failure))
         self._publish_error(failure)
-        with suppress(asyncio.CancelledError):
-            await run_uncancellable(self._record_end(kind, failure))
 
-    async def _record_end(self, kind: Literal["aborted", "failed"], failure: Failure) -> None:
-        try:
-            if self._answer is not None:
-                if self._calls is not None:
-                    await self._calls.abort_open()
-                await self._answer.finish(failure)
-                self.history.add(self._answer.message)
-                self._outcome = Outcome(kind, self._answer.message, write_failure(failure))
-                self._answer = self._calls = None
-            self.drain_inbox()
-            prompt = self.history.last_user()
-            if prompt is not None and self.history.has_unanswered_prompt:
-                await self._answer_with(kind, prompt.info, failure)
-        except OpenseshError as error:
-            log.error("the end of the run of %s could not be stored: %s", self.session.id, error)  # noqa: TRY400
+        async def record() -> None:
+            try:
+                if self._answer is not None:
+                    if self._calls is not None:
+                        await self._calls.abort_open()
+                    await self._answer.finish(failure)
+                    self.history.add(self._answer.message)
+                    self._outcome = Outcome(kind, self._answer.message, write_failure(failure))
+                    self._answer = self._calls = None
+                self.drain_inbox()
+                prompt = self.history.unanswered_prompt()
+                if prompt is not None:
+                    await self._answer_with(kind, prompt.info, failure)
+            except OpenseshError as error:
+                log.error("the end of the run of %s could not be stored: %s", self.session.id, error)  # noqa: TRY400
+
+        with suppress(asyncio.CancelledError):
+            await run_uncancellable(record())
 
     async def _fail_before_start(self, prompt: Document, error: OpenseshError) -> None:
         """Record as the answer that the model, the agent or the key does not exist."""
@@ -361,12 +353,16 @@ class Loop:
 
     async def _answer_with(self, kind: Literal["aborted", "failed"], prompt: Document, failure: Failure) -> None:
         """Store an answer that only has an error."""
-        model = as_object(prompt.get("model")) or {}
-        provider_id, model_id = str(model.get("providerID", "")), str(model.get("modelID", ""))
-        answer = self._session_writer.new_answer(prompt, provider_id, model_id, str(prompt.get("agent")))
+        answer = self._answer_to(prompt)
         await answer.finish(failure)
         self.history.add(answer.message)
         self._outcome = Outcome(kind, answer.message, write_failure(failure))
+
+    def _answer_to(self, prompt: Document) -> AnswerWriter:
+        """Return a writer for an answer that no model gives. It names the model and the agent of the prompt."""
+        model = as_object(prompt.get("model")) or {}
+        provider_id, model_id = str(model.get("providerID", "")), str(model.get("modelID", ""))
+        return self._session_writer.new_answer(prompt, provider_id, model_id, str(prompt.get("agent")))
 
     def _publish_error(self, failure: Failure) -> None:
         error = events.SessionError(session_id=self.session.id, error=write_failure(failure))

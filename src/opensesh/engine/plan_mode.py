@@ -22,7 +22,7 @@ from ..records import MessageTime, ModelRef, Rule, TextPart, UserMessage
 from ..storage.protocol import StoredMessage
 from ..tools.arguments import decode
 from ..tools.tool import BuiltinTool
-from .cancellation import run_uncancellable
+from .cancellation import uncancellable
 from .prompts import prompt_text
 from .tool_calls import StructuredOutput
 
@@ -133,11 +133,9 @@ class SessionModes:
         """Path of the session's plan."""
         return plan_file(self._config, self._writer.location, self._session)
 
+    @uncancellable
     async def switch(self, agent: str, text: str) -> None:
-        """Continue the conversation with ``agent``, from a user message with ``text``. Completes if cancelled."""
-        await run_uncancellable(self._switch(agent, text))
-
-    async def _switch(self, agent: str, text: str) -> None:
+        """Continue the conversation with ``agent``, from a user message with ``text``."""
         model = self._prompt["model"]
         info = UserMessage(
             id=ids.ascending("msg"),

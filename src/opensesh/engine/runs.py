@@ -61,23 +61,6 @@ class Statuses:
             self._publish(events.SessionIdle(session_id=session_id))
 
 
-class Status:
-    """Sets the status of one session."""
-
-    def __init__(self, statuses: Statuses, session_id: str) -> None:
-        self._statuses = statuses
-        self._session_id = session_id
-
-    def set_busy(self) -> None:
-        """The session is running."""
-        self._statuses.set(self._session_id, {"type": "busy"})
-
-    def set_retry(self, attempt: int, message: str, next_ms: int) -> None:
-        """The session waits to retry a model call at the time ``next_ms``."""
-        status = {"type": "retry", "attempt": attempt, "message": message, "next": next_ms}
-        self._statuses.set(self._session_id, status)
-
-
 class Run:
     """A session that this process runs."""
 

@@ -104,10 +104,9 @@ class History:
         last = self._answers[-1].info if self._answers else {}
         return "error" in last or last.get("finish") not in _UNFINISHED
 
-    @property
-    def has_unanswered_prompt(self) -> bool:
-        """Whether there is a prompt, and it is not answered."""
-        return self._prompt is not None and not self.is_answered
+    def unanswered_prompt(self) -> StoredMessage | None:
+        """Return the newest prompt, if it does not have its outcome yet."""
+        return None if self.is_answered else self._prompt
 
     def turns(self, model: Model, replacement: Sequence[StoredMessage] | None = None) -> tuple[ModelMessage, ...]:
         """Return the conversation as ``model`` sees it, or that of ``replacement`` messages for this one request."""

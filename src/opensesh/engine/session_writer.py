@@ -9,11 +9,13 @@ from ..models import pricing
 from ..records import (
     EXTENSION_KEY,
     AssistantMessage,
+    Created,
     MessageTime,
     PatchPart,
     Path,
     Pending,
     ReasoningPart,
+    RetryPart,
     Span,
     StepFinishPart,
     StepStartPart,
@@ -178,6 +180,12 @@ class AnswerWriter:
         part = StepStartPart(id=ids.ascending("prt"), **self._ids, snapshot=snapshot)
         await self.put(part.document)
         return part.id
+
+    async def add_retry(self, attempt: int, failure: Failure, now_ms: int) -> None:
+        """Record that a model call failed and will be retried."""
+        error, time = write_failure(failure), Created(created=now_ms)
+        part = RetryPart(id=ids.ascending("prt"), **self._ids, attempt=attempt, error=error, time=time)
+        await self.put(part.document)
 
     async def add_patch(self, patch: Patch | None) -> None:
         """Record the files that the tools of a step changed, if any."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config import evaluate, skills, system_instructions, system_paths
@@ -58,16 +57,15 @@ class ToolSources:
         self.mcp = mcp
         self._features = features
         self._custom = custom
-
-    @cached_property
-    def _installed(self) -> tuple[Tool, ...]:
-        """The tools of installed packages, loaded when a session first runs."""
-        from ..tools.custom import load_installed_tools
-
-        return tuple(installed.tool for installed in load_installed_tools().tools)
+        self._installed: tuple[Tool, ...] | None = None
 
     def registry(self, remote: Sequence[Tool] = ()) -> Registry:
-        """Return all tools, with the ``remote`` ones of MCP servers."""
+        """Return all tools, with the ``remote`` ones of MCP servers. Those of installed packages are loaded when a
+        session first runs."""
+        if self._installed is None:
+            from ..tools.custom import load_installed_tools
+
+            self._installed = tuple(installed.tool for installed in load_installed_tools().tools)
         return Registry.standard(self._features, self._custom, (*self._installed, *remote))
 
 
@@ -110,7 +108,13 @@ class Planner:
         self._plan: tuple[Document, Plan] | None = None
         self._skills = tuple(skills(self._config).values())
         self._instructions = [file.text for file in system_instructions(self._config)]
-        self._known_instructions = set(system_paths(self._config)) | _loaded_instructions(history)
+        self._known_instructions = set(system_paths(self._config))
+        # Instruction files that earlier reads brought along, and that the model still sees.
+        for part in (part for message in history for part in message.parts if part.get("tool") == "read"):
+            state = as_object(part.get("state")) or {}
+            if not (as_object(state.get("time")) or {}).get("compacted"):
+                loaded = (as_object(state.get("metadata")) or {}).get("loaded") or ()
+                self._known_instructions.update(os.path.abspath(str(path)) for path in loaded)
 
     async def prepare(self, prompt: Document) -> None:
         """Wait for the MCP servers before the first step of a prompt. Their tools stay the same for all its steps,
@@ -135,7 +139,12 @@ class Planner:
         rules = self.rules(agent)
         output_format = as_object(prompt.get("format")) or {}
         schema = as_object(output_format.get("schema")) if output_format.get("type") == "json_schema" else None
-        tools = self._offered_tools(rules, model, prompt)
+        # Not offered: tools that a rule denies entirely or that the prompt disables, and recall with nothing to recall.
+        hidden = set(disabled(self._registry.names, rules))
+        hidden.update(name for name, enabled in (as_object(prompt.get("tools")) or {}).items() if enabled is False)
+        if not has_hidden_messages(self.history):
+            hidden.add("recall")
+        tools = self._registry.offered(model.wire_id, model.provider_id, hidden=hidden)
         if schema is not None:
             tools.append(StructuredOutput(schema))
         limits = output_limits(self._config)
@@ -175,16 +184,6 @@ class Planner:
         """Return the agent's rules, then the session's."""
         plan = plan_file(self._config, self._location, self._session)
         return (*plan_agent_rules(agent, self._config, plan), *(self._session.permission or ()))
-
-    def _offered_tools(self, rules: tuple[Rule, ...], model: Model, prompt: Document) -> list[Tool]:
-        """Return the tools for the model: not those that a rule denies entirely or that the prompt disables."""
-        hidden = set(disabled(self._registry.names, rules))
-        for name, enabled in (as_object(prompt.get("tools")) or {}).items():
-            if enabled is False:
-                hidden.add(name)
-        if not has_hidden_messages(self.history):
-            hidden.add("recall")
-        return self._registry.offered(model.wire_id, model.provider_id, hidden=hidden)
 
     async def request_after_hooks(self, step: Step) -> Request:
         """Return a step's request as plugins change it."""
@@ -287,14 +286,3 @@ class Step:
             options=merged(options.options(model, self.prompt["sessionID"]), model.options, agent.options, variant),
             headers=model.headers,
         )
-
-
-def _loaded_instructions(history: History) -> set[str]:
-    """Return the paths of instruction files that earlier reads brought along and that the model still sees."""
-    paths: set[str] = set()
-    for message in history:
-        for part in message.parts:
-            state = as_object(part.get("state")) or {}
-            if part.get("tool") == "read" and not (as_object(state.get("time")) or {}).get("compacted"):
-                paths.update(map(str, (as_object(state.get("metadata")) or {}).get("loaded") or ()))
-    return {os.path.abspath(path) for path in paths}

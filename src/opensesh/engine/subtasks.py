@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..config import evaluate
 from ..errors import InvalidIDError, NotFoundError, SubtaskFailedError
-from ..models.stream_events import ToolCall
 from ..records import Rule, document_of
 from ..tools.services import ChildSession
 from .cancellation import run_in_thread_uncancellable
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from .loop import Outcome
     from .model_choice import Agents
     from .session_writer import SessionWriter
-    from .tool_calls import CallRunner
 
 MAX_DEPTH = 3
 """How deep subagents may be nested where the configuration (``subagent_depth``) does not say. OpenCode 1.1.65 has no
@@ -203,18 +201,6 @@ def next_requested_subtask(prompt: StoredMessage, answers: Sequence[StoredMessag
             return part
         done -= 1
     return None
-
-
-async def run_subtask(calls: CallRunner, subtask: Document, tool_part: Document) -> None:
-    """Run a subtask part as a call of the task tool."""
-    arguments = {
-        "prompt": subtask["prompt"],
-        "description": subtask["description"],
-        "subagent_type": subtask["agent"],
-        "command": subtask.get("command"),
-    }
-    arguments = {name: value for name, value in arguments.items() if value is not None}
-    await calls.run(tool_part, ToolCall(tool_part["callID"], "task", arguments))
 
 
 def _last_text(message: StoredMessage | None) -> str:

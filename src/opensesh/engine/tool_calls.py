@@ -6,7 +6,6 @@ when the tool fails or the run is aborted.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -67,56 +66,53 @@ class CallRunner:
         return self._rejected and not self._corrected
 
     async def run(self, part: Document, call: stream.ToolCall) -> None:
-        """Run one call to its final state. Raises nothing but :class:`asyncio.CancelledError` and storage errors."""
+        """Run a call of the model to its final state. Raises nothing but cancellation and storage errors."""
         tool, arguments = self._tools.get(call.name) or self._tools.get(call.name.lower()), call.input
         if tool is None or call.problem is not None:
             missing = f"there is no tool called {call.name}" if self._tools else "no tool may be called now"
             tool, arguments = self._contexts.invalid, {"tool": call.name, "error": call.problem or missing}
-        await self.start(part, call, tool.id, arguments)
-        context = self._contexts.context(self, part["id"], call.id)
-        try:
-            await self._check_doom_loop(context, tool.id, arguments)
-            output = await self._execute(part, call, tool, arguments, context)
-        except asyncio.CancelledError:
-            await run_uncancellable(self._fail_call(part["id"], ABORTED, context))
-            raise
-        except Exception as error:
-            self._note_rejection(error)
-            self._detector.record_result(tool.id, str(error))
-            await self._fail_call(part["id"], _error_text(error), context)
-            return
-        self._detector.record_result(tool.id, None)
-        await self._complete_call(part["id"], output, context)
+        result = await self._run(part, call, tool, arguments, detect_loop=True)
+        self._detector.record_result(tool.id, str(result) if isinstance(result, Exception) else None)
 
     async def run_nested(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
         """Run a call that another call makes, with a part of its own."""
         part = self._writer.new_tool_part(tool)
         call = stream.ToolCall(part["callID"], tool, dict(arguments))
-        await self.start(part, call)
-        context = self._contexts.context(self, part["id"], part["callID"])
-        try:
-            output = await self._execute(part, call, self._tools[tool], arguments, context)
-        except BaseException as error:
-            self._note_rejection(error)
-            text = _error_text(error) if isinstance(error, Exception) else ABORTED
-            await run_uncancellable(self._fail_call(part["id"], text, context))
-            raise
-        await self._complete_call(part["id"], output, context)
-        return output
+        result = await self._run(part, call, self._tools[tool], arguments, detect_loop=False)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
-    async def _execute(
-        self, part: Document, call: stream.ToolCall, tool: Tool, arguments: Mapping[str, Any], context: CallContext
-    ) -> ToolOutput:
-        """Run the tool between the plugin hooks that may change its arguments and its output."""
-        if not self._hooks.plugins:
+    async def _run(
+        self, part: Document, call: stream.ToolCall, tool: Tool, arguments: Mapping[str, Any], *, detect_loop: bool
+    ) -> ToolOutput | Exception:
+        """Run a call to its final state; return its output, or the error with which it failed."""
+        await self.start(part, call, tool.id, arguments)
+        context = self._contexts.context(self, part["id"], call.id)
+        has_plugins = bool(self._hooks.plugins)
+        try:
+            if detect_loop:
+                await self._check_doom_loop(context, tool.id, arguments)
+            if has_plugins:
+                changed = await self._hooks.tool_before(self._contexts.plugin_tool_call(tool.id, call.id), arguments)
+                if changed is not arguments:  # the record shows what runs
+                    arguments = changed
+                    await self.start(part, call, tool.id, arguments)
             await context.authorise(tool, arguments)
-            return await invoke(tool, arguments, context)
-        hook_input = self._contexts.plugin_tool_call(tool.id, call.id)
-        changed = await self._hooks.tool_before(hook_input, arguments)
-        if changed is not arguments:  # the record shows what runs
-            await self.start(part, call, tool.id, changed)
-        await context.authorise(tool, changed)
-        return await self._hooks.tool_after(hook_input, changed, await invoke(tool, changed, context))
+            output = await invoke(tool, arguments, context)
+            if has_plugins:
+                hook_input = self._contexts.plugin_tool_call(tool.id, call.id)
+                output = await self._hooks.tool_after(hook_input, arguments, output)
+        except BaseException as error:
+            self._rejected |= isinstance(error, (PermissionRejectedError, QuestionRejectedError))
+            self._corrected |= isinstance(error, PermissionCorrectedError)
+            await run_uncancellable(self._fail_call(part["id"], error, context))
+            if not isinstance(error, Exception):
+                raise
+            return error
+        metadata = output.metadata | await context.writes.summary()
+        await self.complete(part["id"], output.output, output.title, metadata, output.attachments)
+        return output
 
     async def _check_doom_loop(self, context: CallContext, tool: str, arguments: Mapping[str, Any]) -> None:
         reason = self._detector.record_call(tool, arguments)
@@ -129,10 +125,6 @@ class CallRunner:
             self._rejected = True  # a model in a loop that is only given an error would repeat it
             raise
         self._detector.reset()
-
-    def _note_rejection(self, error: BaseException) -> None:
-        self._rejected |= isinstance(error, (PermissionRejectedError, QuestionRejectedError))
-        self._corrected |= isinstance(error, PermissionCorrectedError)
 
     # -- states of a part ----------------------------------------------------------------------------------------------
 
@@ -206,18 +198,14 @@ class CallRunner:
             if part["type"] == "tool" and part["state"]["status"] in ("pending", "running"):
                 await self.fail(part["id"], ABORTED)
 
-    async def _complete_call(self, part_id: str, output: ToolOutput, context: CallContext) -> None:
-        metadata = output.metadata | await context.writes.summary()
-        await self.complete(part_id, output.output, output.title, metadata, output.attachments)
-
-    async def _fail_call(self, part_id: str, error: str, context: CallContext) -> None:
+    async def _fail_call(self, part_id: str, error: BaseException, context: CallContext) -> None:
+        """Store the error of a call with the files that it changed before it failed."""
+        text = ABORTED
+        if isinstance(error, Exception):
+            text = f"Error: {error.message if isinstance(error, OpenseshError) else f'{type(error).__name__}: {error}'}"
         known = as_object(self._writer.parts[part_id]["state"].get("metadata")) or {}
         kept = {name: value for name, value in known.items() if name != EXTENSION_KEY}
-        await self.fail(part_id, error, kept | await context.writes.summary())
-
-
-def _error_text(error: Exception) -> str:
-    return f"Error: {error.message if isinstance(error, OpenseshError) else f'{type(error).__name__}: {error}'}"
+        await self.fail(part_id, text, kept | await context.writes.summary())
 
 
 def _start_of(part: Document) -> int:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
 from msgspec import Struct
 
 from .. import ids
 from ..errors import ModelError
 from ..models import stream_events as stream
-from ..records import Created, RetryPart, write_failure
 from .model_errors import failure_of, requested_delay_ms, retry_reason
 from .session_writer import StreamingPart
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from ..records import Document
     from ..retry import RetryPolicy
     from ..workspace import Patch, PendingSnapshot, Snapshots
-    from .runs import Status
     from .session_writer import AnswerWriter
     from .tool_calls import CallRunner
 
@@ -56,6 +54,21 @@ async def closing_stream(
             await events.aclose()
 
 
+async def read_text(
+    provider: Provider, request: Request, on_finish: Callable[[stream.FinishStep], Awaitable[object]]
+) -> str:
+    """Send a request that is not part of the conversation, and return the text of its answer. ``on_finish`` is given
+    the usage, which counts even if the text is not used."""
+    texts: list[str] = []
+    async with closing_stream(provider.stream(request)) as events:
+        async for event in events:
+            if isinstance(event, stream.TextDelta):
+                texts.append(event.text)
+            elif isinstance(event, stream.FinishStep):
+                await on_finish(event)
+    return "".join(texts)
+
+
 class Turn:
     """A single model call in progress."""
 
@@ -65,7 +78,7 @@ class Turn:
         calls: CallRunner,
         *,
         retry: RetryPolicy,
-        status: Status,
+        set_status: Callable[[Document], None],
         files: StepFiles,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         complete_text: Callable[[Document, str, str], Awaitable[str]] | None = None,
@@ -74,7 +87,7 @@ class Turn:
         self._writer = writer
         self._calls = calls
         self._retry = retry
-        self._status = status
+        self._set_status = set_status
         self._files = files
         self._sleep = sleep
         self._complete_text = complete_text
@@ -87,8 +100,24 @@ class Turn:
 
     async def run(self, provider: Provider, request: Request) -> TurnResult:
         """Make the call, with retries, and store what it returns. What arrived is kept if this is cancelled."""
+        attempt = 0
         try:
-            return await self._run(provider, request)
+            await self._discard_attempt()
+            while True:
+                self._files.begin()
+                error = await self._attempt(provider, request)
+                if error is None or self._called:
+                    return await self._end(request.model, error)
+                attempt += 1
+                reason = retry_reason(self._retry, error, attempt)
+                if reason is None:
+                    return TurnResult(error=error)
+                await self._discard_attempt()
+                delay, now = self._retry.delay_ms(attempt, requested_delay_ms(error)), ids.now_ms()
+                await self._writer.add_retry(attempt, failure_of(error, request.model.provider_id), now)
+                self._set_status({"type": "retry", "attempt": attempt, "message": reason, "next": now + delay})
+                await self._sleep(delay / 1000)
+                self._set_status({"type": "busy"})
         except asyncio.CancelledError:
             if self._finished is not None:  # record usage even though the tools were cancelled
                 await self._finish_step(self._finished, request.model, None)
@@ -97,21 +126,6 @@ class Turn:
             raise
         finally:
             await self._store_streaming()
-
-    async def _run(self, provider: Provider, request: Request) -> TurnResult:
-        attempt = 0
-        await self._discard_attempt()
-        while True:
-            self._files.begin()
-            error = await self._attempt(provider, request)
-            if error is None or self._called:
-                return await self._end(request.model, error)
-            attempt += 1
-            reason = retry_reason(self._retry, error, attempt)
-            if reason is None:
-                return TurnResult(error=error)
-            await self._discard_attempt()
-            await self._wait_to_retry(error, attempt, reason, request.model)
 
     async def _attempt(self, provider: Provider, request: Request) -> ModelError | None:
         """Make one attempt. Tools start as soon as their call is complete, and are waited for."""
@@ -127,17 +141,12 @@ class Turn:
 
     async def _fold(self, event: stream.StreamEvent) -> None:
         match event:
-            case stream.TextStart() | stream.ReasoningStart():
-                kind = "text" if isinstance(event, stream.TextStart) else "reasoning"
-                self._streaming[f"{kind} {event.id}"] = StreamingPart(kind, self._writer.info, event.metadata)
-            case stream.TextDelta() | stream.ReasoningDelta():
-                await self._append(event)
-            case stream.TextEnd() | stream.ReasoningEnd():
-                await self._end_part(event)
-            case stream.ToolInputStart() | stream.ToolCall():
-                await self._tool(event)
-            case stream.ToolResult() | stream.ToolError():
-                await self._provider_tool_ended(event)
+            case stream.TextStart() | stream.TextDelta() | stream.TextEnd():
+                await self._fold_text("text", event)
+            case stream.ReasoningStart() | stream.ReasoningDelta() | stream.ReasoningEnd():
+                await self._fold_text("reasoning", event)
+            case stream.ToolInputStart() | stream.ToolCall() | stream.ToolResult() | stream.ToolError():
+                await self._fold_tool(event)
             case stream.StartStep():
                 snapshot = await self._files.before() if self._files.is_ready else None
                 self._step_start = await self._writer.start_step(snapshot)
@@ -150,38 +159,45 @@ class Turn:
             case _:
                 assert_never(event)
 
-    async def _append(self, event: stream.TextDelta | stream.ReasoningDelta) -> None:
-        kind = "text" if isinstance(event, stream.TextDelta) else "reasoning"
-        part = self._streaming.get(f"{kind} {event.id}")
-        if part is not None:
+    async def _fold_text(
+        self,
+        kind: Literal["text", "reasoning"],
+        event: stream.TextStart
+        | stream.TextDelta
+        | stream.TextEnd
+        | stream.ReasoningStart
+        | stream.ReasoningDelta
+        | stream.ReasoningEnd,
+    ) -> None:
+        key = f"{kind} {event.id}"  # a text and a reasoning may have the same id
+        if isinstance(event, stream.TextStart | stream.ReasoningStart):
+            self._streaming[key] = StreamingPart(kind, self._writer.info, event.metadata)
+            return
+        part = self._streaming.get(key)
+        if part is None:
+            return
+        if isinstance(event, stream.TextDelta | stream.ReasoningDelta):
             part.add(event.text, event.metadata)
             await self._writer.append(part, event.text)
-
-    async def _end_part(self, event: stream.TextEnd | stream.ReasoningEnd) -> None:
-        kind = "text" if isinstance(event, stream.TextEnd) else "reasoning"
-        part = self._streaming.get(f"{kind} {event.id}")
-        if part is None:
             return
         part.add("", event.metadata)
         text = None
         if self._complete_text is not None and kind == "text":
             text = await self._complete_text(self._writer.info, part.id, part.end())
         # Only now: a cancellation while a plugin completes the text keeps the text.
-        del self._streaming[f"{kind} {event.id}"]
+        del self._streaming[key]
         await self._store_ended(part, text)
 
-    async def _store_ended(self, part: StreamingPart, text: str | None = None) -> None:
-        """Store a part that has ended, with ``text`` instead of its own. An empty one is removed."""
-        document = part.document(end=True)
-        if text is not None:
-            document["text"] = text
-        if document["text"] or document.get("metadata"):
-            await self._writer.put(document)
-        else:
-            await self._writer.drop(part.id)
-
-    async def _tool(self, event: stream.ToolInputStart | stream.ToolCall) -> None:
+    async def _fold_tool(
+        self, event: stream.ToolInputStart | stream.ToolCall | stream.ToolResult | stream.ToolError
+    ) -> None:
         part = self._tool_parts.get(event.id)
+        if isinstance(event, stream.ToolResult | stream.ToolError):  # of a tool that the provider ran itself
+            if part is not None and isinstance(event, stream.ToolError):
+                await self._calls.fail(part["id"], event.error, event.metadata)
+            elif part is not None and isinstance(event, stream.ToolResult):
+                await self._calls.complete(part["id"], event.output, event.title, event.metadata, event.attachments)
+            return
         if part is None:
             part = self._tool_parts[event.id] = self._writer.new_tool_part(event.name, event.id)
             await self._writer.put(part)
@@ -203,15 +219,15 @@ class Turn:
                 run.close()
                 raise asyncio.CancelledError from None
 
-    async def _provider_tool_ended(self, event: stream.ToolResult | stream.ToolError) -> None:
-        """Record the result of a tool that the provider ran itself."""
-        part = self._tool_parts.get(event.id)
-        if part is None:
-            return
-        if isinstance(event, stream.ToolError):
-            await self._calls.fail(part["id"], event.error, event.metadata)
+    async def _store_ended(self, part: StreamingPart, text: str | None = None) -> None:
+        """Store a part that has ended, with ``text`` instead of its own. An empty one is removed."""
+        document = part.document(end=True)
+        if text is not None:
+            document["text"] = text
+        if document["text"] or document.get("metadata"):
+            await self._writer.put(document)
         else:
-            await self._calls.complete(part["id"], event.output, event.title, event.metadata, event.attachments)
+            await self._writer.drop(part.id)
 
     async def _end(self, model: Model, error: ModelError | None) -> TurnResult:
         """Store what is open, and record why the call ended. What the model did counts more than the reason it gave: if
@@ -260,22 +276,6 @@ class Turn:
         self._tool_parts.clear()
         self._finished = None
 
-    async def _wait_to_retry(self, error: ModelError, attempt: int, reason: str, model: Model) -> None:
-        delay = self._retry.delay_ms(attempt, requested_delay_ms(error))
-        now = ids.now_ms()
-        part = RetryPart(
-            id=ids.ascending("prt"),
-            session_id=self._writer.info["sessionID"],
-            message_id=self._writer.info["id"],
-            attempt=attempt,
-            error=write_failure(failure_of(error, model.provider_id)),
-            time=Created(created=now),
-        )
-        await self._writer.put(part.document)
-        self._status.set_retry(attempt, reason, now + delay)
-        await self._sleep(delay / 1000)
-        self._status.set_busy()
-
 
 class FilesAfter(NamedTuple):
     """The project's files after a step."""
@@ -313,12 +313,13 @@ class StepFiles:
         before = await self.before()
         if before is None:
             return FilesAfter()
-        # Can be abandoned, unlike the engine's other blocking calls: it writes nothing that a session needs.
-        return await asyncio.to_thread(self._compare, before)
 
-    def _compare(self, before: str) -> FilesAfter:
-        now = self._snapshots.track()
-        if now is None:
-            return FilesAfter()
-        patch = self._snapshots.changed(before, now)
-        return FilesAfter(now, patch if patch.files else None)
+        def compare() -> FilesAfter:
+            now = self._snapshots.track()
+            if now is None:
+                return FilesAfter()
+            patch = self._snapshots.changed(before, now)
+            return FilesAfter(now, patch if patch.files else None)
+
+        # Can be abandoned, unlike the engine's other blocking calls: it writes nothing that a session needs.
+        return await asyncio.to_thread(compare)

@@ -164,10 +164,14 @@ class Plugins:
             except (Exception, SystemExit, asyncio.CancelledError) as error:
                 self._contain(plugin, hook, error, hook_input)
 
-    async def dispose(self, hook: NotificationHook[Host]) -> None:
-        """Call the ``dispose`` hook of each plugin with its own host."""
-        for plugin in self.loaded:
-            await Plugins([plugin]).notify(hook, plugin.host)
+    async def dispose(self, timeout_seconds: float) -> None:
+        """Call the ``dispose`` hook of each plugin with its own host, for at most ``timeout_seconds`` altogether."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                for plugin in self.loaded:
+                    await Plugins([plugin]).notify(hooks.dispose, plugin.host)
+        except TimeoutError:
+            log.warning("a plugin took too long to close")
 
     def _contain(self, plugin: LoadedPlugin, hook: HookBase, error: BaseException, hook_input: HookInput) -> None:
         if isinstance(error, asyncio.CancelledError):
