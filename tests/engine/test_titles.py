@@ -143,7 +143,7 @@ async def test_what_a_title_cost_is_counted_once_in_every_sum(tmp_path: Any) -> 
     for temporary in (True, False, False):
         usage = UsageTable(DerivedCache(store=store, temporary=temporary))
         [bucket] = [bucket for bucket in usage.buckets(on.session) if bucket.agent == "title"]
-        assert list(bucket.sums[:4]) == [0, 0, 200, 10]
+        assert list(bucket.totals[:4]) == [0, 0, 200, 10]
 
 
 async def test_a_title_that_came_to_nothing_is_paid_for_too() -> None:

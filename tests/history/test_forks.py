@@ -6,9 +6,8 @@ import pytest
 
 from opensesh.history.cache.derived_cache import DerivedCache
 from opensesh.history.stats.forks import copied_messages
-from opensesh.history.stats.results import Statistics
 from opensesh.history.stats.usage_layer import UsageTable
-from opensesh.history.stats.usage_stats import UsageFilter, statistics
+from opensesh.history.stats.usage_stats import Statistics, UsageFilter, statistics
 from opensesh.project import ProjectLocation
 from opensesh.sessions import Sessions
 from opensesh.storage import open_store

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from opensesh.history.cache.derived_cache import DerivedCache
-from opensesh.history.stats.results import Statistics, StatsRow
-from opensesh.history.stats.session_info import SessionInfo
+from opensesh.history.stats.session_usage import SessionInfo
 from opensesh.history.stats.tool_stats import by_tool
 from opensesh.history.stats.usage_layer import UsageTable
-from opensesh.history.stats.usage_stats import UsageFilter, add_up, statistics
+from opensesh.history.stats.usage_stats import Statistics, StatsRow, UsageFilter, add_up, statistics
 from opensesh.storage import Store, open_store
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory

@@ -16,10 +16,9 @@ import pytest
 import opensesh
 from opensesh.history.cache.derived_cache import DerivedCache
 from opensesh.history.stats import usage_layer
-from opensesh.history.stats.repricing import table_fingerprint
-from opensesh.history.stats.results import restored
+from opensesh.history.stats.money import table_fingerprint
 from opensesh.history.stats.usage_layer import UsageTable
-from opensesh.history.stats.usage_stats import UsageFilter, add_up, cached_statistics
+from opensesh.history.stats.usage_stats import UsageFilter, add_up, cached_statistics, restored
 from opensesh.storage.locations import find_stores
 
 from .sample_tree import DAY, Sample

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 from ..history.cache.derived_cache import open_cache
 from ..history.stats.money import dollars
-from ..history.stats.results import UNKNOWN
 from ..history.stats.usage_layer import UsageTable
-from ..history.stats.usage_stats import UsageFilter, add_up, cached_statistics
+from ..history.stats.usage_stats import UNKNOWN, UsageFilter, add_up, cached_statistics
 from ..text import pluralize
 from . import output
 from .command_arguments import PROJECT, TIMES, count, parse_time
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
     from ..history.cache.derived_cache import DerivedCache
     from ..history.library import Library
     from ..history.maintenance.disk_usage import StoreDiskUsage, UsageTotal
-    from ..history.stats.results import Statistics, StatsRow
-    from ..history.stats.session_info import SessionInfo
-    from ..history.stats.session_usage import UsageTotals
+    from ..history.stats.session_usage import SessionInfo, UsageTotals
+    from ..history.stats.usage_stats import Statistics, StatsRow
     from ..storage.protocol import Damage
     from .command_arguments import CommandParser
 

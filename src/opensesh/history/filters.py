@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..records import as_object
 from ..storage.protocol import Damage, log_damage
 from .discovery import descendants
-from .stats.session_info import session_info
+from .stats.session_usage import session_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..storage.protocol import Key, Store
-    from .stats.session_info import SessionInfo
+    from .stats.session_usage import SessionInfo
 
     Report = Callable[[Damage], None]
 

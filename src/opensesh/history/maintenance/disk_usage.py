@@ -13,7 +13,7 @@ from ...storage.disk import read_file
 from ...storage.keys import is_plain
 from ...storage.protocol import Damage, FileTree, log_damage, member_stores
 from ...workspace.tidying import folder_size
-from ..stats.session_info import SessionInfo, session_info
+from ..stats.session_usage import SessionInfo, session_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

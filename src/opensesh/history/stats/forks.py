@@ -12,9 +12,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .session_info import SessionInfo
+    from .session_usage import SessionInfo
     from .usage_layer import UsageTable
 
 _TITLE = re.compile(r".+ \(fork #\d+\)", re.ASCII | re.DOTALL)
@@ -51,25 +49,18 @@ def copied_messages(usage: UsageTable) -> dict[str, set[int]]:
         return {}
     copies: dict[int, list[MessageCopy]] = {}
     for session, info in forks.items():
-        entries = usage.entries(session)
-        has_older = bool(entries) and entries[0].created < info.created
-        for position, entry in enumerate(entries):
-            rank = _MADE_SINCE_FORK if has_older else _UNCLEAR
-            if entry.created < info.created:
-                rank = _COPIED
+        otherwise = _MADE_SINCE_FORK if usage.first(session) < info.created else _UNCLEAR
+        for position, entry in enumerate(usage.entries(session)):
+            rank = _COPIED if entry.created < info.created else otherwise
             copies.setdefault(entry.fingerprint, []).append(MessageCopy(rank, info.created, session, position))
     for session, fingerprints in usage.fingerprints():
         if session not in forks:
             for fingerprint in copies.keys() & set(fingerprints):
                 copies[fingerprint].append(MessageCopy(_MADE_HERE, usage.first(session), session, -1))
-    return _without_originals(copies.values())
-
-
-def _without_originals(groups: Iterable[list[MessageCopy]]) -> dict[str, set[int]]:
     copied: dict[str, set[int]] = {}
-    for equal in groups:
-        original = min(equal)
-        for copy in equal:
+    for group in copies.values():
+        original = min(group)
+        for copy in group:
             if copy.session != original.session and copy.rank >= _UNCLEAR:
                 copied.setdefault(copy.session, set()).add(copy.position)
     return copied

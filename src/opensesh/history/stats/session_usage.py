@@ -1,9 +1,8 @@
-"""Usage of messages and sessions: tokens, cost, and totals by quarter of an hour."""
+"""What statistics know of a session: its record, the usage of each message, and totals by quarter of an hour."""
 
 from __future__ import annotations
 
-from array import array
-from operator import attrgetter
+from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -14,96 +13,68 @@ if TYPE_CHECKING:
 
     from ...records import Document
 
-    Sums = Sequence[int]
-
 QUARTER_MS = 900_000
 """Milliseconds in a quarter of an hour: in every time zone in use, days begin on one."""
 
 
-class UsageTotals:
-    """Totals over messages, with tokens as stored."""
+class SessionInfo(NamedTuple):
+    """Fields of a session's record."""
 
-    __slots__ = (
-        "answers",
-        "cache_read",
-        "cache_write",
-        "cost",
-        "costless",
-        "input",
-        "messages",
-        "output",
-        "reasoning",
-        "repriced",
-        "unpriced",
+    id: str
+    project: str = ""
+    parent: str = ""
+    title: str = ""
+    directory: str = ""
+    created: int = 0
+    updated: int = 0
+    fork: str = ""
+    """The session that it was forked from; only 2.x stores it."""
+    archived: bool = False
+
+
+def session_info(document: Document, project: str, name: str) -> SessionInfo:
+    """Return the fields of a record that is stored as the session ``name`` of ``project``."""
+    from ...records import as_object, as_whole  # loads msgspec, which cached statistics do without
+
+    stamps = as_object(document.get("time")) or {}
+    created, updated = as_whole(stamps.get("created")), as_whole(stamps.get("updated"))
+    fork = as_object(document.get("fork")) or {}
+    texts = {key: value for key in ("parentID", "title", "directory") if isinstance(value := document.get(key), str)}
+    return SessionInfo(
+        id=name,
+        project=project,
+        parent=texts.get("parentID", ""),
+        title=texts.get("title", ""),
+        directory=texts.get("directory", ""),
+        created=created,
+        updated=updated or created,
+        fork=str(fork.get("sessionID") or ""),
+        archived=bool(stamps.get("archived")),
     )
 
-    def __init__(self) -> None:
-        self.messages = 0
-        self.answers = 0
-        self.input = 0
-        self.output = 0
-        self.reasoning = 0
-        self.cache_read = 0
-        self.cache_write = 0
-        self.cost = 0
-        self.costless = 0
-        """Calls that used tokens and are stored with a cost of 0: free, a subscription, or of unknown price."""
-        self.repriced = 0
-        """The cost by the price table, of the calls that it has a price for."""
-        self.unpriced = 0
-        """Calls that the price table has no price for."""
 
-    def count(self, entry: UsageEntry) -> None:
-        """Add one message, or a model call without a message."""
-        _, role, _, _, _, _, _, fresh, output, reasoning, read, write, cost, repriced = entry
-        if role == "user":
-            self.messages += 1
-            return
-        if role == "assistant":
-            self.messages += 1
-            self.answers += 1
-        self.input += fresh
-        self.output += output
-        self.reasoning += reasoning
-        self.cache_read += read
-        self.cache_write += write
-        self.cost += cost
-        if fresh or output or reasoning or read or write:
-            self.costless += not cost
-            self.unpriced += repriced is None
-        self.repriced += repriced or 0
+class UsageTotals(NamedTuple):
+    """Totals over messages, with tokens as stored. Caches store them in this order."""
 
-    @property
-    def sums(self) -> Sums:
-        """All totals, in the order that :meth:`add` takes."""
-        return (
-            self.messages,
-            self.answers,
-            self.input,
-            self.output,
-            self.reasoning,
-            self.cache_read,
-            self.cache_write,
-            self.cost,
-            self.costless,
-            self.repriced,
-            self.unpriced,
-        )
+    messages: int = 0
+    answers: int = 0
+    input: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost: int = 0
+    """As stored, in units of :mod:`opensesh.history.stats.money`."""
+    costless: int = 0
+    """Calls that used tokens and are stored with a cost of 0: free, a subscription, or of unknown price."""
+    repriced: int = 0
+    """The cost by the price table, of the calls that it has a price for."""
+    unpriced: int = 0
+    """Calls that the price table has no price for."""
 
-    def add(self, sums: Sums) -> None:
-        """Add other totals."""
-        messages, answers, fresh, output, reasoning, read, write, cost, costless, repriced, unpriced = sums
-        self.messages += messages
-        self.answers += answers
-        self.input += fresh
-        self.output += output
-        self.reasoning += reasoning
-        self.cache_read += read
-        self.cache_write += write
-        self.cost += cost
-        self.costless += costless
-        self.repriced += repriced
-        self.unpriced += unpriced
+    def plus(self, other: Iterable[int]) -> UsageTotals:
+        """Return the sum of these totals and others."""
+        return UsageTotals._make(map(add, self, other))
 
     @property
     def tokens(self) -> Document:
@@ -164,6 +135,18 @@ class UsageEntry(NamedTuple):
     """By the price table in use; ``None`` if it has no price for some of the tokens."""
 
     @property
+    def totals(self) -> UsageTotals:
+        """What this entry adds to totals."""
+        _, role, _, _, _, _, _, fresh, output, reasoning, read, write, cost, repriced = self
+        if role == "user":
+            return UsageTotals(messages=1)
+        counts = 1 if role == "assistant" else 0
+        used = bool(fresh or output or reasoning or read or write)
+        costless, unpriced = int(used and not cost), int(used and repriced is None)
+        sums = (fresh, output, reasoning, read, write, cost, costless, repriced or 0, unpriced)
+        return UsageTotals(counts, counts, *sums)
+
+    @property
     def fingerprint(self) -> int:
         """A number that a message and its copy in a fork share: the copy has another id, but the same times and usage.
 
@@ -183,17 +166,13 @@ class UsageBucket(NamedTuple):
     provider: str
     model: str
     agent: str
-    sums: Sums
+    totals: Sequence[int]
+    """The values of :class:`UsageTotals`."""
 
     @property
     def slot(self) -> int:
         """The number of the quarter of an hour since 1970."""
         return self.first // QUARTER_MS
-
-
-def in_time_order(entries: Iterable[UsageEntry]) -> list[UsageEntry]:
-    """Sort entries by time."""
-    return sorted(entries, key=attrgetter("created", "id"))
 
 
 def buckets_of(entries: Iterable[UsageEntry]) -> list[UsageBucket]:
@@ -203,15 +182,6 @@ def buckets_of(entries: Iterable[UsageEntry]) -> list[UsageBucket]:
         groups.setdefault((entry.created // QUARTER_MS, entry.provider, entry.model, entry.agent), []).append(entry)
     buckets: list[UsageBucket] = []
     for (_, provider, model, agent), group in groups.items():
-        totals = UsageTotals()
-        for entry in group:
-            totals.count(entry)
-        buckets.append(UsageBucket(group[0].created, group[-1].created, provider, model, agent, totals.sums))
+        totals = [sum(column) for column in zip(*(entry.totals for entry in group), strict=True)]
+        buckets.append(UsageBucket(group[0].created, group[-1].created, provider, model, agent, totals))
     return buckets
-
-
-def numbers(data: bytes) -> array[int]:
-    """Decode numbers that were stored as bytes."""
-    decoded = array("q")
-    decoded.frombytes(data)
-    return decoded

@@ -7,19 +7,18 @@ it. That a *finished* answer changes in place is not noticed; a temporary cache 
 from __future__ import annotations
 
 import json
+from array import array
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ... import __version__
 from ...storage.protocol import UNSTABLE, Damage
 from ..cache.cache_layers import feeds_with
-from .repricing import PriceTable, Repricer, table_fingerprint
-from .session_info import SessionInfo
-from .session_usage import UsageBucket, UsageEntry, in_time_order, numbers
+from .money import PriceTable, Repricer, table_fingerprint
+from .session_usage import SessionInfo, UsageBucket, UsageEntry
 
 if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
     from sqlite3 import Connection
 
@@ -125,7 +124,9 @@ class UsageTable:
         """Return the fingerprints of the messages of every session, in the order of its entries."""
         sql = "SELECT session, fingerprints FROM usage WHERE buckets != '[]'"
         for session, data in self.cache.query(self.layer, lambda db: db.execute(sql).fetchall()):
-            yield session, numbers(data)
+            fingerprints = array("q")
+            fingerprints.frombytes(data)
+            yield session, fingerprints
 
     def entries(self, session: str) -> list[UsageEntry]:
         """Return the usage of each message of a session; it is read again unless the session may be a fork."""
@@ -139,7 +140,7 @@ class UsageTable:
             return [UsageEntry(*entry) for entry in json.loads(stored)]
         from .usage_writer import read_usage
 
-        return in_time_order(read_usage(session, feeds, self.layer.repricer).entries)
+        return read_usage(session, feeds, self.layer.repricer).entries
 
 
 def damage_of(cache: DerivedCache, layer: UsageLayer) -> list[Damage]:
@@ -148,12 +149,3 @@ def damage_of(cache: DerivedCache, layer: UsageLayer) -> list[Damage]:
     rows: list[tuple[str]] = cache.query(layer, lambda db: db.execute(sql).fetchall())
     stored = [Damage(*damage) for (text,) in rows for damage in json.loads(text)]
     return list(dict.fromkeys([*cache.damage, *stored]))
-
-
-def infos_by_parent(infos: Mapping[str, SessionInfo]) -> dict[str, list[str]]:
-    """Return the sessions of subagents, by the session that started them."""
-    children: dict[str, list[str]] = {}
-    for info in infos.values():
-        if info.parent:
-            children.setdefault(info.parent, []).append(info.id)
-    return children

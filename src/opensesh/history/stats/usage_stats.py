@@ -8,26 +8,32 @@ theirs. Totals are made of what each session used itself, so that nothing is cou
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ...storage.keys import GLOBAL
 from ...storage.protocol import Damage, log_damage
 from ..cache.derived_cache import DerivedCache
+from ..discovery import descendants
 from .forks import copied_messages
-from .results import UNKNOWN, CopiedUsage, Statistics, StatsRow, day_of, month_of, restored
-from .session_usage import UsageBucket, UsageTotals, buckets_of
-from .usage_layer import UsageLayer, UsageTable, damage_of, infos_by_parent
+from .money import PriceTable
+from .session_usage import QUARTER_MS, UsageBucket, UsageTotals, buckets_of
+from .usage_layer import UsageLayer, UsageTable, damage_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from sqlite3 import Connection
 
+    from ...records import Document
     from ...storage.protocol import Store
-    from .repricing import Repricer
-    from .session_info import SessionInfo
-    from .session_usage import UsageEntry
+    from .money import Repricer
+    from .session_usage import SessionInfo, UsageEntry
 
 By = Literal["day", "month", "project", "model", "agent", "session"]
+
+UNKNOWN = "(unknown)"
+"""The key of an unknown group: the project of a session without a record, the agent of an old message, the day of an
+invalid time."""
 
 
 class UsageFilter(NamedTuple):
@@ -56,6 +62,104 @@ class UsageFilter(NamedTuple):
         if self.matches_all(bucket):
             return False
         return (self.since is None or bucket.last >= self.since) and (self.until is None or bucket.first < self.until)
+
+
+class StatsRow:
+    """One group and its totals."""
+
+    __slots__ = ("_newest", "first", "inclusive", "key", "last", "parent", "project", "sessions", "title", "totals")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.totals = UsageTotals()
+        self.sessions = 0
+        """How many sessions contribute."""
+        self.first: int | None = None
+        """The first quarter of an hour in it, counted from 1970."""
+        self.last: int | None = None
+        self.inclusive: UsageTotals | None = None
+        """For a session: its totals and those of all its subagents."""
+        self.title: str | None = None
+        """For a session: its title, and below its project and parent; ``None`` if it has no record."""
+        self.project = ""
+        self.parent = ""
+        self._newest = ""
+
+    def add(self, session: str, bucket: UsageBucket) -> None:
+        """Add a bucket of a session. All buckets of a session are added one after the other."""
+        self.totals = self.totals.plus(bucket.totals)
+        slot = bucket.slot
+        self.first = slot if self.first is None else min(self.first, slot)
+        self.last = slot if self.last is None else max(self.last, slot)
+        if session != self._newest:
+            self._newest = session
+            self.sessions += 1
+
+    def document(self) -> Document:
+        """Return JSON data."""
+        row: Document = {"key": self.key, **self.totals.document(), "sessions": self.sessions}
+        if self.title is not None:
+            row |= {"title": self.title, "projectID": self.project, "parentID": self.parent or None}
+        if self.inclusive is not None:
+            row["inclusive"] = self.inclusive.document()
+        return row
+
+    @property
+    def plain(self) -> tuple[Any, ...]:
+        """All values, for :func:`restored_row`."""
+        about = (self.title, self.project, self.parent)
+        return self.key, self.totals, self.sessions, self.first, self.last, self.inclusive, about
+
+
+class CopiedUsage(NamedTuple):
+    """What forks copied from other sessions, which is not counted."""
+
+    sessions: int
+    """How many forks have copies."""
+    totals: UsageTotals
+
+
+class Statistics(NamedTuple):
+    """The result: rows, their total, and what forks copied. It can be stored as JSON and read back."""
+
+    by: str
+    rows: list[StatsRow]
+    total: StatsRow
+    prices: PriceTable
+    copied: CopiedUsage
+
+    def document(self) -> Document:
+        """Return JSON data."""
+        return {
+            "by": self.by,
+            "prices": {"table": self.prices.label, "date": self.prices.date},
+            "rows": [row.document() for row in self.rows],
+            "total": self.total.document(),
+            "copied": self.copied.totals.document() | {"sessions": self.copied.sessions},
+        }
+
+    @property
+    def plain(self) -> tuple[Any, ...]:
+        """All values, for :func:`restored`."""
+        return self.by, [row.plain for row in self.rows], self.total.plain, self.prices, self.copied
+
+
+def restored(plain: Iterable[Any]) -> Statistics:
+    """Restore what :attr:`Statistics.plain` returned."""
+    by, rows, total, prices, (sessions, sums) = plain
+    copied = CopiedUsage(sessions, UsageTotals(*sums))
+    return Statistics(by, [restored_row(row) for row in rows], restored_row(total), PriceTable(*prices), copied)
+
+
+def restored_row(plain: Iterable[Any]) -> StatsRow:
+    """Restore what :attr:`StatsRow.plain` returned."""
+    key, sums, sessions, first, last, inclusive, (title, project, parent) = plain
+    row = StatsRow(key)
+    row.totals = UsageTotals(*sums)
+    row.sessions, row.first, row.last = sessions, first, last
+    row.title, row.project, row.parent = title, project, parent
+    row.inclusive = None if inclusive is None else UsageTotals(*inclusive)
+    return row
 
 
 def statistics(
@@ -100,7 +204,9 @@ def cached_statistics(cache: DerivedCache, by: By, *, utc: bool = False) -> tupl
     generation, stored = cache.query(layer, load)
     if stored is not None:
         result = restored(json.loads(stored))
-        if by not in ("day", "month") or _days_are_right(result, utc=utc):
+        # The day of a call depends on the present time zone.
+        edges = [(row.key, slot) for row in result.rows for slot in (row.first, row.last) if slot is not None]
+        if by not in ("day", "month") or all(_date(slot, by, utc=utc) == key for key, slot in edges):
             return result, damage_of(cache, layer), True
     usage = UsageTable(cache, layer)
     result = add_up(usage, by, UsageFilter(), utc=utc)
@@ -113,15 +219,19 @@ def cached_statistics(cache: DerivedCache, by: By, *, utc: bool = False) -> tupl
 def add_up(usage: UsageTable, by: By, usage_filter: UsageFilter, *, utc: bool = False) -> Statistics:
     """Add up usage that is already loaded."""
     copied_positions = copied_messages(usage)
-    copied = CopiedUsage()
-    keys = _GroupKeys(usage, by, utc=utc)
+    copied: dict[str, list[UsageEntry]] = {}
+    dates: dict[int, str] = {}
     rows: dict[str, StatsRow] = {}
     total = StatsRow("total")
     for session in usage.sessions:
-        if not usage_filter.matches_session(usage.infos.get(session)):
+        info = usage.infos.get(session)
+        if not usage_filter.matches_session(info):
             continue
         for bucket in _counted_buckets(usage, session, copied_positions.get(session), usage_filter, copied):
-            key = keys.of(session, bucket)
+            if by in ("day", "month"):
+                key = dates.get(bucket.slot) or dates.setdefault(bucket.slot, _date(bucket.slot, by, utc=utc))
+            else:
+                key = _group(session, info, bucket, by)
             row = rows.get(key)
             if row is None:
                 row = rows[key] = StatsRow(key)
@@ -129,109 +239,82 @@ def add_up(usage: UsageTable, by: By, usage_filter: UsageFilter, *, utc: bool = 
             total.add(session, bucket)
     if by == "session":
         _add_inclusive(usage, rows)
-    return Statistics(by, sorted(rows.values(), key=_order(by)), total, usage.prices, copied)
+
+    def order(row: StatsRow) -> Any:
+        """Sort days and months by time, everything else by cost, then by tokens."""
+        totals = row.inclusive or row.totals
+        return row.key if by in ("day", "month") else (-totals.cost, -totals.total_tokens, row.key)
+
+    copied_totals = UsageTotals()
+    for entry in (entry for entries in copied.values() for entry in entries):
+        copied_totals = copied_totals.plus(entry.totals)
+    copied_usage = CopiedUsage(len(copied), copied_totals)
+    return Statistics(by, sorted(rows.values(), key=order), total, usage.prices, copied_usage)
 
 
 def _counted_buckets(
-    usage: UsageTable, session: str, copied_positions: set[int] | None, usage_filter: UsageFilter, copied: CopiedUsage
-) -> Iterable[UsageBucket]:
+    usage: UsageTable,
+    session: str,
+    copied_positions: set[int] | None,
+    usage_filter: UsageFilter,
+    copied: dict[str, list[UsageEntry]],
+) -> list[UsageBucket]:
     """Return what counts of a session; what it copied is added to ``copied``. Messages are read only if need be."""
     buckets = usage.buckets(session)
     if copied_positions is None and not any(usage_filter.matches_some(bucket) for bucket in buckets):
         return [bucket for bucket in buckets if usage_filter.matches_all(bucket)]
     own: list[UsageEntry] = []
-    others: list[UsageEntry] = []
     for position, entry in enumerate(usage.entries(session)):
         if usage_filter.matches_time(entry.created):
-            (others if copied_positions is not None and position in copied_positions else own).append(entry)
-    for entry in others:
-        copied.totals.count(entry)
-    copied.sessions += bool(others)
+            is_copy = copied_positions is not None and position in copied_positions
+            (copied.setdefault(session, []) if is_copy else own).append(entry)
     return buckets_of(own)
 
 
-class _GroupKeys:
-    """Determines the group of a bucket."""
+def _date(slot: int, by: str, *, utc: bool) -> str:
+    """Return the day or month of a quarter of an hour; unknown if it is out of range."""
+    seconds = slot * QUARTER_MS // 1000
+    try:
+        day = time.gmtime(seconds) if utc else time.localtime(seconds)
+    except (OverflowError, ValueError, OSError):
+        return UNKNOWN
+    if not 0 < day.tm_year < 10_000:
+        return UNKNOWN
+    month = f"{day.tm_year:04}-{day.tm_mon:02}"
+    return month if by == "month" else f"{month}-{day.tm_mday:02}"
 
-    def __init__(self, usage: UsageTable, by: By, *, utc: bool) -> None:
-        self._infos = usage.infos
-        self._utc = utc
-        self._days: dict[int, str] = {}
-        self._by = by
 
-    def of(self, session: str, bucket: UsageBucket) -> str:
-        """Return the key of the group."""
-        match self._by:
-            case "day":
-                return self._day(bucket.slot)
-            case "month":
-                return month_of(self._day(bucket.slot))
-            case "project":
-                return self._project(session)
-            case "model":
-                return f"{bucket.provider}/{bucket.model}" if bucket.provider or bucket.model else UNKNOWN
-            case "agent":
-                return bucket.agent or UNKNOWN
-            case _:
-                return session
-
-    def _day(self, slot: int) -> str:
-        if slot not in self._days:
-            self._days[slot] = day_of(slot, utc=self._utc)
-        return self._days[slot]
-
-    def _project(self, session: str) -> str:
-        info = self._infos.get(session)
-        if info is None:
-            return UNKNOWN
-        # Sessions outside of any repository are grouped by their folder.
-        return info.directory or GLOBAL if info.project == GLOBAL else info.project
+def _group(session: str, info: SessionInfo | None, bucket: UsageBucket, by: By) -> str:
+    """Return the key of the row that a bucket belongs to."""
+    match by:
+        case "project" if info and info.project == GLOBAL:
+            return info.directory or GLOBAL  # sessions outside of any repository are grouped by their folder
+        case "project":
+            return info.project if info else UNKNOWN
+        case "model":
+            return f"{bucket.provider}/{bucket.model}" if bucket.provider or bucket.model else UNKNOWN
+        case "agent":
+            return bucket.agent or UNKNOWN
+        case _:
+            return session
 
 
 def _add_inclusive(usage: UsageTable, rows: dict[str, StatsRow]) -> None:
     """Add to every session's row the totals of its subagents. Cycles, which only damage can cause, are cut."""
-    children = infos_by_parent(usage.infos)
+    children: dict[str, list[str]] = {}
+    for info in usage.infos.values():
+        if info.parent:
+            children.setdefault(info.parent, []).append(info.id)
     for session in list(rows):
-        for parent in _ancestors(usage, session):
-            if parent not in rows and parent in usage.infos:
-                rows[parent] = StatsRow(parent)
+        info = usage.infos.get(session)
+        while info and info.parent in usage.infos and info.parent not in rows:
+            rows[info.parent] = StatsRow(info.parent)
+            info = usage.infos[info.parent]
     for session, row in rows.items():
-        row.describe(usage.infos.get(session))
+        info = usage.infos.get(session)
+        if info is not None:
+            row.title, row.project, row.parent = info.title, info.project, info.parent
         row.inclusive = UsageTotals()
-        seen = {session}
-        waiting = [session]
-        while waiting:
-            current = waiting.pop()
-            if current in rows:
-                row.inclusive.add(rows[current].totals.sums)
-            below = [child for child in children.get(current, ()) if child not in seen]
-            seen.update(below)
-            waiting += below
-
-
-def _ancestors(usage: UsageTable, session: str) -> Iterator[str]:
-    seen = {session}
-    info = usage.infos.get(session)
-    while info and info.parent and info.parent not in seen:
-        seen.add(info.parent)
-        yield info.parent
-        info = usage.infos.get(info.parent)
-
-
-def _order(by: By) -> Callable[[StatsRow], Any]:
-    """Sort days and months by time, everything else by cost, then by tokens."""
-    if by in ("day", "month"):
-        return lambda row: row.key
-
-    def most_first(row: StatsRow) -> tuple[int, int, str]:
-        totals = row.inclusive or row.totals
-        return -totals.cost, -totals.total_tokens, row.key
-
-    return most_first
-
-
-def _days_are_right(result: Statistics, *, utc: bool) -> bool:
-    """Whether the first and last quarter of an hour of each row are on its day in the present time zone."""
-    name = month_of if result.by == "month" else str
-    edges = ((row.key, edge) for row in result.rows for edge in (row.first, row.last) if edge is not None)
-    return all(name(day_of(edge, utc=utc)) == key for key, edge in edges)
+        for included in (session, *descendants(session, children)):
+            if included in rows:
+                row.inclusive = row.inclusive.plus(rows[included].totals)
