@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from .codec import Document, as_list, as_object, as_whole, dumps, dumps_compact, loads, loads_object, merged
+from .codec import (
+    Document,
+    as_list,
+    as_object,
+    as_whole,
+    dumps,
+    dumps_compact,
+    loads,
+    loads_object,
+    merged,
+    object_at,
+)
 from .failure import (
     APIError,
     BudgetExceededError,
@@ -149,6 +160,7 @@ __all__ = [
     "loads_object",
     "merged",
     "names_in_order",
+    "object_at",
     "parts_in_order",
     "position",
     "read_failure",

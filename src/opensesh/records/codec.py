@@ -77,6 +77,13 @@ def as_list(value: Any) -> list[Any] | None:
     return cast("list[Any]", value) if isinstance(value, list) else None
 
 
+def object_at(document: Document, *names: str) -> Document:
+    """Return the object inside ``document`` that these names lead to; an empty one if there is none."""
+    for name in names:
+        document = as_object(document.get(name)) or {}
+    return document
+
+
 def as_whole(value: Any) -> int:
     """Return ``value`` as an integer; 0 if it is not a number."""
     if isinstance(value, int):

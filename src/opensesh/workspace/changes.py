@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import normalize
 
-from ..records import as_list, as_object
+from ..records import as_list, as_object, object_at
 from .files import ABSENT, FileState, blob_id
 from .originals import recorded_writes
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..storage.protocol import StoredMessage
     from .files import ProjectFolder
     from .git import SnapshotObjects
-    from .originals import FileWrite, Originals
+    from .originals import Originals
     from .revert_plan import RevertPoint
 
     ChildMessages = Callable[[str], Sequence[StoredMessage]]
@@ -97,31 +97,34 @@ def call_edits(part: Document, originals: Originals | None = None) -> list[Recor
 
     A call that did not complete counts only if it recorded its writes before it made them.
     """
-    state = as_object(part.get("state")) or {}
     if part.get("type") != "tool":
         return []
-    metadata = as_object(state.get("metadata")) or {}
-    edits = _text_edits(part, state, metadata) if state.get("status") == "completed" else []
-    writes = recorded_writes(metadata)
+    edits = _text_edits(part) if object_at(part, "state").get("status") == "completed" else []
+    writes = recorded_writes(part)
     if writes is None:
         return edits
-    by_path = {edit.path: edit for edit in reversed(edits)}
-    return [_exact_edit(write, by_path.get(write.file), originals) for write in writes]
+    texts = {edit.path: edit for edit in reversed(edits)}
+    exact: list[RecordedEdit] = []
+    for write in writes:
+        before, after, edit = write.before, write.after, texts.get(write.file)
+        if edit is not None:  # the recorded text serves where a content is unknown or gone
+            gone = before is None or (before.oid and (originals is None or not originals.has(before.oid)))
+            before = edit.before if gone else before
+            after = edit.after if after is None else after
+        exact.append(RecordedEdit(write.file, before, after, by_command=write.before is None and edit is None))
+    return exact
 
 
 def is_unwatched(part: Document) -> bool:
     """Return whether a tool call may have changed files that it did not record."""
-    state = as_object(part.get("state")) or {}
-    metadata = as_object(state.get("metadata")) or {}
-    return part.get("type") == "tool" and part.get("tool") == "bash" and recorded_writes(metadata) is None
+    return part.get("type") == "tool" and part.get("tool") == "bash" and recorded_writes(part) is None
 
 
 def accounts_for_all(part: Document) -> bool:
     """Return whether a tool call can have changed no file but those that :func:`call_edits` returns."""
-    state = as_object(part.get("state")) or {}
     if part.get("tool") in _READING:
         return True
-    is_known = state.get("status") == "completed" or recorded_writes(as_object(state.get("metadata")) or {}) is not None
+    is_known = object_at(part, "state").get("status") == "completed" or recorded_writes(part) is not None
     return part.get("tool") in _EDITING and is_known
 
 
@@ -130,11 +133,10 @@ def call_and_child_edits(
 ) -> Iterator[RecordedEdit]:
     """Yield the edits of a tool call and, for a ``task`` call, those of the subagent."""
     yield from call_edits(part, originals)
-    state = as_object(part.get("state")) or {}
-    child = (as_object(state.get("metadata")) or {}).get("sessionId")
+    child = object_at(part, "state", "metadata").get("sessionId")
     if part.get("tool") != "task" or children is None or not isinstance(child, str):
         return
-    time = as_object(state.get("time")) or {}
+    time = object_at(part, "state", "time")
     start, end = time.get("start", 0), time.get("end") or float("inf")
     for message in children(child):
         # A subagent's session can be continued by a later call; only what it did for this one belongs to it.
@@ -156,17 +158,9 @@ def encode_like(text: str, sample: bytes) -> bytes | None:
         return None
 
 
-def _exact_edit(write: FileWrite, edit: RecordedEdit | None, originals: Originals | None) -> RecordedEdit:
-    """Combine the recorded ids of contents with the recorded text, which serves where a content is gone."""
-    by_command = write.before is None and edit is None
-    gone = write.before is None or (write.before.oid and (originals is None or not originals.has(write.before.oid)))
-    before = edit.before if edit is not None and gone else write.before
-    after = edit.after if edit is not None and write.after is None else write.after
-    return RecordedEdit(write.file, before, after, by_command)
-
-
-def _text_edits(part: Document, state: Document, metadata: Document) -> list[RecordedEdit]:
-    arguments = as_object(state.get("input")) or {}
+def _text_edits(part: Document) -> list[RecordedEdit]:
+    """Return the edits whose texts the tool recorded, as OpenCode's tools do."""
+    metadata, arguments = object_at(part, "state", "metadata"), object_at(part, "state", "input")
     match part.get("tool"):
         case "edit":
             return _edited(metadata, arguments)
@@ -174,7 +168,10 @@ def _text_edits(part: Document, state: Document, metadata: Document) -> list[Rec
             results = [as_object(result) or {} for result in as_list(metadata.get("results")) or []]
             return [edit for result in results for edit in _edited(result, {})]
         case "write":
-            return _written(metadata, _text(arguments.get("content")))
+            path, content = metadata.get("filepath"), _text(arguments.get("content"))
+            if isinstance(path, str) and metadata.get("exists") is False:
+                return [RecordedEdit(path, ABSENT, content)]
+            return _edited(metadata, {}) or ([RecordedEdit(path, None, content)] if isinstance(path, str) else [])
         case "apply_patch":
             return [edit for file in as_list(metadata.get("files")) or [] for edit in _patched(as_object(file) or {})]
         case _:
@@ -182,21 +179,12 @@ def _text_edits(part: Document, state: Document, metadata: Document) -> list[Rec
 
 
 def _edited(metadata: Document, arguments: Document) -> list[RecordedEdit]:
-    diff = as_object(metadata.get("filediff")) or {}
+    diff = object_at(metadata, "filediff")
     path, before, after = diff.get("file"), diff.get("before"), diff.get("after")
     if not isinstance(path, str):
         return []
     # An edit that replaces the empty string creates the file.
     return [RecordedEdit(path, ABSENT if arguments.get("oldString") == "" else _text(before), _text(after))]
-
-
-def _written(metadata: Document, content: str | None) -> list[RecordedEdit]:
-    path, with_texts = metadata.get("filepath"), _edited(metadata, {})
-    if not isinstance(path, str):
-        return with_texts
-    if metadata.get("exists") is False:
-        return [RecordedEdit(path, ABSENT, content)]
-    return with_texts or [RecordedEdit(path, None, content)]
 
 
 def _patched(file: Document) -> list[RecordedEdit]:
@@ -245,23 +233,20 @@ class ChangeCollector:
 
     def since(self, history: Sequence[StoredMessage], point: RevertPoint) -> Iterator[FileChange]:
         """Yield every change at or after ``point``, in order."""
-        for number, message in enumerate(history[point.message :]):
+        start = point.part
+        for message in history[point.message :]:
             if message.info.get("role") == "assistant":
                 self._folder.check(message.info)
-                yield from self._message_changes(message, point.part if number == 0 else 0)
-
-    def _message_changes(self, message: StoredMessage, start: int) -> Iterator[FileChange]:
-        self.unwatched += self._unwatched_commands(message, start)
-        edits: list[RecordedEdit] = []
-        for number, part in enumerate(message.parts):
-            if number < start:
-                continue
-            if part.get("type") == "patch":
-                yield from self._step_changes(message, number, start, edits)
-                edits = []
-            else:
-                edits += self._edits([part], message.info)
-        yield from _recorded_changes(message, edits)
+                self.unwatched += self._unwatched_commands(message, start)
+                edits: list[RecordedEdit] = []
+                for number, part in enumerate(message.parts[start:], start):
+                    if part.get("type") == "patch":
+                        yield from self._step_changes(message, number, start, edits)
+                        edits = []
+                    else:
+                        edits += self._edits([part], message.info)
+                yield from _recorded_changes(message, edits)
+            start = 0
 
     def _unwatched_commands(self, message: StoredMessage, start: int) -> Iterator[str]:
         """Yield the commands that ran without a snapshot on both sides: none was taken, or the process died first."""
@@ -273,8 +258,7 @@ class ChangeCollector:
             if part.get("type") == "step-start":
                 has_snapshot = self._objects is not None and bool(part.get("snapshot"))
             elif number >= start and (not has_snapshot or number > unfinished) and is_unwatched(part):
-                arguments = as_object((as_object(part.get("state")) or {}).get("input")) or {}
-                yield str(arguments.get("command", ""))
+                yield str(object_at(part, "state", "input").get("command", ""))
 
     def _step_changes(
         self, message: StoredMessage, number: int, start: int, edits: list[RecordedEdit]
@@ -366,21 +350,16 @@ def _recorded_changes(message: StoredMessage, edits: Sequence[RecordedEdit]) -> 
     """Yield the recorded edits. A file that both a tool and a concurrent command changed counts for the tool."""
     by_tools = {edit.path for edit in edits if not edit.by_command}
     for edit in edits:
-        if not edit.by_command:
-            yield _change(message, edit.path, edit.before, edit.after)
-        elif edit.path not in by_tools:
-            yield _change(message, edit.path, edit.before, edit.after)._replace(by_command=True)
+        if not edit.by_command or edit.path not in by_tools:
+            yield _change(message, edit.path, edit.before, edit.after)._replace(by_command=edit.by_command)
 
 
 def _change(message: StoredMessage, name: str, before: Known, after: Known) -> FileChange:
-    time = as_object(message.info.get("time")) or {}
+    time = object_at(message.info, "time")
     began = int(time.get("created") or 0)
-    call_times = [
-        as_object((as_object(part.get("state")) or {}).get("time")) or {} for part in message.parts
-    ]  # a message that was never completed lasted at least as long as its tool calls
-    ended = time.get("completed") or max(
-        [began, *(int(call.get("end") or call.get("start") or 0) for call in call_times)]
-    )
+    # A message that was never completed lasted at least as long as its tool calls.
+    calls = [object_at(part, "state", "time") for part in message.parts]
+    ended = time.get("completed") or max([began, *(int(call.get("end") or call.get("start") or 0) for call in calls)])
     return FileChange(name, before, after, began, int(ended))
 
 
@@ -392,14 +371,10 @@ def _last_index(parts: Sequence[Document], kind: str) -> int:
 def _snapshot_after(parts: Sequence[Document]) -> str | None:
     """Return the snapshot at the end of the step that the last of ``parts`` belongs to; ``None`` if it was aborted."""
     for part in reversed(parts):
-        match part.get("type"):
-            case "step-finish":
-                snapshot = part.get("snapshot")
-                return snapshot if isinstance(snapshot, str) and snapshot else None
-            case "step-start" | "patch":
-                return None
-            case _:
-                continue
+        if part.get("type") == "step-finish":
+            return _text(part.get("snapshot")) or None
+        if part.get("type") in ("step-start", "patch"):
+            break
     return None
 
 

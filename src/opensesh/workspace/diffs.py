@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .. import events
 from ..errors import NotFoundError, SnapshotError
 from ..line_changes import line_changes, split_lines
-from ..records import EXTENSION_KEY, as_object
+from ..records import EXTENSION_KEY, object_at
 from ..storage import keys
 from .changes import call_edits
 from .files import ABSENT, FileState, ProjectFolder
@@ -230,9 +230,9 @@ def recorded_diffs(
     ends: dict[str, tuple[Known, Known]] = {}
     for message in messages:
         for part in message.parts:
-            state = as_object(part.get("state")) or {}
-            metadata = dict(as_object(state.get("metadata")) or {})
-            metadata.pop(EXTENSION_KEY, None)  # without our exact record, OpenCode's texts remain
+            # Without our exact record, OpenCode's texts remain.
+            state, metadata = object_at(part, "state"), object_at(part, "state", "metadata")
+            metadata = {name: value for name, value in metadata.items() if name != EXTENSION_KEY}
             texts = {edit.path: edit.after for edit in call_edits(part | {"state": state | {"metadata": metadata}})}
             for edit in call_edits(part, originals):
                 name = folder.name(edit.path, message.info)
@@ -295,7 +295,7 @@ def summarize(
         turn_diffs = history_diffs_or_empty(turn_messages(messages, prompt_id), snapshots, originals)
 
         def edit(info: Document, diffs: list[Document] = turn_diffs) -> None:
-            info["summary"] = (as_object(info.get("summary")) or {}) | {"diffs": diffs}
+            info["summary"] = object_at(info, "summary") | {"diffs": diffs}
 
         try:
             info = sessions.store.update(keys.message(session_id, prompt_id), edit)

@@ -11,7 +11,6 @@ from .files import ABSENT, FileState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from types import TracebackType
 
 TIMEOUT_SECONDS = 300.0
 
@@ -141,9 +140,7 @@ class SnapshotObjects:
     def __enter__(self) -> SnapshotObjects:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

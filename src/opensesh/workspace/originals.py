@@ -15,7 +15,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import OpenseshError
-from ..records import EXTENSION_KEY, as_list, as_object
+from ..records import EXTENSION_KEY, as_list, as_object, object_at
 from ..storage import paths
 from ..storage.disk import Disk, read_file
 from ..storage.paths import digest
@@ -50,10 +50,9 @@ class FileWrite(NamedTuple):
         return {"file": self.file, "before": _spelled(self.before), "after": _spelled(self.after)}
 
 
-def recorded_writes(metadata: Document) -> list[FileWrite] | None:
+def recorded_writes(part: Document) -> list[FileWrite] | None:
     """Return the files that a tool call recorded as changed; ``None`` if it recorded nothing."""
-    own = as_object(metadata.get(EXTENSION_KEY)) or {}
-    listed = as_list(own.get("writes"))
+    listed = as_list(object_at(part, "state", "metadata", EXTENSION_KEY).get("writes"))
     if listed is None:
         return None
     entries = [entry for entry in map(as_object, listed) if entry is not None and isinstance(entry.get("file"), str)]
@@ -105,23 +104,25 @@ class Originals:
 
     def size(self) -> int:
         """Return the total size in bytes."""
-        return sum(entry.stat().st_size for entry in self._files())
+        return sum(info.st_size for _, info in self._files())
 
     def drop(self, referenced: Collection[str], *, days: int) -> int:
         """Delete contents older than ``days`` that are not ``referenced``; returns the bytes freed."""
         oldest = time.time() - days * _DAY_SECONDS
         freed = 0
-        for entry in self._files():
-            info = entry.stat()
-            oid = os.path.basename(os.path.dirname(entry.path)) + entry.name
-            if info.st_mtime < oldest and oid not in referenced:
-                self._disk.remove(entry.path)
+        for path, info in self._files():
+            folder, name = os.path.split(path)
+            if info.st_mtime < oldest and os.path.basename(folder) + name not in referenced:
+                self._disk.remove(path)
                 freed += info.st_size
         return freed
 
-    def _files(self) -> Iterator[os.DirEntry[str]]:
-        for folder in _entries(self.folder):
-            yield from (entry for entry in _entries(folder.path) if not entry.name.startswith("."))
+    def _files(self) -> Iterator[tuple[str, os.stat_result]]:
+        for folder, _, names in os.walk(self.folder):
+            for name in names:
+                if not name.startswith("."):
+                    path = os.path.join(folder, name)
+                    yield path, os.stat(path)
 
     def _file(self, oid: str) -> str:
         return os.path.join(self.folder, oid[:2], oid[2:])
@@ -131,17 +132,8 @@ def contents_in(parts: Iterable[Document]) -> set[str]:
     """Return the ids of all contents that tool calls recorded as overwritten."""
     oids: set[str] = set()
     for part in parts:
-        metadata = as_object((as_object(part.get("state")) or {}).get("metadata")) or {}
-        oids.update(write.before.oid for write in recorded_writes(metadata) or () if write.before is not None)
+        oids.update(write.before.oid for write in recorded_writes(part) or () if write.before is not None)
     return oids - {""}
-
-
-def _entries(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except FileNotFoundError:
-        return []
 
 
 def _spelled(state: FileState | None) -> str | None:
@@ -194,16 +186,15 @@ def changed_since(
     if before is None or after is None:
         return None
     changed = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-    return [_write(path) for path in changed] if len(changed) <= _MAX_CHANGED_FILES else None
-
-
-def _write(path: str) -> FileWrite:
-    try:
-        small = os.lstat(path).st_size <= _MAX_HASHED_BYTES
-    except OSError:
-        small = True
-    state = file_state(path) if small else None
-    return FileWrite(path, None, state if state is None or not state.obstacle else None)
+    if len(changed) > _MAX_CHANGED_FILES:
+        return None
+    writes: list[FileWrite] = []
+    for path in changed:
+        # The stat of a file is its time, its size and so on; empty if it could not be read.
+        size = (after.get(path) or (0, 0))[1]
+        state = file_state(path) if size <= _MAX_HASHED_BYTES else None
+        writes.append(FileWrite(path, None, state if state is None or not state.obstacle else None))
+    return writes
 
 
 def _stat(entry: os.DirEntry[str]) -> Stat:

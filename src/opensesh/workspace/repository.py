@@ -70,10 +70,24 @@ class Repository:
 
     def prepare(self) -> Git:
         """Create what is missing, and return git for :meth:`git`."""
+        own_objects = self.settings.objects
         with self.locks.exclusive("store"):
             self._make_store()
-            self._add_alternates(self.settings.objects)
-        self._make_work_dir()
+            if own_objects and "\n" not in own_objects:
+                # Git then uses the objects of the user's repository instead of storing them again.
+                path = os.path.join(self.store, "objects", "info", "alternates")
+                known = [os.fsdecode(line) for line in read_or_empty(path).split(b"\n") if line]
+                if own_objects not in known:
+                    self.disk.replace(path, b"".join(os.fsencode(line) + b"\n" for line in (*known, own_objects)))
+        settings = [("repositoryformatversion", "0"), ("bare", "false"), *self.settings.disk]
+        if self.settings.excludes_file:
+            settings.append(("excludesfile", _quoted(self.settings.excludes_file)))
+        config = "[core]\n" + "".join(f"\t{name} = {value}\n" for name, value in settings)
+        self.disk.make_folder(os.path.join(self.work_dir, "refs"))
+        self._put("HEAD", b"ref: refs/heads/none\n")
+        self._put("config", os.fsencode(config))
+        self._put("info/attributes", _RAW)
+        self.refresh_rules()
         return self.git()
 
     def git(self) -> Git:
@@ -145,26 +159,6 @@ class Repository:
         git = Git(folder, git_environment(GIT_DIR=folder, GIT_WORK_TREE=self.location.sandbox))
         git.run("init", "--quiet", "--template=", "--object-format=sha1")
         git.run("config", "core.autocrlf", "false")
-
-    def _add_alternates(self, objects: str) -> None:
-        """Let git use the objects of the user's repository instead of storing them again."""
-        if not objects or "\n" in objects:
-            return
-        path = os.path.join(self.store, "objects", "info", "alternates")
-        known = [os.fsdecode(line) for line in read_or_empty(path).split(b"\n") if line]
-        if objects not in known:
-            self.disk.replace(path, b"".join(os.fsencode(line) + b"\n" for line in (*known, objects)))
-
-    def _make_work_dir(self) -> None:
-        settings = [("repositoryformatversion", "0"), ("bare", "false"), *self.settings.disk]
-        if self.settings.excludes_file:
-            settings.append(("excludesfile", _quoted(self.settings.excludes_file)))
-        config = "[core]\n" + "".join(f"\t{name} = {value}\n" for name, value in settings)
-        self.disk.make_folder(os.path.join(self.work_dir, "refs"))
-        self._put("HEAD", b"ref: refs/heads/none\n")
-        self._put("config", os.fsencode(config))
-        self._put("info/attributes", _RAW)
-        self.refresh_rules()
 
     def refresh_rules(self) -> bool:
         """Copy ``info/exclude`` of the user's repository; returns whether it has changed."""

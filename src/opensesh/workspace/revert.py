@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import SnapshotError, WriteError
-from ..records import as_list, as_object
+from ..records import as_list, as_object, object_at
 from ..storage.disk import Disk
 from .changes import ChangeCollector, file_histories
 from .diffs import history_diffs_or_empty, record_summary
@@ -26,9 +26,8 @@ from .revert_plan import PlannedFile, RevertedFile, RevertPlan, RevertPlanner, f
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from types import TracebackType
 
-    from ..events import Event, Publish
+    from ..events import Publish
     from ..records import Document, Session
     from ..sessions import Sessions
     from ..storage.protocol import Leases, StoredMessage
@@ -95,7 +94,7 @@ class Reverts:
         the session itself passes none."""
         self.sessions = sessions
         self.snapshots = snapshots
-        self.publish: Publish = publish or _ignore_event
+        self.publish: Publish = publish or (lambda event: None)
         self.disk = disk or Disk()
         self.state = state
         self._leases = leases
@@ -202,9 +201,7 @@ class _RevertOperation:
     def __enter__(self) -> _RevertOperation:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._objects is not None:
             self._objects.close()
 
@@ -283,22 +280,11 @@ class _RevertOperation:
         )
         revert = self.session.revert
         if preview.revert is None and revert is not None:
-            return JournalRecord(
-                kind="unrevert",
-                message_id=revert.message_id,
-                part_id=revert.part_id,
-                snapshot=revert.snapshot,
-                files=files,
-            )
+            message_id, part_id, snapshot = revert.message_id, revert.part_id, revert.snapshot
+            return JournalRecord("unrevert", message_id, part_id, snapshot, files)
         point = preview.revert or {}
         snapshot = revert.snapshot if revert is not None and revert.snapshot else self._snapshots.track()
-        return JournalRecord(
-            kind="revert",
-            message_id=point["messageID"],
-            part_id=point.get("partID"),
-            snapshot=snapshot,
-            files=files,
-        )
+        return JournalRecord("revert", point["messageID"], point.get("partID"), snapshot, files)
 
     def _change_files(self, record: JournalRecord) -> list[PlannedFile]:
         """Bring every file to its new state; returns those that could not be changed."""
@@ -310,29 +296,25 @@ class _RevertOperation:
             if now.fits(entry.becomes):
                 continue
             data = self._contents.get(entry.becomes.oid) if entry.becomes.oid else b""
+            refusal = ""
             if data is None:
                 refusal = "its content is gone"
             elif not now.fits(entry.was):
                 refusal = "changed at this very moment"
             else:
-                refusal = self._change_file(entry, data)
+                try:
+                    if entry.becomes.oid:
+                        write_file(self._disk, path, entry.becomes, data)
+                    else:
+                        delete_file(self._disk, self._folder.root, entry.name, keep=self._folder.directory)
+                except WriteError as error:
+                    if error.data.get("errno") not in _PERMANENT_ERRORS:
+                        raise
+                    refusal = f"it cannot be written: {os.strerror(error.data['errno'])}"
             if refusal:
                 self._disk.discard(temp_path_for(path, entry.becomes))
                 missed.append(PlannedFile(entry.name, "lost", now, now, entry.origin, refusal))
         return missed
-
-    def _change_file(self, entry: JournalEntry, data: bytes) -> str:
-        """Write or delete one file; returns the reason if that is not permitted."""
-        try:
-            if entry.becomes.oid:
-                write_file(self._disk, self._folder.path(entry.name), entry.becomes, data)
-            else:
-                delete_file(self._disk, self._folder.root, entry.name, keep=self._folder.directory)
-        except WriteError as error:
-            if error.data.get("errno") not in _PERMANENT_ERRORS:
-                raise
-            return f"it cannot be written: {os.strerror(error.data['errno'])}"
-        return ""
 
     def _finish(self, record: JournalRecord) -> Session:
         """Update the session's record and summary after the files are changed."""
@@ -342,20 +324,17 @@ class _RevertOperation:
             return session
         document = record.document
         if record.snapshot:
-            document["diff"] = self._diff_since(record.snapshot)
+            # The diff that clients show; empty if it cannot be made.
+            document["diff"] = ""
+            try:
+                now = self._snapshots.track()
+                document["diff"] = self._snapshots.text(record.snapshot, now) if now else ""
+            except SnapshotError as error:
+                log.warning("%s", error)
         hidden = self.history[message_index(self.history, record.message_id) :]
         session = self._summarize(hidden, lambda info: info.update(revert=document))
         self._journal.finish()
         return session
-
-    def _diff_since(self, snapshot: str) -> str:
-        """Return the diff that clients show; empty if it cannot be made."""
-        try:
-            now = self._snapshots.track()
-            return self._snapshots.text(snapshot, now) if now else ""
-        except SnapshotError as error:
-            log.warning("%s", error)
-            return ""
 
     def _summarize(self, messages: Sequence[StoredMessage], change: Callable[[Document], object]) -> Session:
         diffs = history_diffs_or_empty(messages, self._snapshots, self._originals)
@@ -384,12 +363,7 @@ class _RevertOperation:
                 os.path.join(folder, MESSAGES_FILE),
                 self.session.id,
             )
-        self._update_session(hidden)
-        self._journal.clear()
-        return removed
-
-    def _update_session(self, hidden: Sequence[StoredMessage]) -> None:
-        """Derive the todo list and the summary from the messages that are left, and drop the revert."""
+        # The todo list and the summary follow from the messages that are left.
         rest = self._sessions.messages(self.session.id)
         if _last_todos(hidden) is not None:
             self._sessions.set_todos(self.session.id, _last_todos(rest) or [])
@@ -397,6 +371,8 @@ class _RevertOperation:
             self._summarize(rest, lambda info: info.pop("revert", None))
         else:
             self._sessions.update(self.session.id, lambda info: info.pop("revert", None))
+        self._journal.clear()
+        return removed
 
     def _remove(self, hidden: Sequence[StoredMessage], *, keep_first: bool) -> list[str]:
         # The last first: as long as the first message is there, an interrupted commit can be repeated.
@@ -416,12 +392,8 @@ def _last_todos(messages: Sequence[StoredMessage]) -> list[Document] | None:
     """Return the todo list that was written last; ``None`` if there is none."""
     for message in reversed(messages):
         for part in reversed(message.parts):
-            state = as_object(part.get("state")) or {}
-            todos = as_list((as_object(state.get("metadata")) or {}).get("todos"))
-            if part.get("tool") == "todowrite" and state.get("status") == "completed" and todos is not None:
+            todos = as_list(object_at(part, "state", "metadata").get("todos"))
+            is_completed = object_at(part, "state").get("status") == "completed"
+            if part.get("tool") == "todowrite" and is_completed and todos is not None:
                 return [todo for todo in map(as_object, todos) if todo is not None]
     return None
-
-
-def _ignore_event(event: Event) -> None:
-    """Without a bus, events are dropped."""

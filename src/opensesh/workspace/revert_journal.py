@@ -20,7 +20,7 @@ from .. import ids
 from ..errors import NotFoundError, RecordError
 from ..records import as_list, as_object, dumps, loads_object, order
 from ..storage import paths
-from ..storage.disk import Disk, read_file
+from ..storage.disk import Disk, names_in, read_file
 from ..storage.keys import check_key
 from ..storage.paths import digest
 from ..storage.protocol import StoredMessage
@@ -52,7 +52,7 @@ class JournalEntry(Struct, frozen=True, kw_only=True):
     """Before the session was reverted at all."""
 
 
-class JournalRecord(Struct, frozen=True, kw_only=True):
+class JournalRecord(Struct, frozen=True):
     """A revert, or the undoing of one."""
 
     kind: Literal["revert", "unrevert"]
@@ -231,12 +231,12 @@ class RevertTrash:
     def of_session(self, session_id: str) -> list[TrashedMessages]:
         """Return what was removed from a session, the latest last."""
         folder = self._session_folder(session_id)
-        names = sorted(name for name in _names(folder) if name.isdigit())
+        names = [name for name in names_in(folder) if name.isdigit()]
         return [trashed for name in names if (trashed := _read_messages(os.path.join(folder, name))) is not None]
 
     def of_all_sessions(self) -> list[TrashedMessages]:
         """Return what was removed from all sessions."""
-        return [trashed for session_id in _names(self._folder) for trashed in self.of_session(session_id)]
+        return [trashed for session_id in names_in(self._folder) for trashed in self.of_session(session_id)]
 
     def history_before(self, session_id: str) -> list[StoredMessage]:
         """Return the messages of a session as they were before its last committed revert, without later messages.
@@ -265,9 +265,9 @@ class RevertTrash:
         """Delete for good what is older than ``days``; returns the number of entries."""
         oldest = ids.now_ms() - days * _DAY_MS
         removed = 0
-        for session_id in _names(self._folder):
+        for session_id in names_in(self._folder):
             folder = self._session_folder(session_id)
-            for name in _names(folder):
+            for name in names_in(folder):
                 if name.isdigit() and int(name) < oldest:
                     shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
                     removed += 1
@@ -295,10 +295,3 @@ def _read_messages(folder: str) -> TrashedMessages | None:
             if (info := as_object(message.get("info"))) is not None
         ],
     )
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except FileNotFoundError:
-        return []

@@ -12,6 +12,7 @@ import stat
 import threading
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import OpenseshError, SnapshotError
@@ -241,7 +242,7 @@ class Snapshots:
         self._taken.move_to_end(tree)
         while len(self._taken) > _MAX_REMEMBERED:
             self._taken.popitem(last=False)
-        self.note = _left_out(scan, self.limits)
+        self.note = _note(scan, self.limits)
         return tree
 
     def _tree(self, git: Git, *, first: bool) -> tuple[str, WorkTreeScan]:
@@ -267,18 +268,16 @@ class Snapshots:
         return large | self._ignored
 
     def _unseen(self, before: str, after: str, files: Sequence[diffs.ChangedFile]) -> set[str]:
+        """Return files that were left out of the first snapshot. One that is no longer ignored only seems to be new."""
         unseen = self._left_out(before, after)
         taken = self._taken.get(before)
         if taken and any(os.path.basename(file.name) == ".gitignore" for file in files):
-            added = [file.name for file in files if file.letter == "A"]
-            unseen.update(name for name in added if self._is_older(name, taken.moment))
+            for name in [file.name for file in files if file.letter == "A"]:
+                with suppress(OSError):
+                    modified = os.lstat(os.path.join(self.location.sandbox, name)).st_mtime
+                    if modified < taken.moment - _CLOCK_TOLERANCE_SECONDS:
+                        unseen.add(name)
         return unseen
-
-    def _is_older(self, name: str, moment: float) -> bool:
-        try:
-            return os.lstat(os.path.join(self.location.sandbox, name)).st_mtime < moment - _CLOCK_TOLERANCE_SECONDS
-        except OSError:
-            return False
 
 
 def _unavailable_reason(location: ProjectLocation) -> str | None:
@@ -293,10 +292,11 @@ def _unavailable_reason(location: ProjectLocation) -> str | None:
     return None
 
 
-def _left_out(scan: WorkTreeScan, limits: SnapshotLimits) -> str | None:
+def _note(scan: WorkTreeScan, limits: SnapshotLimits) -> str | None:
+    """Return what a snapshot leaves out, as text; ``None`` if nothing."""
     groups: list[str] = []
     if scan.large:
-        size = limits.file / (1 << 20)
+        size = limits.file / MEBIBYTE
         groups.append(f"{len(scan.large)} over {size:g} MiB that git does not track ({_first_names(scan.large)})")
     if scan.nested:
         groups.append(f"{len(scan.nested)} nested repositories ({_first_names(scan.nested)})")
@@ -355,7 +355,14 @@ def scan_work_tree(git: Git, location: ProjectLocation, limits: SnapshotLimits, 
     sizes = _sizes(location.sandbox, [name for name in (*modified, *others) if not name.endswith("/")])
     large = {name for name, size in sizes.items() if size > limits.file}
     large -= tracked_files(location.sandbox, large)
-    _check_new_size(location, {name: sizes[name] for name in others if name in sizes and name not in large}, limits)
+    new = {name: sizes[name] for name in others if name in sizes and name not in large}
+    if sum(new.values()) > limits.new:
+        total = sum(new[name] for name in new.keys() - tracked_files(location.sandbox, new))
+        if total > limits.new:
+            raise SnapshotError(
+                f"{total / 1e9:.1f} GB of new files in {location.directory} that git does not track are too much for a "
+                "snapshot; list what need not be stored in .gitignore"
+            )
     left_out = large.union(ignored)
     return WorkTreeScan(
         changed=[name for name in sizes if name not in left_out],
@@ -410,14 +417,3 @@ def _sizes(sandbox: str, names: Iterable[str]) -> dict[str, int]:
             continue
         sizes[name] = info.st_size if stat.S_ISREG(info.st_mode) else 0
     return sizes
-
-
-def _check_new_size(location: ProjectLocation, sizes: dict[str, int], limits: SnapshotLimits) -> None:
-    if sum(sizes.values()) <= limits.new:
-        return
-    total = sum(sizes[name] for name in sizes.keys() - tracked_files(location.sandbox, sizes))
-    if total > limits.new:
-        raise SnapshotError(
-            f"{total / 1e9:.1f} GB of new files in {location.directory} that git does not track are too much for a "
-            "snapshot; list what need not be stored in .gitignore"
-        )

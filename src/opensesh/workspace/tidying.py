@@ -17,9 +17,10 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import NotFoundError, OpenseshError, RecordError, SnapshotError
-from ..project import GLOBAL, ProjectLocation
-from ..records import as_object
+from ..project import ProjectLocation
+from ..records import as_object, object_at
 from ..storage import paths
+from ..storage.disk import names_in, read_or_empty
 from ..storage.json_tree import JsonTree
 from ..storage.paths import digest
 from .diffs import snapshots_in
@@ -29,7 +30,7 @@ from .repository import PINS, Repository, data_folder
 from .revert_journal import RevertTrash
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Sequence
 
     from ..records import Document
     from ..sessions import Sessions
@@ -115,10 +116,14 @@ def tidy_store(
     before = disk_use(store, state=state)
     references = _references(sessions, state)
     dropped, notes = 0, list[str]()
-    for repository in _repositories(store, project, state):
-        result = tidy_snapshots(repository, references.snapshots, days=days)
-        dropped += result.dropped
-        notes += [result.note] if result.note else []
+    data = data_folder(store)
+    for name in names_in(os.path.join(data, "snapshot")):
+        folder = os.path.join(data, "snapshot", name)
+        if project in (None, name) and os.path.exists(os.path.join(folder, "HEAD")):
+            repository = Repository(ProjectLocation(folder, name, folder, folder, "git"), data=data, state=state)
+            result = tidy_snapshots(repository, references.snapshots, days=days)
+            dropped += result.dropped
+            notes += [result.note] if result.note else []
     Originals(store, state=state).drop(references.contents, days=days)
     _drop_journals(store, references.sessions, state, days)
     return TidyResult(before, disk_use(store, state=state), dropped, tuple(notes))
@@ -166,8 +171,12 @@ def tidy_snapshots(repository: Repository, referenced: Collection[str], *, days:
     if not os.path.isdir(repository.store):
         return SnapshotTidyResult(0, 0, 0)
     before = repository.size()
+    alternates = os.path.join(repository.store, "objects", "info", "alternates")
     with repository.locks.exclusive("store"):
-        _drop_missing_alternates(repository)
+        lines = read_or_empty(alternates).splitlines(keepends=True)
+        existing = [line for line in lines if os.path.isdir(line.rstrip(b"\n"))]
+        if existing != lines:
+            repository.disk.replace(alternates, b"".join(existing))
     oldest = int(time.time()) // _DAY_SECONDS - days
     expired = [ref for ref, day, tree in _pins(repository) if day <= oldest and tree not in referenced]
     _unpin(repository, expired)
@@ -216,30 +225,13 @@ def _unpin(repository: Repository, refs: list[str]) -> None:
         repository.store_git().run("update-ref", "--stdin", stdin=commands.encode())
 
 
-def _drop_missing_alternates(repository: Repository) -> None:
-    """Remove repositories that no longer exist from the store's alternates."""
-    path = os.path.join(repository.store, "objects", "info", "alternates")
-    try:
-        with open(path, "rb") as file:
-            lines = file.read().splitlines(keepends=True)
-    except FileNotFoundError:
-        return
-    existing = [line for line in lines if os.path.isdir(line.rstrip(b"\n"))]
-    if existing != lines:
-        repository.disk.replace(path, b"".join(existing))
-
-
 def _drop_temporary_packs(repository: Repository) -> None:
     """Delete what an interrupted ``git gc`` left; after OpenCode's it can be large."""
     folder = os.path.join(repository.store, "objects", "pack")
-    try:
-        names = [name for name in os.listdir(folder) if name.startswith("tmp_")]
-    except FileNotFoundError:
-        return
-    for name in names:
+    for name in names_in(folder):
         path = os.path.join(folder, name)
         try:
-            if time.time() - os.stat(path).st_mtime > _HOUR_SECONDS:
+            if name.startswith("tmp_") and time.time() - os.stat(path).st_mtime > _HOUR_SECONDS:
                 os.unlink(path)
         except OSError as error:
             log.info("%s: %s", path, error.strerror)
@@ -249,7 +241,11 @@ def _references(sessions: Sessions, state: str | None) -> _References:
     references = _References(set(), set(), set())
     for trashed in RevertTrash(sessions, state=state).of_all_sessions():
         references.add(trashed.revert, trashed.messages)
-    for store in (sessions.store, *_trashed_stores(state)):
+    # Removed sessions that can be restored are stores too: one in each folder of the trash.
+    trash = os.path.join(state or paths.state(), "trash")
+    removed = [os.path.join(trash, name, "files") for name in names_in(trash)]
+    stores: list[Store] = [sessions.store, *(JsonTree(folder) for folder in removed if os.path.isdir(folder))]
+    for store in stores:
         keys = {key[-1]: key for key in store.list(("session",))}
         # A session whose record is damaged or missing may be repaired, so its messages count too.
         for session_id in keys.keys() | {key[1] for key in store.list(("message",))}:
@@ -264,25 +260,7 @@ def _read_revert(store: Store, key: Key | None) -> Document:
         info = as_object(store.read(key)) if key is not None else None
     except (NotFoundError, RecordError):
         return {}
-    return as_object((info or {}).get("revert")) or {}
-
-
-def _trashed_stores(state: str | None) -> Iterator[Store]:
-    """Yield the stores of removed sessions that can be restored: one in each folder of the trash."""
-    trash = os.path.join(state or paths.state(), "trash")
-    for name in sorted(os.listdir(trash)) if os.path.isdir(trash) else ():
-        folder = os.path.join(trash, name, "files")
-        if os.path.isdir(folder):
-            yield JsonTree(folder)
-
-
-def _repositories(store: Store, project: str | None, state: str | None) -> Iterator[Repository]:
-    data = data_folder(store)
-    snapshots = os.path.join(data, "snapshot")
-    for name in sorted(os.listdir(snapshots)) if os.path.isdir(snapshots) else ():
-        folder = os.path.join(snapshots, name)
-        if project in (None, name) and os.path.exists(os.path.join(folder, "HEAD")):
-            yield Repository(ProjectLocation(folder, name or GLOBAL, folder, folder, "git"), data=data, state=state)
+    return object_at(info or {}, "revert")
 
 
 def _drop_journals(store: Store, session_ids: set[str], state: str | None, days: int) -> None:
@@ -290,7 +268,7 @@ def _drop_journals(store: Store, session_ids: set[str], state: str | None, days:
     oldest = time.time() - days * _DAY_SECONDS
     for kind in ("reverts", "trash"):
         parent = os.path.join(state or paths.state(), kind, digest(store.id))
-        for name in os.listdir(parent) if os.path.isdir(parent) else ():
+        for name in names_in(parent):
             folder = os.path.join(parent, name)
             if name.startswith("ses") and name not in session_ids and os.stat(folder).st_mtime < oldest:
                 shutil.rmtree(folder, ignore_errors=True)
