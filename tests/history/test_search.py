@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from opensesh.errors import UsageError
 from opensesh.history.cache.derived_cache import DerivedCache
 from opensesh.history.search import tokenizer
-from opensesh.history.search.literals import RequiredTerms, required_terms, terms_of_regex
-from opensesh.history.search.query import Atom, parse
+from opensesh.history.search.query import Atom, RequiredTerms, parse, required_terms, terms_of_regex
 from opensesh.history.search.snippets import snippet
 from opensesh.history.search.text_layer import TEXT, build_vocabulary
 from opensesh.history.search.text_search import FIELDS, RANKED_PARTS, Filters, Query, Results, search

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from zlib import crc32
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ...records import Document
 
 COLUMNS = ("said", "tool", "input", "output", "error", "paths")
@@ -41,8 +39,25 @@ TYPES_OF_KINDS = {"prompt": "text", "answer": "text", "context": "text"}
 
 def of_part(part: Document, role: str) -> ExtractedText | None:
     """Extract the content of a part; ``None`` if there is nothing to search."""
-    extract = _EXTRACTORS.get(str(part.get("type")))
-    return extract(part, role) if extract else None
+    text: ExtractedText | None = None
+    match part.get("type"):
+        case "text" | "reasoning":
+            text = _text(part, role)
+        case "tool":
+            text = _tool(part)
+        case "file":
+            text = _file(part)
+        case "patch":
+            files = tuple(file for file in _list(part.get("files")) if isinstance(file, str) and file)
+            text = ExtractedText("patch", _fields(paths=files), files) if files else None
+        case "retry":
+            text = ExtractedText("retry", _fields(error=_failure(part.get("error"))))
+        case "subtask":
+            lines = filter(None, (_string(part.get(name)) for name in ("description", "prompt")))
+            text = ExtractedText("subtask", _fields(said="\n".join(lines)))
+        case _:
+            pass
+    return text
 
 
 def of_message(info: Document) -> ExtractedText | None:
@@ -105,11 +120,15 @@ def _text(part: Document, role: str) -> ExtractedText | None:
     return ExtractedText(kind, _fields(said=text), time=timestamp(part, "start"), unfinished=unfinished)
 
 
-def _tool(part: Document, _: str) -> ExtractedText:
+def _tool(part: Document) -> ExtractedText:
     state = as_object(part.get("state"))
-    inputs = as_object(state.get("input"))
+    inputs, metadata = as_object(state.get("input")), as_object(state.get("metadata"))
     tool = _string(part.get("tool"))
-    paths = _touched(inputs, as_object(state.get("metadata")))
+    named = [_string(inputs.get(name)) for name in _PATH_INPUTS]
+    named += _PATCHED_FILE.findall(_string(inputs.get("patchText")) or _string(inputs.get("patch")))
+    named.append(_string(metadata.get("filepath")))
+    named += [_string(as_object(file).get("filePath")) for file in _list(metadata.get("files"))]
+    paths = tuple(dict.fromkeys(name.strip() for name in named if name.strip()))
     fields = _fields(
         tool=tool,
         inputs="\n".join([_string(state.get("title")), *_leaves(inputs)]).strip(),
@@ -121,49 +140,15 @@ def _tool(part: Document, _: str) -> ExtractedText:
     return ExtractedText("tool", fields, paths, tool, timestamp(state, "start"), unfinished)
 
 
-def _file(part: Document, _: str) -> ExtractedText:
-    source = as_object(part.get("source"))
-    path = _string(source.get("path"))
+def _file(part: Document) -> ExtractedText:
+    path = _string(as_object(part.get("source")).get("path"))
     url = _string(part.get("url"))
     if not path and url.startswith("file://"):
         from urllib.parse import unquote, urlsplit
 
         path = unquote(urlsplit(url).path)
-    name = _string(part.get("filename"))
     paths = (path,) if path else ()
-    return ExtractedText("file", _fields(said="" if path else name, paths=paths), paths)
-
-
-def _patch(part: Document, _: str) -> ExtractedText | None:
-    files = tuple(file for file in _list(part.get("files")) if isinstance(file, str) and file)
-    return ExtractedText("patch", _fields(paths=files), files) if files else None
-
-
-def _other(part: Document, _: str) -> ExtractedText:
-    if part.get("type") == "retry":
-        return ExtractedText("retry", _fields(error=_failure(part.get("error"))))
-    lines = filter(None, (_string(part.get(name)) for name in ("description", "prompt")))
-    return ExtractedText("subtask", _fields(said="\n".join(lines)))
-
-
-_EXTRACTORS: dict[str, Callable[[Document, str], ExtractedText | None]] = {
-    "text": _text,
-    "reasoning": _text,
-    "tool": _tool,
-    "file": _file,
-    "patch": _patch,
-    "subtask": _other,
-    "retry": _other,
-}
-
-
-def _touched(inputs: Document, metadata: Document) -> tuple[str, ...]:
-    """Return the files that a tool call names."""
-    named = [_string(inputs.get(name)) for name in _PATH_INPUTS]
-    named += _PATCHED_FILE.findall(_string(inputs.get("patchText")) or _string(inputs.get("patch")))
-    named.append(_string(metadata.get("filepath")))
-    named += [_string(as_object(file).get("filePath")) for file in _list(metadata.get("files"))]
-    return tuple(dict.fromkeys(name.strip() for name in named if name.strip()))
+    return ExtractedText("file", _fields(said="" if path else _string(part.get("filename")), paths=paths), paths)
 
 
 def _failure(error: Any) -> str:

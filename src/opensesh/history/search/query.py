@@ -6,7 +6,8 @@
 ``*arse*``            words that contain this
 ``-config``           without this word; ``--config`` is a word like any other, such as an option of a program
 
-No query is an error: a text without letters or digits is searched for literally.
+No query is an error: a text without letters or digits is searched for literally. A literal text or a regular expression
+is checked in the texts themselves; the terms that every match contains select the few texts that have to be read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import UsageError
 from . import tokenizer
-from .literals import RequiredTerms, required_terms, terms_of_regex
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,14 @@ _MAX_WORDS = 200
 _GAP = r"[\W_]*"
 _BEGIN = r"(?<![^\W_])"
 _END = r"(?![^\W_])"
+_TOKEN = re.compile("[A-Za-z0-9]+")
+_OPTIONAL = re.compile(r"[?*]|\{0?,|\{0\}")
+_REPEATED = re.compile(r"[+*?]|\{\d*,?\d*\}")
+_ESCAPED_CLASS = re.compile(r"\\[AbBdDsSwWZz]")
+_OBSCURE = re.compile(r"\(\?[a-zA-Z]*x|\\[xuUN0-9]")
+_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "a": "\a"}
+_MIN_TERM_LENGTH = 2
+_CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]?", re.DOTALL)
 
 
 class Atom(NamedTuple):
@@ -39,6 +47,15 @@ class Atom(NamedTuple):
     """Whether it may be the end of a longer word: ``*arse``."""
     open_end: bool = False
     """Whether it may be the beginning of a longer word: ``pars*``."""
+
+
+class RequiredTerms(NamedTuple):
+    """Words that every match contains. One of the two may be empty; both, if nothing is known."""
+
+    words: tuple[tuple[str, bool], ...]
+    """Whole words; with ``True``, prefixes of words."""
+    inside: str
+    """Letters and digits inside some word."""
 
 
 class ParsedQuery(NamedTuple):
@@ -98,26 +115,27 @@ def parse(text: str) -> list[Atom]:
 
 
 def _add(parsed: ParsedQuery, atom: Atom) -> ParsedQuery:
+    """Add the condition of a word or phrase to a query."""
     if not _is_word(atom.text):
         return _exact(parsed, atom.text, negated=atom.negated)
     if atom.open_start:
-        return _inside(parsed, atom)
-    phrase = _phrase(atom)
+        if not (atom.text.isascii() and atom.text.isalnum() and atom.open_end) or atom.negated:
+            return _exact(parsed, atom.text, negated=atom.negated, ends=not atom.open_end)
+        pattern = re.compile(re.escape(atom.text), re.IGNORECASE)
+        return parsed._replace(inside=(*parsed.inside, atom.text.lower()), patterns=(*parsed.patterns, pattern))
+    folded = tokenizer.fold_query(atom.text)
+    star = " *" if atom.open_end or tokenizer.is_unspaced(folded.strip()) else ""
+    phrase = f"{_quote(folded)}{star}"
+    if tokenizer.identifiers(atom.text) == [atom.text]:
+        phrase = f"({phrase} OR {_quote(' '.join(tokenizer.split(atom.text)))}{star})"
     if atom.negated:
         return parsed._replace(excluded=(*parsed.excluded, phrase))
-    match = f"{parsed.match} AND {phrase}" if parsed.match else phrase
     strict, loose = _patterns(atom)
     return parsed._replace(
-        match=match, patterns=(*parsed.patterns, strict), loose_patterns=(*parsed.loose_patterns, loose)
+        match=f"{parsed.match} AND {phrase}" if parsed.match else phrase,
+        patterns=(*parsed.patterns, strict),
+        loose_patterns=(*parsed.loose_patterns, loose),
     )
-
-
-def _inside(parsed: ParsedQuery, atom: Atom) -> ParsedQuery:
-    plain = atom.text.isascii() and atom.text.isalnum()
-    if not plain or atom.negated or not atom.open_end:
-        return _exact(parsed, atom.text, negated=atom.negated, ends=not atom.open_end)
-    pattern = re.compile(re.escape(atom.text), re.IGNORECASE)
-    return parsed._replace(inside=(*parsed.inside, atom.text.lower()), patterns=(*parsed.patterns, pattern))
 
 
 def _exact(parsed: ParsedQuery, text: str, *, negated: bool = False, ends: bool = False) -> ParsedQuery:
@@ -141,14 +159,6 @@ def _contains(pattern: re.Pattern[str], *, negated: bool = False) -> Check:
     return lambda text: (pattern.search(text) is None) == negated
 
 
-def _phrase(atom: Atom) -> str:
-    folded = tokenizer.fold_query(atom.text)
-    open_end = atom.open_end or tokenizer.is_unspaced(folded.strip())
-    quoted = _quote(folded) + (" *" if open_end else "")
-    humps = tokenizer.split(atom.text) if tokenizer.identifiers(atom.text) == [atom.text] else []
-    return f"({quoted} OR {_quote(' '.join(humps))}{' *' if open_end else ''})" if humps else quoted
-
-
 def _quote(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
@@ -164,3 +174,88 @@ def _patterns(atom: Atom) -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 def _is_word(text: str) -> bool:
     return any(character.isalnum() for character in text)
+
+
+def required_terms(literal: str) -> RequiredTerms:
+    """Return the terms that a text with ``literal`` contains."""
+    words: list[tuple[str, bool]] = []
+    inside = ""
+    for token in _TOKEN.finditer(literal):
+        begins = _is_edge(literal, token.start() - 1)
+        ends = _is_edge(literal, token.end())
+        text = token[0].lower()
+        if len(text) > tokenizer.MAX_WORD_LENGTH:
+            continue
+        if begins and (ends or len(text) >= _MIN_TERM_LENGTH):
+            words.append((text, not ends))
+        elif len(text) > len(inside):
+            inside = text
+    return RequiredTerms(tuple(dict.fromkeys(words)), "" if words else inside)
+
+
+def terms_of_regex(pattern: str) -> list[RequiredTerms] | None:
+    """Return terms of which a text that a regular expression matches contains at least one; ``None`` if unknown.
+
+    Groups and optional elements are ignored: they do not have to match.
+    """
+    if _OBSCURE.search(pattern):  # verbose mode, characters given by number
+        return None
+
+    def strength(term: RequiredTerms) -> int:
+        return 1_000 * len(term.words) + sum(len(word) for word, _ in term.words) + len(term.inside)
+
+    terms = [max(map(required_terms, runs), key=strength) for runs in _plain_runs(pattern)]
+    return terms if all(term.words or len(term.inside) >= _MIN_TERM_LENGTH for term in terms) else None
+
+
+def _is_edge(text: str, at: int) -> bool:
+    """Whether a word certainly ends here. At the ends of the text and beside other scripts it may go on."""
+    return 0 <= at < len(text) and text[at].isascii() and not text[at].isalnum()
+
+
+def _plain_runs(pattern: str) -> list[list[str]]:
+    """Return the runs of plain characters in each alternative of a regular expression, outside of groups."""
+    branches: list[list[str]] = [[""]]
+    at = depth = 0
+    while at < len(pattern):
+        character = pattern[at]
+        if characters := _CLASS.match(pattern, at):
+            at = characters.end()
+            branches[-1].append("")
+            continue
+        if character == "|" and depth == 0:
+            branches.append([""])
+        elif character in "()":
+            depth += 1 if character == "(" else -1
+            branches[-1].append("")
+        elif depth == 0:
+            at = _take(pattern, at, branches[-1])
+            continue
+        at += 2 if character == "\\" else 1
+    return branches
+
+
+def _take(pattern: str, at: int, runs: list[str]) -> int:
+    """Add one top-level element to the last of ``runs``, and return where the next one begins."""
+    if behind := _REPEATED.match(pattern, at):  # repetition of a class, a group or any character
+        runs.append("")
+        return behind.end()
+    character, end = pattern[at], at + 1
+    if character == "\\":
+        escaped = pattern[at + 1 : at + 2]
+        end = at + 2
+        plain = "" if _ESCAPED_CLASS.match(pattern, at) else _CONTROL.get(escaped, escaped)
+    else:
+        plain = "" if character in ".^${" else character
+    if not plain:
+        runs.append("")
+        return end
+    if _OPTIONAL.match(pattern, end):
+        runs.append("")
+    else:
+        runs[-1] += plain
+    repeated = _REPEATED.match(pattern, end)
+    if repeated:
+        runs.append("")
+        end = repeated.end()
+    return end

@@ -66,14 +66,15 @@ class Condition:
         self._db = db
         self._filters = filters._replace(**{name: clean(getattr(filters, name)) for name in _TEXT_FILTERS})
         self._sets = 0
-        self.columns = _columns(filters.fields)
+        for field in filters.fields:
+            if field not in FIELDS:
+                raise UsageError(f"unknown field {field!r}; fields are: {', '.join(FIELDS)}")
+        self.columns = tuple(dict.fromkeys(FIELDS[field][0] for field in filters.fields))
         self.match = self._within_fields(parsed.match)
         self._conditions = ["p.kind != ''"]
         self._values: list[Any] = []
         self._add_query(parsed)
-        self._add_session()
-        self._add_message()
-        self._add_file(wholly=parsed == ParsedQuery())
+        self._add_filters(has_words=parsed != ParsedQuery())
 
     @property
     def is_narrowed(self) -> bool:
@@ -108,41 +109,32 @@ class Condition:
             )
             self._add(f"p.id IN ({_IN_SET})", self._parts_matching(matches))
 
-    def _add_session(self) -> None:
+    def _add_filters(self, *, has_words: bool) -> None:
         filters = self._filters
-        if filters.session:
-            self._add("s.name = ?", filters.session)
+        for condition, value in (
+            ("s.name = ?", filters.session),
+            ("p.time >= ?", filters.since),
+            ("p.time < ?", filters.until),
+            ("m.role = ?", filters.role),
+            ("p.tool GLOB ?", filters.tool),
+            ("m.agent = ? COLLATE NOCASE", filters.agent),
+            ("instr(lower(m.model), ?)", filters.model.lower()),
+        ):
+            if value:
+                self._add(condition, value)
         if not filters.children:
             self._add("s.parent = ''")
-        if filters.since:
-            self._add("p.time >= ?", filters.since)
-        if filters.until:
-            self._add("p.time < ?", filters.until)
         if filters.session_matches:
             rows = self._db.execute("SELECT id, project, directory, title FROM session").fetchall()
             numbers = (number for number, *texts in rows if filters.session_matches(*(text or "" for text in texts)))
             self._add(f"p.session IN ({_IN_SET})", self._id_set(numbers))
-
-    def _add_message(self) -> None:
-        filters = self._filters
         if filters.fields:
             kinds = sorted({kind for name in filters.fields for kind in FIELDS[name][1]})
             self._add(f"p.kind IN ({', '.join('?' * len(kinds))})", *kinds)
-        if filters.role:
-            self._add("m.role = ?", filters.role)
-        if filters.tool:
-            self._add("p.tool GLOB ?", filters.tool)
-        if filters.agent:
-            self._add("m.agent = ? COLLATE NOCASE", filters.agent)
-        if filters.model:
-            self._add("instr(lower(m.model), ?)", filters.model.lower())
-
-    def _add_file(self, *, wholly: bool) -> None:
-        """With words: in sessions that touched the file. Without: the parts that touched it."""
-        if not self._filters.file:
-            return
-        paths = self._id_set(matching_paths(self._db, self._filters.file))
-        self._add(_TOUCHES_FILE if wholly else _SESSION_TOUCHES_FILE, paths)
+        if filters.file:
+            # With words: parts of the sessions that touched the file. Without: the parts that touched it.
+            paths = self._id_set(matching_paths(self._db, filters.file))
+            self._add(_SESSION_TOUCHES_FILE if has_words else _TOUCHES_FILE, paths)
 
     def _words_containing(self, inside: str) -> Iterator[str]:
         """Return FTS5 expressions that together find every part with a word that contains ``inside``."""
@@ -191,10 +183,3 @@ def matching_paths(db: Connection, name: str) -> list[int]:
 
 def _slashed(path: str) -> str:
     return path.replace("\\", "/")
-
-
-def _columns(fields: Sequence[str]) -> tuple[str, ...]:
-    unknown = [name for name in fields if name not in FIELDS]
-    if unknown:
-        raise UsageError(f"unknown field {unknown[0]!r}; fields are: {', '.join(FIELDS)}")
-    return tuple(dict.fromkeys(FIELDS[name][0] for name in fields))

@@ -35,7 +35,17 @@ def snippet(fields: Mapping[str, str], patterns: Sequence[re.Pattern[str]]) -> S
     if best is None:
         name = next((name for name in sorted(fields, key="tool".__eq__) if fields[name].strip()), "")
         return Snippet(_line(fields.get(name, "")[: _WIDTH * 2])[:_WIDTH], (), name)
-    return _cut(fields[best[2]], best[3], patterns)._replace(field=best[2])
+    _, _, name, at = best
+    text = fields[name]
+    start = max(0, at - _BEFORE)
+    while start > 0 and start > at - 2 * _BEFORE and not text[start - 1].isspace():
+        start -= 1
+    end = min(len(text), start + _WIDTH)
+    line = _line(text[start:end])
+    before, after = "…" if start else "", "…" if end < len(text) else ""
+    spans = sorted({match.span() for pattern in patterns for match in _few(pattern, line) if match[0]})
+    marks = tuple((left + len(before), right + len(before)) for left, right in spans)
+    return Snippet(f"{before}{line}{after}", marks, name)
 
 
 def _starts(text: str, patterns: Sequence[re.Pattern[str]]) -> Iterator[tuple[int, int]]:
@@ -57,18 +67,6 @@ def _few(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
         if number >= _MAX_MATCHES:
             return
         yield match
-
-
-def _cut(text: str, at: int, patterns: Sequence[re.Pattern[str]]) -> Snippet:
-    start = max(0, at - _BEFORE)
-    while start > 0 and start > at - 2 * _BEFORE and not text[start - 1].isspace():
-        start -= 1
-    end = min(len(text), start + _WIDTH)
-    line = _line(text[start:end])
-    before, after = "…" if start else "", "…" if end < len(text) else ""
-    spans = sorted({match.span() for pattern in patterns for match in _few(pattern, line) if match[0]})
-    marks = tuple((left + len(before), right + len(before)) for left, right in spans)
-    return Snippet(f"{before}{line}{after}", marks)
 
 
 def _line(text: str) -> str:

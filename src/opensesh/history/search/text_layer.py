@@ -7,6 +7,7 @@ replaced or removed leaves a tombstone instead, and its number is never used aga
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...errors import StoreError
@@ -81,18 +82,13 @@ class TextLayer:
         db.execute("INSERT OR REPLACE INTO meta VALUES ('rechecked', ?)", [now])
         for (name,) in db.execute("SELECT name FROM session ORDER BY checked").fetchall():
             holding = feeds_with(db, self, feeds, name)
-            if len(holding) == 1 and not self._is_same_in(db, holding[0], name):
-                different.append(name)
+            with suppress(StoreError):  # reported by the next detection of changes
+                if len(holding) == 1 and not _is_same(db, name, holding[0].message_states(name, {}, full=True)):
+                    different.append(name)
             db.execute("UPDATE session SET checked = ? WHERE name = ?", [now, name])
             if time.monotonic_ns() > deadline:
                 break
         return different
-
-    def _is_same_in(self, db: Connection, feed: ChangeFeed, session: str) -> bool:
-        try:
-            return _is_same(db, session, feed.message_states(session, {}, full=True))
-        except StoreError:  # reported by the next detection of changes
-            return True
 
 
 TEXT = TextLayer()

@@ -1,14 +1,20 @@
-"""Search: the parts that match a query, the best first, each with a snippet."""
+"""Search: the parts that match a query, the best first, each with a snippet.
+
+The cache keeps no texts, so what is shown or checked is read from the stores.
+"""
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from heapq import nlargest
+from itertools import groupby, islice
 from math import exp2
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from .extract import TYPES_OF_KINDS, digest_of
-from .part_texts import PartLocation, PartTexts, fields_of
+from ...errors import RecordError, StoreError
+from ..cache.cache_layers import feeds_with, most_complete
+from . import extract
 from .query import ParsedQuery, parse_regex, parse_text, parse_words
 from .search_filters import FIELDS, Condition, Filters
 from .snippets import Snippet, snippet
@@ -18,8 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from sqlite3 import Connection
 
+    from ...records import Document
     from ...storage.protocol import ChangeFeed
     from ..cache.derived_cache import DerivedCache
+    from .extract import ExtractedText
 
     Ranked = list[tuple[int, float]]
 
@@ -40,7 +48,31 @@ _KIND_WEIGHTS = {
     "context": 0.7,
     "patch": 0.6,
 }
-_LOCATION = "p.id, s.name, ifnull(m.name, ''), p.name, ifnull(m.role, ''), ifnull(s.title, '')"
+_PART_ROW = """
+    p.id, s.name, ifnull(m.name, ''), p.name, ifnull(m.role, ''), ifnull(s.title, ''), ifnull(s.directory, ''),
+    ifnull(p.time, 0), p.kind, ifnull(p.tool, ''), p.digest
+"""
+_JOINED = "FROM part p LEFT JOIN message m ON m.id = p.message JOIN session s ON s.id = p.session"
+_PART_BY_ID = " ".join(("SELECT", _PART_ROW, _JOINED, "WHERE p.id = ?"))
+_BATCH_PARTS = 200
+
+
+class PartRow(NamedTuple):
+    """A row of the text layer: where a text is, and what is known about it."""
+
+    id: int
+    session: str
+    message: str
+    """Empty for a session's title."""
+    part: str
+    """Empty for a title and for the error of a message."""
+    role: str
+    title: str
+    directory: str
+    time: int
+    kind: str
+    tool: str
+    digest: int
 
 
 class Query(NamedTuple):
@@ -109,10 +141,12 @@ class Results(NamedTuple):
 def search(cache: DerivedCache, query: Query, *, now: int | None = None, ranked: int = RANKED_PARTS) -> Results:
     """Query a cache as it is; refresh its text layer first. Only the newest ``ranked`` matches are ranked."""
     moment = time.time_ns() // 1_000_000 if now is None else now
-    results = _run(cache, query, _parse(query), moment, ranked)
-    wider = _widen(query) if not results.total else None
-    if wider is not None:
-        again = _run(cache, query, wider, moment, ranked)
+    parse = {"words": parse_words, "text": parse_text, "regex": parse_regex}[query.mode]
+    results = _run(cache, query, parse(query.text), moment, ranked)
+    words = query.text.split() if query.mode == "words" and not results.total else ()
+    if words and all(word.isascii() and word.isalnum() for word in words):
+        inside_others = parse_words(" ".join(f"*{word}*" for word in words))
+        again = _run(cache, query, inside_others, moment, ranked)
         results = again._replace(widened=True) if again.total else results
     return results._replace(note=cache.note)
 
@@ -139,24 +173,6 @@ def _run(cache: DerivedCache, query: Query, parsed: ParsedQuery, now: int, ranke
     return results
 
 
-def _parse(query: Query) -> ParsedQuery:
-    match query.mode:
-        case "regex":
-            return parse_regex(query.text)
-        case "text":
-            return parse_text(query.text)
-        case _:
-            return parse_words(query.text)
-
-
-def _widen(query: Query) -> ParsedQuery | None:
-    """Return a query for the same words inside of others."""
-    plain = query.text.split()
-    if query.mode != "words" or not plain or not all(word.isascii() and word.isalnum() for word in plain):
-        return None
-    return parse_words(" ".join(f"*{word}*" for word in plain))
-
-
 class _Search:
     def __init__(
         self, db: Connection, feeds: Sequence[ChangeFeed], query: Query, parsed: ParsedQuery, now: int, ranked: int
@@ -167,7 +183,7 @@ class _Search:
         self._now = now
         self._ranked = ranked
         self._condition = Condition(db, parsed, query.filters)
-        self._texts = PartTexts(db, feeds)
+        self._texts = _PartTexts(db, feeds)
         self.stale: set[str] = set()
         """Sessions in which a record is not what the cache says."""
 
@@ -175,52 +191,40 @@ class _Search:
         if self._parsed.checks:
             total, page, sessions = self._checked()
         else:
-            total = self._count()
+            total = self._count("count(*)")
             page = self._page(total)
-            sessions = self._sessions(total)
+            sessions = self._count("count(DISTINCT p.session)") if total <= _MAX_COUNTED else None
         return Results(total, list(self._hits(page)), sessions)
 
-    def _one(self, shown: str) -> int:
-        return self._db.execute(*self._condition.sql(shown)).fetchone()[0]
-
-    def _count(self) -> int:
-        if self._condition.match and not self._condition.is_narrowed:
-            match = [self._condition.match]
-            (count,) = self._db.execute("SELECT count(*) FROM words WHERE words MATCH ?", match).fetchone()
-            if self._db.execute("SELECT 1 FROM tombstone LIMIT 1").fetchone() is None:
-                return count
-        return self._one("count(*)")
-
-    def _sessions(self, total: int) -> int | None:
-        return self._one("count(DISTINCT p.session)") if total <= _MAX_COUNTED else None
+    def _count(self, shown: str) -> int:
+        sql, values = self._condition.sql(shown)
+        if shown == "count(*)" and self._condition.match and not self._condition.is_narrowed:
+            has_tombstones = self._db.execute("SELECT 1 FROM tombstone LIMIT 1").fetchone() is not None
+            if not has_tombstones:  # then the full-text table alone can tell, which is faster
+                sql, values = "SELECT count(*) FROM words WHERE words MATCH ?", [self._condition.match]
+        return self._db.execute(sql, values).fetchone()[0]
 
     def _page(self, total: int) -> Ranked:
+        """Return the best or newest matches. New parts count up to twice as much as old ones."""
         offset, limit = self._query.offset, self._query.limit or total
         if self._query.newest or not self._condition.match:
-            sql = self._condition.sql(
-                "p.id", "ORDER BY p.time DESC, p.id DESC LIMIT ? OFFSET ?", values=[limit, offset]
-            )
+            tail = "ORDER BY p.time DESC, p.id DESC LIMIT ? OFFSET ?"
+            sql = self._condition.sql("p.id", tail, values=[limit, offset])
             return [(number, 0.0) for (number,) in self._db.execute(*sql)]
-        window = self._window()
-        page = [(number, score) for score, number in nlargest(offset + limit, window)[offset:]]
-        if len(page) < limit and len(window) == self._ranked:
-            page += self._beyond(min(number for _, number in window), limit - len(page), max(0, offset - self._ranked))
-        return page
-
-    def _window(self) -> list[tuple[float, int]]:
-        """Return the scores and numbers of the newest matches. New parts count up to twice as much as old ones."""
-        shown = f"p.id, {_RANK}, p.time, p.kind"
-        rows = self._db.execute(*self._condition.sql(shown, f"ORDER BY words.rowid DESC LIMIT {self._ranked}"))
+        tail = f"ORDER BY words.rowid DESC LIMIT {self._ranked}"
+        rows = self._db.execute(*self._condition.sql(f"p.id, {_RANK}, p.time, p.kind", tail))
         weight, now = _KIND_WEIGHTS.get, self._now
-        return [
+        window = [
             (-rank * weight(kind, 1.0) * (1 + exp2(min(0, (moment or 0) - now) / _HALF_LIFE_MS)), number)
             for number, rank, moment, kind in rows
         ]
-
-    def _beyond(self, last: int, limit: int, offset: int) -> Ranked:
-        tail = f"ORDER BY words.rowid DESC LIMIT {limit} OFFSET {offset}"
-        sql = self._condition.sql("p.id", tail, more="words.rowid < ?", values=[last])
-        return [(number, 0.0) for (number,) in self._db.execute(*sql)]
+        page = [(number, score) for score, number in nlargest(offset + limit, window)[offset:]]
+        if len(page) < limit and len(window) == self._ranked:
+            last, rest = min(number for _, number in window), max(0, offset - self._ranked)
+            tail = f"ORDER BY words.rowid DESC LIMIT {limit - len(page)} OFFSET {rest}"
+            sql = self._condition.sql("p.id", tail, more="words.rowid < ?", values=[last])
+            page += [(number, 0.0) for (number,) in self._db.execute(*sql)]
+        return page
 
     def _checked(self) -> tuple[int, Ranked, int]:
         """Read every part that may match, and check it; newest first."""
@@ -228,62 +232,90 @@ class _Search:
         matches: list[tuple[int, int]] = []
         sessions: set[str] = set()
         total = 0
-        times: dict[int, int] = {}
-        for location, record in self._texts.many(self._locations(times)):
-            fields = fields_of(record)
+        sql = self._condition.sql(_PART_ROW, "ORDER BY p.session DESC, p.id DESC")
+        for row, content in self._texts.many(PartRow(*values) for values in self._db.execute(*sql)):
+            fields = _fields_of(content)
             text = "\n".join(fields[name] for name in self._condition.columns or fields) if fields else ""
-            moment = times.pop(location.id, 0)
             if fields and all(check(text) for check in self._parsed.checks):
                 total += 1
-                sessions.add(location.session)
-                matches.append((moment, location.id))
+                sessions.add(row.session)
+                matches.append((row.time, row.id))
                 if keep is not None and len(matches) > 2 * keep + 1_000:
                     matches = nlargest(keep, matches)
         matches.sort(reverse=True)
         page = matches[self._query.offset : keep]
         return total, [(number, 0.0) for _, number in page], len(sessions)
 
-    def _locations(self, times: dict[int, int]) -> Iterator[PartLocation]:
-        sql = self._condition.sql(f"p.time, {_LOCATION}", "ORDER BY p.session DESC, p.id DESC")
-        for moment, *rest in self._db.execute(*sql):
-            location = PartLocation(*rest)
-            times[location.id] = moment
-            yield location
-
     def _hits(self, page: Iterable[tuple[int, float]]) -> Iterator[Hit]:
         scores = dict(page)
-        rows = {number: self._row(number) for number in scores}
+        rows = [PartRow(*self._db.execute(_PART_BY_ID, [number]).fetchone()) for number in scores]
         shown = self._condition.columns or (("paths",) if self._parsed == ParsedQuery() else ())
-        for location, record in self._texts.few(PartLocation(*row[:6]) for row in rows.values()):
-            directory, moment, kind, tool, digest = rows[location.id][6:]
-            kind = str(kind)
-            if digest_of(record) != digest:
-                self.stale.add(location.session)
-            fields = fields_of(record)
+        for row, content in self._texts.few(rows):
+            if extract.digest_of(content) != row.digest:
+                self.stale.add(row.session)
+            fields = _fields_of(content)
             visible = {name: fields[name] for name in shown if name in fields} if shown else fields
+            excerpt = snippet(visible, self._parsed.patterns)
+            if not excerpt.marks and self._parsed.loose_patterns:
+                excerpt = snippet(visible, self._parsed.loose_patterns)
             yield Hit(
-                session=location.session,
-                message=location.message or None,
-                part=location.part or None,
-                type=TYPES_OF_KINDS.get(kind, kind),
-                time=moment or 0,
-                score=scores[location.id],
-                snippet=self._snippet(visible),
-                title=location.title,
-                directory=directory or "",
-                role=location.role,
-                tool=tool or "",
+                session=row.session,
+                message=row.message or None,
+                part=row.part or None,
+                type=extract.TYPES_OF_KINDS.get(row.kind, row.kind),
+                time=row.time,
+                score=scores[row.id],
+                snippet=excerpt,
+                title=row.title,
+                directory=row.directory,
+                role=row.role,
+                tool=row.tool,
             )
 
-    def _row(self, number: int) -> tuple[Any, ...]:
-        joined = "part p LEFT JOIN message m ON m.id = p.message JOIN session s ON s.id = p.session"
-        sql = " ".join(
-            ("SELECT", _LOCATION, ", s.directory, p.time, p.kind, p.tool, p.digest FROM", joined, "WHERE p.id = ?")
-        )
-        return self._db.execute(sql, [number]).fetchone()
 
-    def _snippet(self, fields: dict[str, str]) -> Snippet:
-        shown = snippet(fields, self._parsed.patterns)
-        if not shown.marks and self._parsed.loose_patterns:
-            return snippet(fields, self._parsed.loose_patterns)
-        return shown
+class _PartTexts:
+    """Reads the current texts of parts."""
+
+    def __init__(self, db: Connection, feeds: Sequence[ChangeFeed]) -> None:
+        self._db = db
+        self._feeds = feeds
+
+    def few(self, rows: Iterable[PartRow]) -> Iterator[tuple[PartRow, ExtractedText | None]]:
+        """Read parts one by one, in order; ``None`` for one that no longer exists."""
+        for row in rows:
+            if not row.message:
+                yield row, extract.of_title(row.title)
+                continue
+            copies: list[Document | None] = []
+            for feed in feeds_with(self._db, TEXT, self._feeds, row.session):
+                with suppress(StoreError):  # nothing to show
+                    copies.append(feed.part(row.session, row.message, row.part))
+            kind = "part" if row.part else "message"
+            record = most_complete(kind, [copy for copy in copies if copy is not None])
+            if record is None:
+                yield row, None
+            else:
+                yield row, extract.of_part(record, row.role) if row.part else extract.of_message(record)
+
+    def many(self, rows: Iterable[PartRow]) -> Iterator[tuple[PartRow, ExtractedText | None]]:
+        """Read any number of parts in batches; the order within a session may change."""
+        for session, group in groupby(rows, key=lambda row: row.session):
+            for batch in iter(lambda group=group: list(islice(group, _BATCH_PARTS)), []):
+                parts = {(row.message, row.part): row for row in batch if row.part}
+                feeds = feeds_with(self._db, TEXT, self._feeds, session)
+                if len(feeds) != 1:
+                    yield from self.few(batch)
+                    continue
+                yield from self.few(row for row in batch if not row.part)
+                with suppress(StoreError):
+                    for record in feeds[0].parts(session, list(parts)):
+                        with suppress(RecordError):
+                            document = record.document()
+                            row = parts.pop((record.message_id, record.id))
+                            yield row, extract.of_part(document, row.role)
+                for row in parts.values():
+                    yield row, None
+
+
+def _fields_of(text: ExtractedText | None) -> dict[str, str]:
+    return dict(zip(extract.COLUMNS, text.fields, strict=True)) if text else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from posixpath import join, normpath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +12,7 @@ from ...ids import timestamp_of
 from ...storage.protocol import UNSTABLE, Damage
 from ..cache.cache_layers import merge_states, most_complete
 from . import extract
+from .text_layer import has_vocabulary
 from .tokenizer import TextPreparer, clean
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ _FLUSH_CHARACTERS = 4_000_000
 _PATH_CACHE = 10_000
 _LAST_PART = "SELECT max(ifnull((SELECT max(id) FROM part), 0), ifnull((SELECT max(id) FROM tombstone), 0))"
 _ADD_WORDS = "INSERT INTO words (rowid, said, tool, input, output, error, paths) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_UPDATE_MESSAGE = (
+    "UPDATE message SET fingerprint = ?, role = ?, agent = ?, model = ?, time = ?, unfinished = ? WHERE id = ?"
+)
 _SET_CHECKED = (
     "INSERT INTO session (name, checked) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET checked = excluded.checked"
 )
@@ -72,8 +77,7 @@ class TextWriter:
     def __init__(self, db: Connection) -> None:
         self.db = db
         self.written = 0
-        has_vocabulary = db.execute("SELECT 1 FROM meta WHERE name = 'vocabulary'").fetchone() is not None
-        self._preparer = TextPreparer(collect_words=has_vocabulary)
+        self._preparer = TextPreparer(collect_words=has_vocabulary(db))
         self._messages: list[list[Any]] = []
         self._parts: list[list[Any]] = []
         self._touched: list[tuple[int, int]] = []
@@ -159,7 +163,7 @@ class TextWriter:
             self._words.append([self._last_part, *fields])
             self._characters += sum(map(len, fields))
             for path in text.paths:
-                self._touched.append((self._path_number(_absolute(clean(path), owner.directory)), self._last_part))
+                self._touched.append((self._path_number(clean(path), owner.directory), self._last_part))
         if len(self._parts) >= _FLUSH_ROWS or self._characters > _FLUSH_CHARACTERS:
             self._flush()
 
@@ -190,7 +194,10 @@ class TextWriter:
             rows.clear()
         self._characters = 0
 
-    def _path_number(self, path: str) -> int:
+    def _path_number(self, path: str, directory: str) -> int:
+        """Return the number of a path, which may be relative to the session's directory."""
+        if directory and not path.startswith(("/", "\\", "~")) and path[1:2] != ":":
+            path = normpath(join(directory, path))
         number = self._paths.get(path)
         if number is None:
             base = path.replace("\\", "/").rstrip("/").rpartition("/")[2].casefold()
@@ -247,11 +254,19 @@ class _SessionRefresh:
             self._writer.remove_message(self._known.pop(name).id)
         to_read: PartsToRead = {}
         for state in states:
-            if state.parts is not None:
-                self._compare_parts(state.id, state.parts, to_read)
+            if state.parts is None:
+                continue
+            condition, number = "message = ? AND name != ''", self._known[state.id].id
+            old_parts = {} if state.id in self._new else self._writer.indexed_parts(condition, number)
+            for name, fingerprint in state.parts.items():
+                old = old_parts.pop(name, None)
+                if old is None or fingerprint == UNSTABLE or old.fingerprint != fingerprint:
+                    to_read[state.id, name] = fingerprint, old
+            self._writer.remove_parts(old.id for old in old_parts.values())
         self._read_parts(to_read)
 
     def _read_messages(self, fingerprints: Mapping[str, int]) -> None:
+        """Read some messages, and write their rows and errors."""
         copies: dict[str, list[Document]] = {}
         for feed in self._feeds if fingerprints else ():
             for record in feed.messages(self._session, list(fingerprints)):
@@ -260,39 +275,24 @@ class _SessionRefresh:
                     copies.setdefault(record.id, []).append(document)
         for name, fingerprint in fingerprints.items():
             info = most_complete("message", copies.get(name, ())) or {}
-            self._known[name] = self._write_message(name, fingerprint, info)
-
-    def _write_message(self, name: str, fingerprint: int, info: Document) -> IndexedMessage:
-        role = role if isinstance(role := info.get("role"), str) else ""
-        created = extract.timestamp(info, "created") or _time_of_id(name)
-        texts = [clean(text) for text in (role, extract.agent_of(info), extract.model_of(info))]
-        values = [fingerprint, *texts, created, extract.is_unfinished(info)]
-        old = self._known.get(name)
-        if old is None:
-            number = self._writer.add_message(self._number, name, values)
-            self._new.add(name)
-            error = None
-        else:
-            sql = (
-                "UPDATE message SET fingerprint = ?, role = ?, agent = ?, model = ?, time = ?, unfinished = ? "
-                "WHERE id = ?"
-            )
-            number = old.id
-            self._writer.db.execute(sql, [*values, number])
-            error = self._writer.indexed_parts("message = ? AND name = ''", number).get("")
-        self._writer.write_part(PartOwner(self._number, number, created), "", extract.of_message(info), old=error)
-        return IndexedMessage(number, fingerprint, texts[0], created)
-
-    def _compare_parts(self, message: str, parts: Mapping[str, int], to_read: PartsToRead) -> None:
-        """Add the parts of a message that differ to ``to_read``; remove those that are gone."""
-        is_new = message in self._new
-        sql = "message = ? AND name != ''"
-        known = {} if is_new else self._writer.indexed_parts(sql, self._known[message].id)
-        for name, fingerprint in parts.items():
-            old = known.pop(name, None)
-            if old is None or fingerprint == UNSTABLE or old.fingerprint != fingerprint:
-                to_read[message, name] = fingerprint, old
-        self._writer.remove_parts(old.id for old in known.values())
+            created = extract.timestamp(info, "created")
+            if not created:
+                with suppress(InvalidIDError):
+                    created = timestamp_of(name)
+            role = role if isinstance(role := info.get("role"), str) else ""
+            texts = [clean(text) for text in (role, extract.agent_of(info), extract.model_of(info))]
+            values = [fingerprint, *texts, created, extract.is_unfinished(info)]
+            old = self._known.get(name)
+            if old is None:
+                number = self._writer.add_message(self._number, name, values)
+                self._new.add(name)
+                error = None
+            else:
+                number = old.id
+                self._writer.db.execute(_UPDATE_MESSAGE, [*values, number])
+                error = self._writer.indexed_parts("message = ? AND name = ''", number).get("")
+            self._writer.write_part(PartOwner(self._number, number, created), "", extract.of_message(info), old=error)
+            self._known[name] = IndexedMessage(number, fingerprint, texts[0], created)
 
     def _read_parts(self, to_read: PartsToRead) -> None:
         for message, name, part in self._part_records(list(to_read)):
@@ -329,16 +329,3 @@ def read_document(feed: ChangeFeed, record: RawRecord) -> Document | None:
         reason = f"{error.place}: {error.reason}" if error.place else error.reason
         feed.damage.append(Damage(record.path, reason))
         return None
-
-
-def _absolute(path: str, directory: str) -> str:
-    if not directory or path.startswith(("/", "\\", "~")) or path[1:2] == ":":
-        return path
-    return normpath(join(directory, path))
-
-
-def _time_of_id(name: str) -> int:
-    try:
-        return timestamp_of(name)
-    except InvalidIDError:
-        return 0
