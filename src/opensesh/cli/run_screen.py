@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import events, ids
-from ..history import todos
+from ..history import formatting
 from ..records import MessageAbortedError, as_list, as_object, dumps_compact, read_failure
 from . import output
 from .terminal import escape_control
@@ -174,9 +174,9 @@ class Screen:
             self._running.pop(part["id"], None)
             self._show_tool_line(part, *tool_outcome(part))
             state = as_object(part.get("state")) or {}
-            if part.get("tool") == todos.TOOL and status == "completed":
+            if part.get("tool") == formatting.TODO_TOOL and status == "completed":
                 margin = "  " * (self._depths[part["sessionID"]] + 1)
-                for line in todos.lines(as_object(state.get("input")) or {}):
+                for line in formatting.todo_lines(as_object(state.get("input")) or {}):
                     self.note(output.clip(f"{margin}{line}", 200), 2, kind="tool")
         elif status == "running":
             if part["tool"] == "task" and part["id"] not in self._running:
@@ -260,8 +260,8 @@ def tool_label(part: Document, directory: str) -> str:
 
 def _subject(tool: str, tool_input: Document, directory: str) -> str:
     match tool:
-        case todos.TOOL:
-            return todos.progress(tool_input)
+        case formatting.TODO_TOOL:
+            return formatting.todo_progress(tool_input)
         case "task":
             return f"{tool_input.get('description', '')} (@{tool_input.get('subagent_type', '')})"
         case "question":

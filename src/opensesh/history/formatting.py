@@ -1,4 +1,4 @@
-"""Times and tool calls as text, for every format."""
+"""Times, tool calls and todo lists as text, for every format."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ..records import as_object, dumps_compact
+from ..records import as_list, as_object, dumps_compact
 
 if TYPE_CHECKING:
     from ..records import Document
@@ -16,6 +16,9 @@ _COLOR_CODES = re.compile(r"\x1b\[[0-9;:]*[mK]")
 _MAIN_ARGUMENTS = (
     "filePath", "file_path", "path", "command", "pattern", "url", "query", "description", "name", "prompt",
 )  # fmt: skip
+
+TODO_TOOL = "todowrite"
+_TODO_STATES = {"completed": "x", "in_progress": "~", "cancelled": "-"}
 
 
 def iso(milliseconds: Any) -> str | None:
@@ -77,3 +80,21 @@ def call_line(tool: str, subject: str, status: str, error: str) -> str:
         case other:
             ending = f" ({other or 'unknown'})"
     return f"[{tool}] {subject}{ending}".rstrip()
+
+
+def todo_progress(tool_input: Document) -> str:
+    """Return how much of the todo list of a call is done, e.g. ``2 of 5 done``."""
+    entries = _todos(tool_input)
+    return f"{sum(todo.get('status') == 'completed' for todo in entries)} of {len(entries)} done"
+
+
+def todo_lines(tool_input: Document) -> list[str]:
+    """Return a line for each entry: ``[x]`` done, ``[~]`` in progress, ``[-]`` cancelled, ``[ ]`` pending."""
+    return [
+        f"[{_TODO_STATES.get(str(todo.get('status')), ' ')}] {' '.join(str(todo.get('content', '')).split())}"
+        for todo in _todos(tool_input)
+    ]
+
+
+def _todos(tool_input: Document) -> list[Document]:
+    return [todo for todo in map(as_object, as_list(tool_input.get("todos")) or ()) if todo is not None]

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from ..errors import RecordError
 from ..records import as_list, as_object, as_whole, read_failure
 from ..storage.protocol import Damage
-from . import todos
-from .formatting import key_input, strip_colors, text
+from .formatting import TODO_TOOL, key_input, strip_colors, text, todo_lines, todo_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -173,6 +172,11 @@ class _TranscriptReader:
         info = message.info
         is_answer = info.get("role") == "assistant"
         model = info if is_answer else as_object(info.get("model")) or {}
+        cost: Any = info.get("cost")
+        is_amount = isinstance(cost, (int, float)) and not isinstance(cost, bool) and abs(cost) < _MAX_COST
+        tokens = as_object(info.get("tokens")) or {}
+        cached = as_object(tokens.get("cache")) or {}
+        counts = [*(tokens.get(name) for name in ("input", "output", "reasoning")), *map(cached.get, ("read", "write"))]
         return TranscriptMessage(
             id=text(info, "id"),
             role="assistant" if is_answer else "user",
@@ -181,8 +185,8 @@ class _TranscriptReader:
             model="/".join(filter(None, (text(model, "providerID"), text(model, "modelID")))),
             blocks=tuple(block for part in message.parts for block in self._blocks(part)),
             failure=_failure(info),
-            cost=_cost(info.get("cost")),
-            tokens=_tokens(as_object(info.get("tokens")) or {}),
+            cost=float(cost) if is_amount else 0.0,
+            tokens=sum(map(as_whole, counts)),
         )
 
     def _blocks(self, part: Document) -> Iterator[Block]:
@@ -198,7 +202,13 @@ class _TranscriptReader:
                 yield SubtaskBlock(text(part, "agent"), text(part, "description") or text(part, "prompt"))
             case str(kind):
                 if self._options.markers:
-                    yield _marker(kind, part)
+                    marker_texts = {
+                        "patch": ", ".join(map(str, as_list(part.get("files")) or ())),
+                        "agent": text(part, "name"),
+                        "compaction": "automatic" if part.get("auto") else "requested",
+                        "retry": f"attempt {part.get('attempt')}",
+                    }
+                    yield MarkerBlock(kind, marker_texts.get(kind, ""))
             case _:
                 self._report_damage(part, "$.type: expected text")
 
@@ -218,17 +228,17 @@ class _TranscriptReader:
         state = as_object(part.get("state")) or {}
         metadata = as_object(state.get("metadata")) or {}
         tool_input = as_object(state.get("input")) or {}
-        is_todo_list = part.get("tool") == todos.TOOL
+        is_todo_list = part.get("tool") == TODO_TOOL
         session = text(metadata, "sessionId") or text(metadata, "sessionID")
         return ToolBlock(
             tool=text(part, "tool"),
-            subject=todos.progress(tool_input) if is_todo_list else key_input(state),
+            subject=todo_progress(tool_input) if is_todo_list else key_input(state),
             status=text(state, "status"),
             input=tool_input,
             error=strip_colors(text(state, "error")),
             output=strip_colors(text(state, "output")) if self._options.outputs else "",
             diff=text(metadata, "diff"),
-            todos="\n".join(todos.lines(tool_input)) if is_todo_list else "",
+            todos="\n".join(todo_lines(tool_input)) if is_todo_list else "",
             session=session,
             child=self._children(session) if self._children and session else None,
         )
@@ -249,28 +259,3 @@ def _failure(info: Document) -> str:
     except RecordError:
         message = ""
     return message or text(error, "name") or "an error that cannot be read"
-
-
-def _marker(kind: str, part: Document) -> MarkerBlock:
-    match kind:
-        case "patch":
-            return MarkerBlock(kind, ", ".join(map(str, as_list(part.get("files")) or ())))
-        case "agent":
-            return MarkerBlock(kind, text(part, "name"))
-        case "compaction":
-            return MarkerBlock(kind, "automatic" if part.get("auto") else "requested")
-        case "retry":
-            return MarkerBlock(kind, f"attempt {part.get('attempt')}")
-        case _:
-            return MarkerBlock(kind)
-
-
-def _tokens(tokens: Document) -> int:
-    cache = as_object(tokens.get("cache")) or {}
-    counts = (*(tokens.get(name) for name in ("input", "output", "reasoning")), cache.get("read"), cache.get("write"))
-    return sum(map(as_whole, counts))
-
-
-def _cost(value: Any) -> float:
-    is_amount = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _MAX_COST
-    return float(value) if is_amount else 0.0

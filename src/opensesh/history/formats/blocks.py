@@ -84,16 +84,15 @@ def _display(block: Block, options: FormatOptions, children: dict[str, ExportedS
             if (child := children.pop(block.session, None)) is not None:
                 yield ChildBlock(child)
         case FileBlock():
-            yield _file(block)
+            name = block.name or block.mime or "file"
+            is_embedded = block.url.startswith("data:")
+            if block.url.startswith("data:image/"):
+                yield ImageBlock(name, block.url)
+            else:
+                yield NoteBlock(f"attached: {name}{'' if is_embedded else f' ({block.url})'}")
         case SubtaskBlock(agent=agent, text=text):
             yield NoteBlock(f"subtask for {agent}: {text}")
-        case MarkerBlock(kind=kind, text=text):
-            if kind in _MARKER_TEXTS:
-                yield NoteBlock(_MARKER_TEXTS[kind].format(text))
-
-
-def _file(file: FileBlock) -> DisplayBlock:
-    name = file.name or file.mime or "file"
-    if file.url.startswith("data:image/"):
-        return ImageBlock(name, file.url)
-    return NoteBlock(f"attached: {name}{'' if file.url.startswith('data:') else f' ({file.url})'}")
+        case MarkerBlock(kind=kind, text=text) if kind in _MARKER_TEXTS:
+            yield NoteBlock(_MARKER_TEXTS[kind].format(text))
+        case _:  # other markers are not shown
+            pass

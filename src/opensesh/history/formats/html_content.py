@@ -7,12 +7,8 @@ Only ``http``, ``https`` and ``mailto`` links become links.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})[ ]*([\w+#.-]*)[^`]*")
 _HEADING = re.compile(r"[ ]{0,3}(#{1,6})[ ]+(.*?)[ ]*#*[ ]*")
@@ -34,25 +30,7 @@ _IMAGE = re.compile(r"data:image/(?:png|jpe?g|gif|webp);base64,[A-Za-z0-9+/=\s]+
 
 def markdown_html(text: str) -> Markup:
     """Render Markdown: headings, lists, quotes, code, tables, emphasis, links. Everything else stays as it is."""
-    return Markup("\n").join(_blocks(text.splitlines()))
-
-
-def diff_html(diff: str) -> Markup:
-    """Render a unified diff, with a CSS class for each line."""
-    lines: list[Markup] = []
-    for line in diff.splitlines():
-        is_header = line.startswith(("+++", "---", "Index:", "===", "diff "))
-        kind = "head" if is_header else {"+": "add", "-": "del", "@": "hunk"}.get(line[:1], "same")
-        lines.append(Markup('<span class="{}">{}</span>').format(kind, line))
-    return Markup("\n").join(lines)
-
-
-def image_url(url: str) -> str:
-    """Return the URL if it is an embedded image of a safe type, else an empty string."""
-    return url if _IMAGE.fullmatch(url) else ""
-
-
-def _blocks(lines: list[str]) -> Iterator[Markup]:
+    lines, blocks = text.splitlines(), list[Markup]()
     position = 0
     while position < len(lines):
         line = lines[position]
@@ -71,7 +49,23 @@ def _blocks(lines: list[str]) -> Iterator[Markup]:
             block, position = _table(lines, position)
         else:
             block, position = _paragraph(lines, position)
-        yield block
+        blocks.append(block)
+    return Markup("\n").join(blocks)
+
+
+def diff_html(diff: str) -> Markup:
+    """Render a unified diff, with a CSS class for each line."""
+    lines: list[Markup] = []
+    for line in diff.splitlines():
+        is_header = line.startswith(("+++", "---", "Index:", "===", "diff "))
+        kind = "head" if is_header else {"+": "add", "-": "del", "@": "hunk"}.get(line[:1], "same")
+        lines.append(Markup('<span class="{}">{}</span>').format(kind, line))
+    return Markup("\n").join(lines)
+
+
+def image_url(url: str) -> str:
+    """Return the URL if it is an embedded image of a safe type, else an empty string."""
+    return url if _IMAGE.fullmatch(url) else ""
 
 
 def _code(lines: list[str], start: int, fence: re.Match[str]) -> tuple[Markup, int]:
@@ -151,26 +145,24 @@ def _begins_block(lines: list[str], start: int) -> bool:
 
 def _inline(text: str) -> Markup:
     pieces, position = list[Markup](), 0
-    for match in _INLINE.finditer(text):
-        pieces += [escape(text[position : match.start()]), _inline_element(match)]
-        position = match.end()
+    for element in _INLINE.finditer(text):
+        pieces.append(escape(text[position : element.start()]))
+        position = element.end()
+        match element.lastgroup:
+            case "code":
+                piece = Markup("<code>{}</code>").format(element["code"].strip() or element["code"])
+            case "href" if _SAFE_LINK.match(element["href"]):
+                piece = _link(element["href"], element["label"])
+            case "bare":
+                piece = _link(element["bare"], element["bare"])
+            case "bold":
+                piece = Markup("<strong>{}</strong>").format(element["bold"])
+            case "italic":
+                piece = Markup("<em>{}</em>").format(element["italic"])
+            case _:
+                piece = escape(element[0])
+        pieces.append(piece)
     return Markup("").join([*pieces, escape(text[position:])])
-
-
-def _inline_element(element: re.Match[str]) -> Markup:
-    match element.lastgroup:
-        case "code":
-            return Markup("<code>{}</code>").format(element["code"].strip() or element["code"])
-        case "href" if _SAFE_LINK.match(element["href"]):
-            return _link(element["href"], element["label"])
-        case "bare":
-            return _link(element["bare"], element["bare"])
-        case "bold":
-            return Markup("<strong>{}</strong>").format(element["bold"])
-        case "italic":
-            return Markup("<em>{}</em>").format(element["italic"])
-        case _:
-            return escape(element[0])
 
 
 def _link(href: str, label: str) -> Markup:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from ...records import Document
-    from ..transcript import TranscriptMessage
     from . import ExportedSession, FormatOptions
     from .blocks import DisplayBlock
 
@@ -69,18 +68,18 @@ class HtmlFormat:
             "directory": text(info, "directory"),
             "created": when(time.get("created"), utc=self._options.utc),
             "updated": when(time.get("updated"), utc=self._options.utc),
-            "turns": (self._message(message, blocks) for message, blocks in display_messages(session, self._options)),
-        }
-
-    def _message(self, message: TranscriptMessage, blocks: list[DisplayBlock]) -> Document:
-        return {
-            "id": message.id,
-            "role": "prompt" if message.role == "user" else "answer",
-            "who": self._user if message.role == "user" else agent_and_model(message),
-            "when": when(message.created or None, utc=self._options.utc),
-            "blocks": [self._block(block) for block in blocks],
-            "failure": message.failure,
-            "cost": f"${message.cost:.4f}" if message.cost else "",
+            "turns": (
+                {
+                    "id": message.id,
+                    "role": "prompt" if message.role == "user" else "answer",
+                    "who": self._user if message.role == "user" else agent_and_model(message),
+                    "when": when(message.created or None, utc=self._options.utc),
+                    "blocks": [self._block(block) for block in blocks],
+                    "failure": message.failure,
+                    "cost": f"${message.cost:.4f}" if message.cost else "",
+                }
+                for message, blocks in display_messages(session, self._options)
+            ),
         }
 
     def _block(self, block: DisplayBlock) -> Document:
@@ -128,15 +127,11 @@ class IndexEntry(Struct, kw_only=True):
         self.cost += units(cost) if isinstance(cost, (int, float)) else 0
         if not self.prompt and info.get("role") == "user":
             texts = (text(part, "text") for part in parts if part.get("type") == "text" and not part.get("synthetic"))
-            self.prompt = _shortened(" ".join(" ".join(texts).split()))
-
-
-def _shortened(prompt: str) -> str:
-    if len(prompt) <= _MAX_PROMPT_LENGTH:
-        return prompt
-    cut = prompt[:_MAX_PROMPT_LENGTH]
-    space = cut.rfind(" ", _MAX_PROMPT_LENGTH - 40)  # at the end of a word, if one ends nearby
-    return f"{cut[:space] if space > 0 else cut}…"
+            self.prompt = " ".join(" ".join(texts).split())
+            if len(self.prompt) > _MAX_PROMPT_LENGTH:
+                beginning = self.prompt[:_MAX_PROMPT_LENGTH]
+                space = beginning.rfind(" ", _MAX_PROMPT_LENGTH - 40)  # at the end of a word, if one ends nearby
+                self.prompt = f"{beginning[:space] if space > 0 else beginning}…"
 
 
 def index_page(entries: Iterable[IndexEntry], *, utc: bool = False) -> Iterator[bytes]:

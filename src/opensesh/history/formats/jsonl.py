@@ -62,12 +62,19 @@ class JsonlFormat:
     def _message(self, message: StoredMessage) -> Document:
         info = message.info
         time = as_object(info.get("time")) or {}
+        thoughts: list[Document] = []
+        for part in message.parts:
+            if part.get("type") == "reasoning":
+                subject = (as_object(part.get("metadata")) or {}).get("subject")
+                started = (as_object(part.get("time")) or {}).get("start", time.get("created"))
+                thought: Document = {"subject": "Thinking" if subject is None else subject}
+                thoughts.append(thought | {"description": text(part, "text"), "timestamp": iso(started)})
         return {
             "role": info.get("role"),
             "timestamp": iso(time.get("created")),
             "model": info.get("modelID"),
             "content": self._content(message.parts),
-            "thoughts": [_thought(part, time) for part in message.parts if part.get("type") == "reasoning"],
+            "thoughts": thoughts,
             "tokens": info.get("tokens"),
         }
 
@@ -118,21 +125,18 @@ class TracesFormat:
         info = message.info
         is_answer = info.get("role") == "assistant"
         tools = [part for part in message.parts if part.get("type") == "tool"] if is_answer and not self._tools else []
-        call_ids = [_unique_call_id(part, used_ids) for part in tools]
+        calls, results = _calls_and_results(tools, used_ids)
         content = "\n\n".join(filter(None, (self._content(part) for part in message.parts)))
         reasoning = filter(None, (text(part, "text") for part in message.parts if part.get("type") == "reasoning"))
         line: Document = {
-            "role": "assistant" if is_answer else "user",
-            "content": content,
             "reasoningContent": "\n\n".join(reasoning) if self._reasoning else "",
-            "toolCalls": [_tool_call(part, call_id) for part, call_id in zip(tools, call_ids, strict=True)],
+            "toolCalls": calls,
             "timestamp": _time(info, "created"),
             "model": text(info, "modelID"),
         }
         if content or line["reasoningContent"] or tools:
-            yield {"role": line.pop("role"), "content": line.pop("content"), **_without_empty(line)}
-        for part, call_id in zip(tools, call_ids, strict=True):
-            yield from _tool_result(part, call_id)
+            yield {"role": "assistant" if is_answer else "user", "content": content, **_without_empty(line)}
+        yield from results
 
     def _content(self, part: Document) -> str:
         match part.get("type"):
@@ -156,37 +160,22 @@ def _time(record: Document, name: str) -> int | None:
     return int(time) if isinstance(time, (int, float)) and not isinstance(time, bool) else None
 
 
-def _unique_call_id(part: Document, used_ids: set[str]) -> str:
-    """Return the provider's id of a call, or the id of its part if another call of the session has the same."""
-    call_id = text(part, "callID")
-    if not call_id or call_id in used_ids:
-        call_id = text(part, "id")
-    used_ids.add(call_id)
-    return call_id
-
-
-def _tool_call(part: Document, call_id: str) -> Document:
-    tool_input = (as_object(part.get("state")) or {}).get("input")
-    arguments = dumps_compact(tool_input if tool_input is not None else {}).decode(errors="replace")
-    return {"id": call_id, "function": {"name": text(part, "tool"), "arguments": arguments}}
-
-
-def _tool_result(part: Document, call_id: str) -> Iterator[Document]:
-    state = as_object(part.get("state")) or {}
-    content = {"completed": text(state, "output"), "error": text(state, "error")}.get(text(state, "status"))
-    if content is None:
-        return
-    ended = _time(state, "end")
-    line: Document = {"role": "tool", "toolCallId": call_id, "content": content}
-    yield line if ended is None else line | {"timestamp": ended}
-
-
-def _thought(part: Document, message: Document) -> Document:
-    metadata = as_object(part.get("metadata")) or {}
-    subject: Any = metadata.get("subject")
-    moment = (as_object(part.get("time")) or {}).get("start", message.get("created"))
-    return {
-        "subject": "Thinking" if subject is None else subject,
-        "description": text(part, "text"),
-        "timestamp": iso(moment),
-    }
+def _calls_and_results(tools: list[Document], used_ids: set[str]) -> tuple[list[Document], list[Document]]:
+    """Return the calls of a message, and a line for each result. The ids of the calls are added to ``used_ids``."""
+    calls: list[Document] = []
+    results: list[Document] = []
+    for part in tools:
+        call_id = text(part, "callID")
+        if not call_id or call_id in used_ids:
+            call_id = text(part, "id")
+        used_ids.add(call_id)
+        state = as_object(part.get("state")) or {}
+        tool_input: Any = state.get("input")
+        arguments = dumps_compact(tool_input if tool_input is not None else {}).decode(errors="replace")
+        calls.append({"id": call_id, "function": {"name": text(part, "tool"), "arguments": arguments}})
+        content = {"completed": text(state, "output"), "error": text(state, "error")}.get(text(state, "status"))
+        if content is not None:
+            ended = _time(state, "end")
+            line: Document = {"role": "tool", "toolCallId": call_id, "content": content}
+            results.append(line if ended is None else line | {"timestamp": ended})
+    return calls, results

@@ -89,7 +89,12 @@ class PromptsFormat:
 
 
 def _tool(call: ToolBlock) -> Iterator[str]:
-    yield f"**{_line(call.tool)}** {_code(call.subject)}{'' if call.status == 'completed' else f' ({call.status})'}\n\n"
+    subject = _line(call.subject)
+    if subject:  # as code, between more backticks than it contains
+        ticks = "`" * (max((len(run) for run in re.findall(r"`+", subject)), default=0) + 1)
+        pad = " " if "`" in (subject[0], subject[-1]) else ""
+        subject = f"{ticks}{pad}{subject}{pad}{ticks}"
+    yield f"**{_line(call.tool)}** {subject}{'' if call.status == 'completed' else f' ({call.status})'}\n\n"
     if call.diff:
         yield _fenced(call.diff, "diff")
     elif call.todos:
@@ -107,15 +112,6 @@ def _fenced(text: str, language: str) -> str:
     longest = max((len(fence) for fence in _FENCE.findall(text)), default=2)
     fence = "`" * max(longest + 1, 3)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}\n\n"
-
-
-def _code(text: str) -> str:
-    line = _line(text)
-    if not line:
-        return ""
-    ticks = "`" * (max((len(run) for run in re.findall(r"`+", line)), default=0) + 1)
-    pad = " " if "`" in (line[0], line[-1]) else ""
-    return f"{ticks}{pad}{line}{pad}{ticks}"
 
 
 def _line(value: object) -> str:

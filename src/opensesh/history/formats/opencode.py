@@ -75,6 +75,7 @@ def _indented(value: object, margin: bytes) -> bytes:
 # -- completing records, for ImportableFormat -------------------------------------------------------------------------
 
 _UNKNOWN = "unknown"
+_ACTIONS = ("allow", "deny", "ask")
 _ERRORS = (
     "ProviderAuthError", "UnknownError", "MessageOutputLengthError", "MessageAbortedError", "StructuredOutputError",
     "ContextOverflowError", "ContentFilterError", "APIError",
@@ -100,7 +101,13 @@ def complete_session(info: Document, name: str, project: str) -> Document:
         counts = {key: as_whole(summary.get(key)) for key in ("additions", "deletions", "files")}
         done["summary"] = summary | counts
     if "permission" in info:
-        done["permission"] = [rule for rule in as_list(info["permission"]) or [] if _is_rule(rule)]
+        rules = [as_object(rule) or {} for rule in as_list(info["permission"]) or []]
+        texts = ("permission", "pattern")
+        done["permission"] = [
+            rule
+            for rule in rules
+            if all(isinstance(rule.get(name), str) for name in texts) and rule.get("action") in _ACTIONS
+        ]
     return done
 
 
@@ -111,7 +118,11 @@ def complete_message(message: StoredMessage, session: Document, parent: str) -> 
     created = time.setdefault("created", 0)
     name, owner = _prefixed("msg", str(info.get("id", ""))), _prefixed("ses", str(session.get("id", "")))
     done: Document = info | {"id": name, "sessionID": owner, "time": time}
-    done |= _answer(done, session, parent) if info.get("role") == "assistant" else _prompt(done)
+    if info.get("role") == "assistant":
+        done |= _answer(done, session, parent)
+    else:
+        model = {"providerID": _UNKNOWN, "modelID": _UNKNOWN} | (as_object(info.get("model")) or {})
+        done |= {"role": "user", "agent": _text(info, "agent", "build"), "model": model}
     if "error" in info:
         done["error"] = _error(info["error"])
     return StoredMessage(done, [_part(part, owner, name, created) for part in message.parts])
@@ -125,15 +136,6 @@ def _without_nulls(record: Document) -> Document:
 def _prefixed(prefix: str, name: str) -> str:
     """Return an id with the prefix that it must have."""
     return name if name.startswith(prefix) else f"{prefix}_{name}"
-
-
-def _prompt(info: Document) -> Document:
-    model = as_object(info.get("model")) or {}
-    return {
-        "role": "user",
-        "agent": _text(info, "agent", "build"),
-        "model": {"providerID": _UNKNOWN, "modelID": _UNKNOWN} | model,
-    }
 
 
 def _answer(info: Document, session: Document, parent: str) -> Document:
@@ -255,9 +257,3 @@ def _span(value: Any, created: int, *, ended: bool) -> Document:
 def _text(record: Document, name: str, default: str) -> str:
     value = record.get(name)
     return value if isinstance(value, str) and (value or not default) else default
-
-
-def _is_rule(value: Any) -> bool:
-    rule = as_object(value) or {}
-    texts = isinstance(rule.get("permission"), str) and isinstance(rule.get("pattern"), str)
-    return texts and rule.get("action") in ("allow", "deny", "ask")

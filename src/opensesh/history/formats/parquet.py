@@ -75,12 +75,21 @@ class ParquetFormat:
         """Render the rows of one session, a line of JSON each."""
         for number, message in enumerate(session.messages):
             for row in _rows(session, message, number):
-                yield _line(row)
+                try:
+                    line = msgspec.json.encode(row)
+                except UnicodeEncodeError:  # a lone surrogate, which DuckDB would reject
+                    texts = {name: value for name, value in row.items() if isinstance(value, str)}
+                    replaced = {name: value.encode(errors="replace").decode() for name, value in texts.items()}
+                    line = msgspec.json.encode(row | replaced)
+                yield line + b"\n"
 
 
 def write_table(lines: Iterable[bytes], path: str) -> None:
     """Write rows to a Parquet file, atomically. Memory use does not grow with their number."""
-    duckdb = _import_duckdb()
+    try:
+        import duckdb
+    except ImportError:
+        raise OpenseshError("Parquet needs DuckDB: pip install 'opensesh[analytics]'", extra="analytics") from None
     folder = os.path.dirname(os.path.abspath(path))
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".opensesh-", suffix=".ndjson") as rows:
         rows.writelines(lines)
@@ -101,43 +110,18 @@ def write_table(lines: Iterable[bytes], path: str) -> None:
                 os.unlink(temporary)
 
 
-def _line(row: Document) -> bytes:
-    try:
-        return msgspec.json.encode(row) + b"\n"
-    except UnicodeEncodeError:  # a lone surrogate, which DuckDB would reject
-        replaced = {name: value.encode(errors="replace").decode() if isinstance(value, str) else value
-                 for name, value in row.items()}  # fmt: skip
-        return msgspec.json.encode(replaced) + b"\n"
-
-
-def _import_duckdb() -> Any:
-    try:
-        import duckdb
-    except ImportError:
-        raise OpenseshError("Parquet needs DuckDB: pip install 'opensesh[analytics]'", extra="analytics") from None
-    return duckdb
-
-
 def _rows(session: ExportedSession, message: StoredMessage, number: int) -> Iterator[Document]:
-    info = session.info
-    base = {
-        "session_id": session.id,
-        "project_id": text(info, "projectID") or session.project,
-        "parent_session_id": text(info, "parentID") or None,
-        "directory": text(info, "directory"),
-        "title": text(info, "title"),
-        "message_number": number,
-        **_message(message.info),
-    }
-    usage = _usage(message.info)
-    for position, part in enumerate(message.parts or [{}]):
-        yield base | (usage if position == 0 else {}) | ({"part_number": position, **_part(part)} if part else {})
-
-
-def _message(info: Document) -> Document:
+    """Return a row for each part; one for the message if it has none."""
+    head, info = session.info, message.info
     time = as_object(info.get("time")) or {}
     model = as_object(info.get("model")) or {}
-    return {
+    row: Document = {
+        "session_id": session.id,
+        "project_id": text(head, "projectID") or session.project,
+        "parent_session_id": text(head, "parentID") or None,
+        "directory": text(head, "directory"),
+        "title": text(head, "title"),
+        "message_number": number,
         "message_id": text(info, "id"),
         "role": text(info, "role"),
         "agent": text(info, "agent") or text(info, "mode") or None,
@@ -147,19 +131,16 @@ def _message(info: Document) -> Document:
         "completed": _integer(time.get("completed")),
         "finish": text(info, "finish") or None,
     }
-
-
-def _usage(info: Document) -> Document:
+    usage: Document = {}
     tokens = as_object(info.get("tokens"))
-    if tokens is None:
-        return {}
-    cache = as_object(tokens.get("cache")) or {}
-    cost = info.get("cost")
-    return {
-        "cost": cost if isinstance(cost, (int, float)) else None,
-        **{f"tokens_{name}": _integer(tokens.get(name)) for name in ("input", "output", "reasoning")},
-        **{f"tokens_cache_{name}": _integer(cache.get(name)) for name in ("read", "write")},
-    }
+    if tokens is not None:
+        cache = as_object(tokens.get("cache")) or {}
+        cost = info.get("cost")
+        usage["cost"] = cost if isinstance(cost, (int, float)) else None
+        usage |= {f"tokens_{name}": _integer(tokens.get(name)) for name in ("input", "output", "reasoning")}
+        usage |= {f"tokens_cache_{name}": _integer(cache.get(name)) for name in ("read", "write")}
+    for position, part in enumerate(message.parts or [{}]):
+        yield row | (usage if position == 0 else {}) | ({"part_number": position, **_part(part)} if part else {})
 
 
 def _part(part: Document) -> Document:
