@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     Report = Callable[[Damage], None]
 
+_STORE_NAMES = ("storage", "session", "message", "part", "project", "migration")
 _RELATED_KEYS = (keys.todo, keys.diff, keys.share)
 _LOSSLESS = "OpenCode's export JSON (opensesh export --format json), a storage folder or an opencode.db"
 _CUT_OFF = "; export it again, to a file: OpenCode's export is cut off in a pipe"
@@ -69,8 +70,7 @@ class PathMap:
             return source
         new = self.folder(directory)
         if new not in self._project_ids:
-            can_identify = self._identify is not None and os.path.isdir(new)
-            self._project_ids[new] = self._identify(new) if self._identify is not None and can_identify else ""
+            self._project_ids[new] = self._identify(new) if self._identify and os.path.isdir(new) else ""
         project_id = self._project_ids[new] or str(source.info.get("projectID") or GLOBAL)
         project = source.project
         if project is not None and project.get("id") == project_id:
@@ -99,13 +99,15 @@ def read_sessions(path: str, *, report: Report = log_damage) -> Iterator[SourceS
     """
     if not os.path.exists(path):
         raise NotFoundError(f"{path} does not exist", path=path)
-    if os.path.isdir(path) and not _is_store(path):
-        for name in sorted(os.listdir(path)):
+    names = sorted(os.listdir(path)) if os.path.isdir(path) else []
+    is_store = any(name in _STORE_NAMES or (name.startswith("opencode") and name.endswith(".db")) for name in names)
+    if os.path.isdir(path) and not is_store:
+        for name in names:
             if name.endswith(".json") and name[0] != ".":
                 file = os.path.join(path, name)
                 # A file that cannot be read does not keep the others from being imported.
                 yield from read_until_error(_sessions_from_file(file, report), file, report=report)
-    elif os.path.isdir(path) or _is_database(path):
+    elif is_store or _is_database(path):
         yield from _sessions_from_store(open_store(path, report=report), report)
     else:
         yield from _sessions_from_file(path, report)
@@ -144,7 +146,13 @@ def session_from_document(document: Document, origin: str, *, report: Report = l
     if not isinstance(session_id, str):
         report(Damage(origin, "a session without an id"))
         return None
-    valid = list(_with_valid_ids((_stored_message(message, session_id) for message in messages), origin, report))
+    stored: list[StoredMessage] = []
+    for message in (as_object(value) or {} for value in messages):
+        message_info = (as_object(message.get("info")) or {}) | {"sessionID": session_id}
+        owner = {"sessionID": session_id, "messageID": message_info.get("id")}
+        parts = [(as_object(part) or {}) | owner for part in as_list(message.get("parts")) or []]
+        stored.append(StoredMessage(message_info, parts))
+    valid = list(_with_valid_ids(stored, origin, report))
     return SourceSession(session_id, origin, info, lambda: valid)
 
 
@@ -224,14 +232,6 @@ def _parse_lines(data: bytes, origin: str, report: Report) -> list[Any]:
     return documents
 
 
-def _stored_message(value: Any, session_id: str) -> StoredMessage:
-    """Return a message of an export as it is stored: with the ids of its session and message."""
-    message = as_object(value) or {}
-    info = (as_object(message.get("info")) or {}) | {"sessionID": session_id}
-    owner = {"sessionID": session_id, "messageID": info.get("id")}
-    return StoredMessage(info, [(as_object(part) or {}) | owner for part in as_list(message.get("parts")) or []])
-
-
 def _with_valid_ids(messages: Iterable[StoredMessage], origin: str, report: Report) -> Iterator[StoredMessage]:
     """Yield the messages and parts with a valid id; the others are reported."""
     for info, parts in messages:
@@ -257,10 +257,3 @@ def _is_database(path: str) -> bool:
             return file.read(16) == b"SQLite format 3\0"
     except OSError:
         return False
-
-
-def _is_store(folder: str) -> bool:
-    known = ("storage", "session", "message", "part", "project", "migration", "opencode.db")
-    return any(os.path.exists(os.path.join(folder, name)) for name in known) or any(
-        name.startswith("opencode") and name.endswith(".db") for name in os.listdir(folder)
-    )

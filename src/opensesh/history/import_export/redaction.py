@@ -11,6 +11,7 @@ import binascii
 import re
 from base64 import b64decode, b64encode
 from collections import Counter
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...records import as_list, as_object
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from ...records import Document
 
 _MIN_SECRET_LENGTH = 8
-_MAX_CACHED_NAMES = 10_000
 _DATA_URL = re.compile(r"data:(?P<kind>[^,;]*)(?P<options>[^,]*),")
 _TEXT_TYPES = re.compile(r"text/|application/(?:json|xml|x-|javascript|toml|yaml)|\Z")
 _WORD_START = r"(?<![A-Za-z0-9_-])"
@@ -58,19 +58,12 @@ _NAMED_VALUE = (
 )
 
 _BY_NAME = "a name"
-"""The hint of rules that recognise a secret by its name; see :func:`_assigns_secret`."""
+"""The hint of the rule that recognises a secret by the name of what it is assigned to."""
 
 # A quote, with backslashes if it is inside another string.
 _QUOTE = r"(?:\\*[\"'])?"
 _NAMES = re.compile(rf"(?:key|secret|token|passw(?:or)?d|credentials?){_QUOTE}\s*[:=]")
 _NAME_HINTS = ("key", "secret", "token", "passw", "credential")
-
-
-def _assigns_secret(lowered: str) -> bool:
-    """Return whether a lower-case text assigns a value to something named like a secret."""
-    if (":" in lowered or "=" in lowered) and any(name in lowered for name in _NAME_HINTS):
-        return _NAMES.search(lowered) is not None
-    return False
 
 
 RULES: tuple[RedactionRule, ...] = (
@@ -183,6 +176,7 @@ _SECRET_FIELDS = re.compile(
     r"password|passwd|private_?key|authorization|x-api-key)"
 )
 """Names of fields whose value is always a secret."""
+_match_secret_field = lru_cache(maxsize=10_000)(_SECRET_FIELDS.fullmatch)
 
 _HOME_FOLDERS = re.compile(
     r"(?:(?<![\w.])/(?:home|Users)/[^/\s\"'<>|:*?\\]+|(?<![A-Za-z])[A-Za-z]:[\\/]+Users[\\/]+[^\\/\s\"'<>|:*?]+)"
@@ -197,7 +191,6 @@ class Redactor:
         """With ``paths``, home folders are replaced by ``~`` as well."""
         self._text_rules = [rule for rule in RULES if not rule.word]
         self._word_hints = [(hint, rule) for rule in RULES if rule.word for hint in rule.hint.split("|")]
-        self._secret_names: dict[str, bool] = {}
         self.paths = paths
         self.counts: Counter[str] = Counter()
 
@@ -221,21 +214,13 @@ class Redactor:
                 redacted = self.value(value)
             elif not value:
                 continue
-            elif self._is_secret_name(name):
+            elif _match_secret_field(name):
                 redacted = value if value.startswith("[redacted:") else self._placeholder("secret-field")
             else:
                 redacted = self.text(value)
             if redacted is not value:
                 changed[name] = redacted
         return {**document, **changed} if changed else document
-
-    def _is_secret_name(self, name: str) -> bool:
-        known = self._secret_names.get(name)
-        if known is None:
-            known = _SECRET_FIELDS.fullmatch(name) is not None
-            if len(self._secret_names) < _MAX_CACHED_NAMES:
-                self._secret_names[name] = known
-        return known
 
     def text(self, text: str) -> str:
         """Return a text without secrets. An attachment (a ``data:`` URL) is decoded if it contains text."""
@@ -251,7 +236,12 @@ class Redactor:
                 text = _LONG_WORDS.sub(lambda word: self._redact_word(word[0], likely), text)
         lowered = text.lower()
         for rule in self._text_rules:
-            if _assigns_secret(lowered) if rule.hint is _BY_NAME else rule.hint in lowered:
+            if rule.hint is _BY_NAME:
+                has_name = (":" in lowered or "=" in lowered) and any(name in lowered for name in _NAME_HINTS)
+                is_likely = has_name and _NAMES.search(lowered) is not None
+            else:
+                is_likely = rule.hint in lowered
+            if is_likely:
                 text = rule.pattern.sub(lambda match, name=rule.name: self._redact_match(match, name), text)
         if self.paths and ("/" in text or "\\" in text):
             text, count = _HOME_FOLDERS.subn("~", text)
