@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import failures
@@ -11,20 +10,16 @@ from .stream_events import (
     Finish,
     FinishStep,
     ReasoningDelta,
-    ReasoningEnd,
     ReasoningStart,
     TextDelta,
-    TextEnd,
     TextStart,
-    ToolCall,
     ToolError,
     ToolInputDelta,
-    ToolInputEnd,
     ToolInputStart,
     ToolResult,
     Usage,
 )
-from .transport import Transport
+from .transport import HTTPProvider
 from .wire_helpers import (
     ContentBlock,
     SSEReader,
@@ -32,17 +27,17 @@ from .wire_helpers import (
     lower_names,
     nested,
     new_call_id,
-    read_answer,
-    read_arguments,
+    object_field,
     token_count,
-    write_arguments,
 )
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
     from .request import Request
+    from .sse import ServerSentEvent
     from .stream_events import FinishReason, StreamEvent
+    from .transport import Transport
 
 VERSION = "2023-06-01"
 
@@ -55,10 +50,18 @@ _REASONS: dict[str, FinishReason] = {
     "model_context_window_exceeded": "length",
     "refusal": "content-filter",
 }
+_KINDS: dict[str, Literal["text", "reasoning", "tool"]] = {
+    "text": "text",
+    "thinking": "reasoning",
+    "redacted_thinking": "reasoning",
+    "tool_use": "tool",
+    "server_tool_use": "tool",
+    "mcp_tool_use": "tool",
+}
 _BETA = "anthropic-beta"
 
 
-class Anthropic:
+class Anthropic(HTTPProvider):
     """Provider for Claude, or a compatible server at ``base_url``.
 
     ``auth_header`` is how the key is sent; an empty key is not sent. ``headers`` go with every request, then those of
@@ -74,17 +77,18 @@ class Anthropic:
         auth_header: Literal["x-api-key", "bearer"] = "x-api-key",
         transport: Transport | None = None,
     ) -> None:
+        super().__init__(transport)
         self._url = f"{base_url.rstrip('/')}/messages"
         self._headers = {"anthropic-version": VERSION}
         if api_key:
             name, value = ("authorization", f"Bearer {api_key}") if auth_header == "bearer" else ("x-api-key", api_key)
             self._headers[name] = value
         self._headers |= lower_names(headers)
-        self._transport = transport or Transport()
 
-    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """See :class:`~opensesh.models.request.Provider`."""
-        provider_id = request.model.provider_id
+    async def send(
+        self, request: Request, provider_id: str
+    ) -> tuple[AsyncGenerator[ServerSentEvent, None], AnthropicReader]:
+        """Return the response to ``request``, and its reader."""
         own = lower_names(request.headers)
         headers = {**self._headers, **own}
         betas = [self._headers.get(_BETA, ""), own.get(_BETA, ""), *request.options.get("anthropicBeta", ())]
@@ -92,13 +96,7 @@ class Anthropic:
         if features:
             headers[_BETA] = ",".join(features)
         wire = self._transport.sse(self._url, headers=headers, body=request_body(request), provider_id=provider_id)
-        async with aclosing(read_answer(wire, AnthropicReader(provider_id, self._url))) as events:
-            async for event in events:
-                yield event
-
-    async def aclose(self) -> None:
-        """Close the connections of this adapter."""
-        await self._transport.aclose()
+        return wire, AnthropicReader(provider_id, self._url)
 
 
 class AnthropicReader(SSEReader):
@@ -118,7 +116,8 @@ class AnthropicReader(SSEReader):
             case "content_block_start":
                 return self._open(wire["index"], wire["content_block"])
             case "content_block_stop":
-                return self._close(wire["index"])
+                block = self._blocks.pop(wire["index"], None)
+                return block.end() if block else []
             case "message_start":
                 self._count(wire["message"].get("usage"))
             case "message_delta":
@@ -142,7 +141,7 @@ class AnthropicReader(SSEReader):
 
     def _open(self, index: int, wire: dict[str, Any]) -> list[StreamEvent]:
         kind: str = wire["type"]
-        block = self._blocks[index] = ContentBlock(kind, str(index), wire.get("name", ""))
+        block = self._blocks[index] = ContentBlock(_KINDS.get(kind, "other"), str(index), wire.get("name", ""))
         match kind:
             case "text":
                 text = wire.get("text")
@@ -158,9 +157,16 @@ class AnthropicReader(SSEReader):
             case "tool_use" | "server_tool_use" | "mcp_tool_use":
                 block.id = wire.get("id") or new_call_id()
                 block.input = wire.get("input") or {}
+                block.executed = kind != "tool_use"
                 return [ToolInputStart(block.id, block.name)]
             case _:
-                return [_server_tool_result(wire)] if kind.endswith("_tool_result") else []
+                if not kind.endswith("_tool_result"):
+                    return []
+                # The result of a tool that ran at the provider.
+                content, call_id = wire.get("content"), wire["tool_use_id"]
+                text = encode_json(content).decode()
+                failed = wire.get("is_error") or str(object_field(wire, "content").get("type")).endswith("_error")
+                return [ToolError(call_id, text) if failed else ToolResult(call_id, text)]
 
     def _delta(self, block: ContentBlock, delta: dict[str, Any]) -> list[StreamEvent]:
         match delta["type"]:
@@ -178,25 +184,9 @@ class AnthropicReader(SSEReader):
             case _:
                 return []
 
-    def _close(self, index: int) -> list[StreamEvent]:
-        block = self._blocks.pop(index, None)
-        match block and block.kind:
-            case "text":
-                return [TextEnd(str(index))]
-            case "thinking" | "redacted_thinking":
-                return [ReasoningEnd(str(index), block and block.metadata)]
-            case "tool_use" | "server_tool_use" | "mcp_tool_use" if block:
-                raw = "".join(block.chunks) or (write_arguments(block.input) if block.input else "")
-                arguments, problem = read_arguments(raw)
-                by_provider = block.kind != "tool_use"
-                call = ToolCall(block.id, block.name, arguments, raw, problem, executed=by_provider)
-                return [ToolInputEnd(block.id), call]
-            case _:
-                return []
-
     def final_events(self) -> list[StreamEvent]:
         """Close what is open, and report reason and usage."""
-        events = [event for index in list(self._blocks) for event in self._close(index)]
+        events = [event for block in self._blocks.values() for event in block.end()]
         reason = _REASONS.get(self._stop.get("stop_reason") or "", "unknown")
         # Cached input is counted apart from the rest; thinking is part of the output. A total is not sent.
         counts = self._usage
@@ -217,12 +207,3 @@ class AnthropicReader(SSEReader):
         if self._stop.get("stop_sequence"):
             metadata["stopSequence"] = self._stop["stop_sequence"]
         return [*events, FinishStep(reason, usage, {"anthropic": metadata}), Finish(reason, usage)]
-
-
-def _server_tool_result(wire: dict[str, Any]) -> ToolResult | ToolError:
-    """Return the result of a tool that ran at the provider."""
-    content = wire.get("content")
-    text = encode_json(content).decode()
-    kind = cast("dict[str, Any]", content).get("type") if isinstance(content, dict) else None
-    failed = wire.get("is_error") or str(kind).endswith("_error")
-    return ToolError(wire["tool_use_id"], text) if failed else ToolResult(wire["tool_use_id"], text)

@@ -6,7 +6,7 @@ import re
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from .request import Assistant, File, Reasoning, Request, System, Text, ToolResults, ToolUse, ToolUseResult, User
+from .request import Assistant, File, Reasoning, Request, System, Text, ToolResults, ToolUse, User
 from .wire_helpers import inline_data, nested, object_field, unsupported_file_note
 
 if TYPE_CHECKING:
@@ -132,7 +132,18 @@ def _blocks(message: ModelMessage) -> tuple[str, list[Block]]:
         case Assistant():
             return "assistant", [block for part in message.content for block in _output(part)]
         case ToolResults():
-            return "user", [_result(result) for result in message.content]
+            results: list[Block] = []
+            for result in message.content:
+                content = [block for part in result.output for block in _input(part)]
+                if result.failed and not content:  # an error needs content
+                    content = _text("The tool failed without a word.")
+                out: Block = {"type": "tool_result", "tool_use_id": tool_id(result.id)}
+                if content:
+                    out["content"] = content
+                if result.failed:
+                    out["is_error"] = True
+                results.append(out)
+            return "user", results
 
 
 def _text(text: str) -> list[Block]:
@@ -141,7 +152,23 @@ def _text(text: str) -> list[Block]:
 
 
 def _input(part: Text | File) -> list[Block]:
-    return _text(part.text) if isinstance(part, Text) else [_file(part)]
+    if isinstance(part, Text):
+        return _text(part.text)
+    title = {"title": part.filename} if part.filename else {}
+    content = inline_data(part)
+    mime, data = content or (part.mime, "")
+    mime = "image/jpeg" if mime == "image/jpg" and content else mime
+    source: Block = (
+        {"type": "base64", "media_type": mime, "data": data} if content else {"type": "url", "url": part.url}
+    )
+    if (mime in _IMAGE_TYPES and data) or (content is None and mime.startswith("image/")):
+        return [{"type": "image", "source": source}]
+    if mime == "application/pdf" and (data or content is None):
+        return [{"type": "document", "source": source, **title}]
+    if mime.startswith("text/") and (text := _decoded(data)).strip():
+        source = {"type": "text", "media_type": "text/plain", "data": text}
+        return [{"type": "document", "source": source, **title}]
+    return [{"type": "text", "text": unsupported_file_note(part)}]
 
 
 def _output(part: Text | Reasoning | ToolUse) -> list[Block]:
@@ -159,35 +186,6 @@ def _output(part: Text | Reasoning | ToolUse) -> list[Block]:
                     return [{"type": "thinking", "thinking": part.text, "signature": signature}]
                 case _:
                     return []
-
-
-def _result(result: ToolUseResult) -> Block:
-    content = [block for part in result.output for block in _input(part)]
-    if result.failed and not content:  # an error needs content
-        content = _text("The tool failed without a word.")
-    out: Block = {"type": "tool_result", "tool_use_id": tool_id(result.id)}
-    if content:
-        out["content"] = content
-    if result.failed:
-        out["is_error"] = True
-    return out
-
-
-def _file(file: File) -> Block:
-    title = {"title": file.filename} if file.filename else {}
-    content = inline_data(file)
-    mime, data = content or (file.mime, "")
-    mime = "image/jpeg" if mime == "image/jpg" and content else mime
-    source: Block = (
-        {"type": "base64", "media_type": mime, "data": data} if content else {"type": "url", "url": file.url}
-    )
-    if (mime in _IMAGE_TYPES and data) or (content is None and mime.startswith("image/")):
-        return {"type": "image", "source": source}
-    if mime == "application/pdf" and (data or content is None):
-        return {"type": "document", "source": source, **title}
-    if mime.startswith("text/") and (text := _decoded(data)).strip():
-        return {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": text}, **title}
-    return {"type": "text", "text": unsupported_file_note(file)}
 
 
 def _decoded(data: str) -> str:

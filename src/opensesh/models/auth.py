@@ -213,7 +213,11 @@ class Keyring:
 
     def _from_environment(self, provider: ProviderInfo, entries: Mapping[str, _AuthEntry]) -> Iterator[Credential]:
         tokens = {entry.key: entry.token for entry in entries.values() if isinstance(entry, _WellKnownEntry)}
-        for name in _key_variables(provider):
+        if provider.id in _CLOUD_CREDENTIALS:
+            variables = _KEY_VARIABLES.get(provider.id, ())
+        else:  # those that contain a key, as opposed to an account, a region or a host
+            variables = tuple(name for name in provider.env if _KEY_VARIABLE_NAME.search(name)) or provider.env
+        for name in variables:
             key = tokens.get(name) or self._environ.get(name)
             if key:
                 source = KeySource("auth.json", self._path) if name in tokens else KeySource("environment", name)
@@ -236,33 +240,21 @@ class Keyring:
             except OSError:
                 self._stamp, self._entries = None, {}
                 return {}
-            if stamp != self._stamp:
-                self._stamp, self._entries = stamp, self._read()
-            return self._entries
-
-    def _read(self) -> dict[str, _AuthEntry]:
-        try:
-            with open(self._path, "rb") as file:
-                document = loads_object(file.read(), self._path)
-        except OSError as error:
-            self._report(Damage(self._path, f"cannot be read: {error.strerror or error}"))
-            return {}
-        except RecordError as error:
-            self._report(Damage(self._path, error.reason))
-            return {}
-        entries: dict[str, _AuthEntry] = {}
-        for name, value in document.items():
+            if stamp == self._stamp:
+                return self._entries
+            self._stamp, self._entries = stamp, {}
             try:
-                entries[name] = msgspec.convert(value, _AuthEntry)
-            except msgspec.ValidationError as error:
-                self._report(Damage(self._path, f"entry {name} is ignored: {str(error).replace('`', '')}"))
-        return entries
-
-
-def _key_variables(provider: ProviderInfo) -> tuple[str, ...]:
-    """Return the variables that contain a key, as opposed to an account, a region or a host."""
-    if provider.id in _KEY_VARIABLES:
-        return _KEY_VARIABLES[provider.id]
-    if provider.id in _CLOUD_CREDENTIALS:
-        return ()
-    return tuple(name for name in provider.env if _KEY_VARIABLE_NAME.search(name)) or provider.env
+                with open(self._path, "rb") as file:
+                    document = loads_object(file.read(), self._path)
+            except OSError as error:
+                self._report(Damage(self._path, f"cannot be read: {error.strerror or error}"))
+                return {}
+            except RecordError as error:
+                self._report(Damage(self._path, error.reason))
+                return {}
+            for name, value in document.items():
+                try:
+                    self._entries[name] = msgspec.convert(value, _AuthEntry)
+                except msgspec.ValidationError as error:
+                    self._report(Damage(self._path, f"entry {name} is ignored: {str(error).replace('`', '')}"))
+            return self._entries

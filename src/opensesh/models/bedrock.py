@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from base64 import b64decode, b64encode
-from contextlib import aclosing
 from importlib import import_module
 from struct import Struct, error
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import quote
 from uuid import UUID
 from zlib import crc32
@@ -21,26 +20,21 @@ from .stream_events import (
     Finish,
     FinishStep,
     ReasoningDelta,
-    ReasoningEnd,
     ReasoningStart,
     TextDelta,
-    TextEnd,
     TextStart,
     ToolInputDelta,
-    ToolInputEnd,
     ToolInputStart,
     Usage,
 )
-from .transport import Transport
+from .transport import HTTPProvider
 from .wire_helpers import (
     AnswerReader,
     ContentBlock,
     encode_json,
     lower_names,
     nested,
-    read_answer,
     token_count,
-    tool_call,
 )
 
 if TYPE_CHECKING:
@@ -48,6 +42,7 @@ if TYPE_CHECKING:
 
     from .request import Request
     from .stream_events import FinishReason, StreamEvent
+    from .transport import Transport
 
 MAX_MESSAGE_BYTES = 24 * 1024 * 1024
 """The largest message of an event stream; a length above it is noise."""
@@ -77,7 +72,7 @@ _NUMBERS = {2: Struct("!b"), 3: Struct("!h"), 4: Struct("!i"), 5: Struct("!q"), 
 _LENGTH = Struct("!H")
 
 
-class Bedrock:
+class Bedrock(HTTPProvider):
     """Provider for the models that Bedrock serves in ``region``.
 
     An API key (the argument, or ``AWS_BEARER_TOKEN_BEDROCK``) is sent as a bearer token. Without one, requests are
@@ -95,6 +90,7 @@ class Bedrock:
         headers: Mapping[str, str] | None = None,
         transport: Transport | None = None,
     ) -> None:
+        super().__init__(transport)
         self._region = aws_region(region)
         self._key = api_key or os.environ.get("AWS_BEARER_TOKEN_BEDROCK") or ""
         domain = "amazonaws.com.cn" if self._region.startswith("cn-") else "amazonaws.com"
@@ -105,11 +101,9 @@ class Bedrock:
             **lower_names(headers),
         }
         self._signer = RequestSigner("bedrock", self._region, profile)
-        self._transport = transport or Transport()
 
-    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """See :class:`~opensesh.models.request.Provider`."""
-        provider_id = request.model.provider_id
+    async def send(self, request: Request, provider_id: str) -> tuple[AsyncGenerator[bytes, None], BedrockReader]:
+        """Return the response to ``request``, and its reader."""
         model_id = regional_model_id(self._region, request.model.wire_id)
         url = f"{self._base_url}/model/{quote(model_id, safe='')}/converse-stream"
         content = encode_json(request_body(request))
@@ -119,13 +113,7 @@ class Bedrock:
         else:
             headers = await asyncio.to_thread(self._signer.sign, url, headers, content)
         wire = self._transport.raw(url, headers=headers, content=content, provider_id=provider_id)
-        async with aclosing(read_answer(wire, BedrockReader(provider_id, url))) as events:
-            async for event in events:
-                yield event
-
-    async def aclose(self) -> None:
-        """Close the connections of this adapter."""
-        await self._transport.aclose()
+        return wire, BedrockReader(provider_id, url)
 
 
 class RequestSigner:
@@ -174,9 +162,9 @@ class BedrockReader(AnswerReader[bytes]):
     def read(self, item: bytes) -> Iterator[StreamEvent]:
         """Yield the events of the messages that ``item`` completes; those before an error come out first."""
         for message in self._decoder.feed(item):
-            if message.headers.get(":message-type", "event") != "event":
-                raise self._failure(message)
             data = message.payload.decode("utf-8", "replace")
+            if message.headers.get(":message-type", "event") != "event":
+                raise self._failure(message.headers, data)
             yield from self.read_json(data, str(message.headers.get(":event-type")))
 
     def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
@@ -192,7 +180,8 @@ class BedrockReader(AnswerReader[bytes]):
                     self._blocks[wire["contentBlockIndex"]] = block
                     return [ToolInputStart(block.id, block.name)]
             case "contentBlockStop":
-                return self._close(wire["contentBlockIndex"])
+                ended = self._blocks.pop(wire["contentBlockIndex"], None)
+                return ended.end() if ended else []
             case "messageStop":
                 self._reason = wire["stopReason"]
                 self.complete = bool(self._reason)
@@ -217,7 +206,7 @@ class BedrockReader(AnswerReader[bytes]):
             case _:
                 return []
 
-    def _begin(self, index: int, kind: str) -> list[StreamEvent]:
+    def _begin(self, index: int, kind: Literal["text", "reasoning"]) -> list[StreamEvent]:
         if index in self._blocks:
             return []
         block = self._blocks[index] = ContentBlock(kind, str(index))
@@ -240,21 +229,9 @@ class BedrockReader(AnswerReader[bytes]):
                 pass
         return begin
 
-    def _close(self, index: int) -> list[StreamEvent]:
-        block = self._blocks.pop(index, None)
-        match block and block.kind:
-            case "text":
-                return [TextEnd(str(index))]
-            case "reasoning":
-                return [ReasoningEnd(str(index), block and block.metadata)]
-            case "tool" if block:
-                return [ToolInputEnd(block.id), tool_call(block.id, block.name, "".join(block.chunks))]
-            case _:
-                return []
-
     def final_events(self) -> list[StreamEvent]:
         """Close what is open, and report reason and usage."""
-        events = [event for index in list(self._blocks) for event in self._close(index)]
+        events = [event for block in self._blocks.values() for event in block.end()]
         reason = _REASONS.get(self._reason, "unknown")
         # Cached input is counted apart from the rest; thinking is part of the output.
         usage = Usage(
@@ -266,10 +243,8 @@ class BedrockReader(AnswerReader[bytes]):
         )
         return [*events, FinishStep(reason, usage, {"bedrock": {"usage": self._usage}}), Finish(reason, usage)]
 
-    def _failure(self, message: EventStreamMessage) -> Exception:
-        headers = message.headers
+    def _failure(self, headers: dict[str, HeaderValue], text: str) -> Exception:
         name = str(headers.get(":exception-type") or headers.get(":error-code") or "")
-        text = message.payload.decode("utf-8", "replace")
         try:
             body = json_payload(text, self.url)
         except ModelConnectionError:
@@ -303,20 +278,18 @@ class EventStreamDecoder:
         """Return the messages that ``chunk`` completes."""
         self._buffer += chunk
         messages: list[EventStreamMessage] = []
-        while (length := self._next_length()) and len(self._buffer) >= length:
+        while len(self._buffer) >= _PRELUDE.size:
+            length, headers, checksum = _PRELUDE.unpack_from(self._buffer)
+            if crc32(self._buffer[:8]) != checksum:
+                message = "The response is not an event stream, or was damaged (checksum of a prelude)"
+                raise ModelConnectionError(message)
+            if length > MAX_MESSAGE_BYTES or headers > length - _PRELUDE.size - _CRC.size:
+                raise ModelConnectionError(f"The stream announces an impossible message of {length} bytes")
+            if len(self._buffer) < length:
+                break
             messages.append(_message(bytes(self._buffer[:length])))
             del self._buffer[:length]
         return messages
-
-    def _next_length(self) -> int:
-        if len(self._buffer) < _PRELUDE.size:
-            return 0
-        length, headers, checksum = _PRELUDE.unpack_from(self._buffer)
-        if crc32(self._buffer[:8]) != checksum:
-            raise ModelConnectionError("The response is not an event stream, or was damaged (checksum of a prelude)")
-        if length > MAX_MESSAGE_BYTES or headers > length - _PRELUDE.size - _CRC.size:
-            raise ModelConnectionError(f"The stream announces an impossible message of {length} bytes")
-        return length
 
 
 def _message(data: bytes) -> EventStreamMessage:

@@ -130,7 +130,16 @@ def _settings(request: Request, name: str) -> tuple[Block, Block]:
 
 
 def _add_claude_settings(request: Request, reasoning: Block, inference: Block, fields: Block) -> None:
-    thinking = None if request.tool_choice == "required" else _thinking(request, reasoning, inference)
+    thinking: Block | None = None
+    if request.tool_choice == "required":
+        pass  # a forced call excludes thinking
+    elif reasoning.get("type") == "adaptive":
+        thinking = {"type": "adaptive"}
+    elif reasoning.get("type") == "enabled":
+        # The budget is part of maxTokens, which grows by it within the limit.
+        answer = inference["maxTokens"] or MIN_THINKING_TOKENS * 4
+        if tokens := thinking_budget(reasoning, answer, request.model.limit.output):
+            thinking, inference["maxTokens"] = {"type": "enabled", "budget_tokens": tokens[0]}, tokens[1]
     if thinking:
         fields["thinking"] = thinking
         inference.update(temperature=None, topP=None)
@@ -140,20 +149,6 @@ def _add_claude_settings(request: Request, reasoning: Block, inference: Block, f
         fields["output_config"] = {"effort": reasoning["maxReasoningEffort"]}
     if inference["temperature"] is not None:  # recent models reject both at once
         inference["topP"] = None
-
-
-def _thinking(request: Request, reasoning: Block, inference: Block) -> Block | None:
-    """Return Claude's thinking setting. Its budget is part of ``maxTokens``, which grows by it within the limit."""
-    if reasoning.get("type") == "adaptive":
-        return {"type": "adaptive"}
-    if reasoning.get("type") != "enabled":
-        return None
-    answer = inference["maxTokens"] or MIN_THINKING_TOKENS * 4
-    tokens = thinking_budget(reasoning, answer, request.model.limit.output)
-    if tokens is None:
-        return None
-    budget, inference["maxTokens"] = tokens
-    return {"type": "enabled", "budget_tokens": budget}
 
 
 def _tools(request: Request, called: dict[str, None]) -> Block | None:
@@ -250,20 +245,16 @@ class _Conversation:
         if data and mime in _IMAGE_FORMATS:
             return {"image": {"format": _IMAGE_FORMATS[mime], "source": {"bytes": data}}}
         if data and mime in _DOCUMENT_FORMATS:
-            name = self._document_name(file)
+            # A name is unique, and of the few characters that are allowed.
+            stem = (file.filename or "document").rsplit("/", 1)[-1].rsplit(".", 1)[0]
+            name = base = _NOT_IN_DOCUMENT_NAME.sub("-", stem).strip("-")[:150] or "document"
+            number = 1
+            while name in self._document_names:
+                number += 1
+                name = f"{base}-{number}"
+            self._document_names.add(name)
             return {"document": {"format": _DOCUMENT_FORMATS[mime], "name": name, "source": {"bytes": data}}}
         return {"text": unsupported_file_note(file)}
-
-    def _document_name(self, file: File) -> str:
-        """Return a unique name in the few characters that are allowed."""
-        stem = (file.filename or "document").rsplit("/", 1)[-1].rsplit(".", 1)[0]
-        name = base = _NOT_IN_DOCUMENT_NAME.sub("-", stem).strip("-")[:150] or "document"
-        number = 1
-        while name in self._document_names:
-            number += 1
-            name = f"{base}-{number}"
-        self._document_names.add(name)
-        return name
 
 
 def _text(text: str) -> list[Block]:

@@ -153,9 +153,24 @@ class Catalogue:
         """Return a model even if it may not be used, to price earlier calls; ``None`` if unknown. Never raises."""
         with self._lock:
             key = provider_id, model_id
-            if key not in self._built:
-                self._built[key] = self._build(provider_id, model_id)
-            return self._built[key]
+            if key in self._built:
+                return self._built[key]
+            model = None
+            info = self._info(provider_id)
+            if info is not None and model_id in self._names(provider_id):
+                listed = self._entries(provider_id)
+                try:
+                    if info.configured:
+                        raw = listed.get(self._config.base_model(provider_id, model_id))
+                        below = {} if raw is None else msgspec.json.decode(raw, type=dict[str, Any])
+                        entry = self._config.configured_entry(provider_id, model_id, below)
+                    else:
+                        entry = decode_entry(listed[model_id])
+                    model = build_model(model_id, entry, info, self._environ)
+                except msgspec.MsgspecError as error:
+                    self._config.add_problem(f"{provider_id}/{model_id}", error)
+            self._built[key] = model
+            return model
 
     def refresh(self, client: httpx2.Client | None = None) -> bool:
         """Fetch the current catalogue from models.dev; return whether it changed. Nothing else uses the network.
@@ -186,26 +201,25 @@ class Catalogue:
         return self._headers
 
     def _info(self, provider_id: str) -> ProviderInfo | None:
-        if provider_id not in self._infos:
-            self._infos[provider_id] = self._build_info(provider_id)
-        return self._infos[provider_id]
-
-    def _build_info(self, provider_id: str) -> ProviderInfo | None:
+        if provider_id in self._infos:
+            return self._infos[provider_id]
         original, name = _ALIASES.get(provider_id, (provider_id, ""))
         header = self._listed().get(original)
         settings = self._config.settings(provider_id)
-        if header is None and not settings.models:
-            return None
-        header = header or ProviderHeader()
-        return ProviderInfo(
-            id=provider_id,
-            name=settings.name or name or header.name or provider_id,
-            env=tuple(header.env if settings.env is None else settings.env),
-            npm=settings.npm or header.npm,
-            api_url=settings.api or header.api,
-            options={key: value for key, value in settings.options.items() if key != "apiKey"},
-            configured=provider_id in self._config.names,
-        )
+        info = None
+        if header is not None or settings.models:
+            header = header or ProviderHeader()
+            info = ProviderInfo(
+                id=provider_id,
+                name=settings.name or name or header.name or provider_id,
+                env=tuple(header.env if settings.env is None else settings.env),
+                npm=settings.npm or header.npm,
+                api_url=settings.api or header.api,
+                options={key: value for key, value in settings.options.items() if key != "apiKey"},
+                configured=provider_id in self._config.names,
+            )
+        self._infos[provider_id] = info
+        return info
 
     def _names(self, provider_id: str) -> tuple[str, ...]:
         """Return the names of a provider's models: the catalogue's, then the configuration's own."""
@@ -217,23 +231,6 @@ class Catalogue:
         if original not in self._raw:
             self._raw[original] = self._opened().models(original)
         return self._raw[original]
-
-    def _build(self, provider_id: str, model_id: str) -> Model | None:
-        info = self._info(provider_id)
-        if info is None or model_id not in self._names(provider_id):
-            return None
-        listed = self._entries(provider_id)
-        try:
-            if info.configured:
-                raw = listed.get(self._config.base_model(provider_id, model_id))
-                below = {} if raw is None else msgspec.json.decode(raw, type=dict[str, Any])
-                entry = self._config.configured_entry(provider_id, model_id, below)
-            else:
-                entry = decode_entry(listed[model_id])
-            return build_model(model_id, entry, info, self._environ)
-        except msgspec.MsgspecError as error:
-            self._config.add_problem(f"{provider_id}/{model_id}", error)
-            return None
 
     def _no_provider(self, provider_id: str, near: list[str]) -> ModelNotFoundError:
         problem = self._config.problems.get(provider_id)

@@ -96,7 +96,9 @@ def decode_entry(data: bytes | msgspec.Raw) -> ModelEntry:
 def build_model(model_id: str, entry: ModelEntry, provider: ProviderInfo, environ: Mapping[str, str]) -> Model:
     """Return the model. What the entry omits is unknown: prices ``None``, limits 0, no capabilities but tools."""
     server = entry.provider or _ModelServer()
-    limits = entry.limit or _Limits()
+    limits, modalities, tools = entry.limit or _Limits(), entry.modalities or _Modalities(), entry.tool_call
+    # interleaved: true means that reasoning may come between calls, but is not sent back in a field of its own.
+    field = entry.interleaved.get("field") if isinstance(entry.interleaved, dict) else None
     model = Model(
         id=model_id,
         provider_id=provider.id,
@@ -107,7 +109,15 @@ def build_model(model_id: str, entry: ModelEntry, provider: ProviderInfo, enviro
         family=entry.family or "",
         release_date=entry.release_date or "",
         status=cast("ModelStatus", entry.status) if entry.status in _STATUSES else "active",
-        capabilities=_capabilities(entry),
+        capabilities=Capabilities(
+            temperature=bool(entry.temperature),
+            reasoning=bool(entry.reasoning),
+            attachment=bool(entry.attachment),
+            tools=tools.get("supported") is not False if isinstance(tools, dict) else tools is not False,
+            input=_known_modalities(modalities.input),
+            output=_known_modalities(modalities.output),
+            interleaved=field if isinstance(field, str) else None,
+        ),
         price=_price(entry.cost),
         limit=Limit(context=_tokens(limits.context), input=_tokens(limits.input), output=_tokens(limits.output)),
         options=entry.options,
@@ -120,21 +130,6 @@ def build_model(model_id: str, entry: ModelEntry, provider: ProviderInfo, enviro
 def expand_variables(url: str, environ: Mapping[str, str]) -> str:
     """Replace each ``${NAME}`` that the environment defines; others stay, and show what is missing."""
     return _VARIABLE.sub(lambda match: environ.get(match[1]) or match[0], url)
-
-
-def _capabilities(entry: ModelEntry) -> Capabilities:
-    modalities, tools, interleaved = entry.modalities or _Modalities(), entry.tool_call, entry.interleaved
-    # interleaved: true means that reasoning may come between calls, but is not sent back in a field of its own.
-    field = interleaved.get("field") if isinstance(interleaved, dict) else None
-    return Capabilities(
-        temperature=bool(entry.temperature),
-        reasoning=bool(entry.reasoning),
-        attachment=bool(entry.attachment),
-        tools=tools.get("supported") is not False if isinstance(tools, dict) else tools is not False,
-        input=_known_modalities(modalities.input),
-        output=_known_modalities(modalities.output),
-        interleaved=field if isinstance(field, str) else None,
-    )
 
 
 def _known_modalities(names: list[str] | None) -> frozenset[Modality]:
@@ -157,18 +152,9 @@ def _price(costs: _AllCosts | None) -> Price | None:
 
 
 def _rates(costs: _Costs) -> Rates:
-    return Rates(
-        input=_rate(costs.input),
-        output=_rate(costs.output),
-        cache_read=_rate(costs.cache_read),
-        cache_write=_rate(costs.cache_write),
-        reasoning=_rate(costs.reasoning),
-    )
-
-
-def _rate(value: float | None) -> float | None:
     # Routers that pass on another provider's price say -1, which is not a price.
-    return value if value is not None and value >= 0 and math.isfinite(value) else None
+    rates: dict[str, float | None] = {name: getattr(costs, name) for name in Rates.__struct_fields__}
+    return Rates(**{name: rate for name, rate in rates.items() if rate is not None and 0 <= rate < math.inf})
 
 
 class ProviderSettings(Struct, kw_only=True, frozen=True):

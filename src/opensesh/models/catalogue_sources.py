@@ -6,6 +6,7 @@ Only :func:`refresh_copy` uses the network.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,7 +22,7 @@ from ..storage.protocol import Damage
 from ..text import error_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     import httpx2
 
@@ -133,7 +134,14 @@ def newest_source(environ: Mapping[str, str], report: Report) -> CatalogueSource
     if path and (copy := _open(path, f"the copy {flags.variable('MODELS_PATH')} names", report)):
         return copy
     bundle = BundledSource()
-    for written, path, label in sorted(_cached(), reverse=True):
+    copies: list[tuple[float, str, str]] = []
+    for path, label in (
+        (refreshed_copy(), "the copy last fetched"),
+        (os.path.join(paths.opencode_cache(), "models.json"), "OpenCode's cached copy"),
+    ):
+        with suppress(OSError):
+            copies.append((os.stat(path).st_mtime, path, label))
+    for written, path, label in sorted(copies, reverse=True):
         if _day(written) > bundle.date and (copy := _open(path, label, report)):
             return copy
     return bundle
@@ -153,20 +161,32 @@ def refresh_copy(environ: Mapping[str, str] | None = None, client: httpx2.Client
     base_url = Flags(environ).models_url or DEFAULT_URL
     url = f"{base_url.rstrip('/')}/api.json"
     path = refreshed_copy()
+    etag_path = f"{path}.etag"
     try:
         _split(read_or_empty(path), path)
-        etag = read_or_empty(_etag_file(path)).decode("ascii", "ignore").strip()
+        etag = read_or_empty(etag_path).decode("ascii", "ignore").strip()
     except RecordError:
         etag = ""  # our copy is damaged, so it has to be fetched again
     response = _fetch(url, etag, client)
-    match response.status_code:
-        case 200:
-            return _store(path, response.content, response.headers.get("etag", ""), url)
-        case 304:
-            os.utime(path)
-            return False
-        case status:
-            raise ModelError(f"{url} returned status {status}. The catalogue is unchanged.", status=status, url=url)
+    if response.status_code == 304:
+        os.utime(path)
+        return False
+    if response.status_code != 200:
+        message = f"{url} returned status {response.status_code}. The catalogue is unchanged."
+        raise ModelError(message, status=response.status_code, url=url)
+    try:
+        _split(response.content, url)
+    except RecordError as error:
+        message = f"{url} did not send a catalogue: {error.reason}. The catalogue is unchanged."
+        raise ModelError(message, url=url) from None
+    changed = read_or_empty(path) != response.content
+    disk = Disk(durable=False)
+    # In this order, so that a crash never leaves an etag beside another copy.
+    disk.remove(etag_path)
+    disk.replace(path, response.content)
+    if new_etag := response.headers.get("etag"):
+        disk.replace(etag_path, new_etag.encode())
+    return changed
 
 
 def _fetch(url: str, etag: str, client: httpx2.Client | None) -> httpx2.Response:
@@ -188,22 +208,6 @@ def _fetch(url: str, etag: str, client: httpx2.Client | None) -> httpx2.Response
             own.close()
 
 
-def _store(path: str, data: bytes, etag: str, url: str) -> bool:
-    try:
-        _split(data, url)
-    except RecordError as error:
-        raise ModelError(
-            f"{url} did not send a catalogue: {error.reason}. The catalogue is unchanged.", url=url
-        ) from None
-    changed = read_or_empty(path) != data
-    disk = Disk(durable=False)
-    disk.remove(_etag_file(path))
-    disk.replace(path, data)
-    if etag:
-        disk.replace(_etag_file(path), etag.encode())
-    return changed
-
-
 def _open(path: str, label: str, report: Report) -> CatalogueFile | None:
     try:
         return CatalogueFile(path, label, report)
@@ -212,17 +216,6 @@ def _open(path: str, label: str, report: Report) -> CatalogueFile | None:
     except RecordError as error:
         report(Damage(path, error.reason))
     return None
-
-
-def _cached() -> Iterator[tuple[float, str, str]]:
-    """Yield time, path and description of the fetched copies, ours and OpenCode's."""
-    ours = (refreshed_copy(), "the copy last fetched")
-    theirs = (os.path.join(paths.opencode_cache(), "models.json"), "OpenCode's cached copy")
-    for path, label in (ours, theirs):
-        try:
-            yield os.stat(path).st_mtime, path, label
-        except OSError:
-            continue
 
 
 def _day(moment: float) -> str:
@@ -238,7 +231,3 @@ def _split(data: bytes, path: str) -> dict[str, Raw]:
     if not providers:
         raise RecordError("lists no provider", path=path)
     return providers
-
-
-def _etag_file(path: str) -> str:
-    return f"{path}.etag"

@@ -18,7 +18,7 @@ from .model import SCRIPTED_PROVIDER
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from .auth import Credential, Keyring
+    from .auth import Keyring
     from .catalogue import Catalogue
     from .model import Model, ProviderInfo
 
@@ -106,11 +106,14 @@ def available_providers(catalogue: Catalogue, keyring: Keyring) -> list[Provider
     """
     ranked: list[tuple[int, ProviderInfo]] = []
     for info in catalogue.providers():
-        ranks = [
-            _key_rank(credential)
-            for credential in keyring.credentials(info)
-            if credential.source.kind != "public" and not credential.expired()
-        ]
+        ranks: list[int] = []
+        for credential in keyring.credentials(info):
+            source = credential.source
+            if source.kind == "public" or credential.expired():
+                continue
+            from_cloud = credential.kind == "ambient" and source.kind == "environment"
+            is_uncertain = from_cloud or source.name in _MULTI_PURPOSE_VARIABLES
+            ranks.append(len(_KEY_ORDER) if is_uncertain else _KEY_ORDER.index(source.kind))
         if ranks:
             ranked.append((min(ranks), info))
     return [info for _, info in sorted(ranked, key=lambda entry: entry[0])]
@@ -118,8 +121,14 @@ def available_providers(catalogue: Catalogue, keyring: Keyring) -> list[Provider
 
 def in_order_of_preference(models: Iterable[Model]) -> list[Model]:
     """Return models, best first: with tools and only text output; preferred names; ``latest``; highest name."""
+
+    def preference(model: Model) -> tuple[bool, int, bool]:
+        is_usable = model.capabilities.tools and not model.capabilities.output - {"text"}
+        position = next((index for index, word in enumerate(_PREFERRED) if word in model.id), -1)
+        return not is_usable, -position, "latest" not in model.id
+
     by_name = sorted(models, key=lambda model: model.id, reverse=True)
-    return sorted(by_name, key=_preference)
+    return sorted(by_name, key=preference)
 
 
 def recent_models(folder: str | None = None) -> list[ModelName]:
@@ -137,13 +146,6 @@ def recent_models(folder: str | None = None) -> list[ModelName]:
     return [(ref.provider_id, ref.model_id) for ref in refs]
 
 
-def _key_rank(credential: Credential) -> int:
-    from_cloud = credential.kind == "ambient" and credential.source.kind == "environment"
-    if from_cloud or credential.source.name in _MULTI_PURPOSE_VARIABLES:
-        return len(_KEY_ORDER)
-    return _KEY_ORDER.index(credential.source.kind)
-
-
 def _in_region(names: list[str], region: str | None) -> list[str]:
     """Order Bedrock's ids of one model: global ones first, then those of the region, then plain ones."""
     from .bedrock_request import REGION_PREFIXES, aws_region
@@ -151,10 +153,3 @@ def _in_region(names: list[str], region: str | None) -> list[str]:
     prefixes = ("global.", f"{aws_region(region).split('-', maxsplit=1)[0]}.")
     prefixed = [name for prefix in prefixes for name in names if name.startswith(prefix)]
     return prefixed + [name for name in names if not name.startswith(REGION_PREFIXES)]
-
-
-def _preference(model: Model) -> tuple[bool, int, bool]:
-    """Return a sort key: usable models first, then the position in ``_PREFERRED``, then ``latest``."""
-    usable = model.capabilities.tools and not model.capabilities.output - {"text"}
-    position = next((index for index, word in enumerate(_PREFERRED) if word in model.id), -1)
-    return not usable, -position, "latest" not in model.id

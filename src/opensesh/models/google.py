@@ -10,7 +10,7 @@ from ..errors import ContentFilteredError
 from . import failures
 from .google_request import request_body
 from .stream_events import Finish, FinishStep, ToolInputDelta, ToolInputEnd, ToolInputStart, Usage
-from .transport import Transport
+from .transport import HTTPProvider
 from .wire_helpers import (
     SSEReader,
     TextPieces,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from .request import Request
     from .stream_events import FinishReason, Metadata, StreamEvent
+    from .transport import Transport
 
 _CONTINUATION = "CONTINUATION"
 
@@ -52,7 +53,7 @@ _REASONS: dict[str, FinishReason] = {
 }
 
 
-class Google:
+class Google(HTTPProvider):
     """Provider for Gemini. The key is sent in a header, never in the URL."""
 
     def __init__(
@@ -66,10 +67,9 @@ class Google:
         new_call_id: Callable[[], str] = new_call_id,
     ) -> None:
         """``new_call_id`` makes ids for calls that come without one: all of them before Gemini 3."""
+        super().__init__(transport, provider_id)
         self._base_url = base_url.rstrip("/")
         self._headers = {**({"x-goog-api-key": api_key} if api_key else {}), **(headers or {})}
-        self._provider_id = provider_id
-        self._transport = transport or Transport()
         self._new_call_id = new_call_id
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
@@ -87,10 +87,6 @@ class Google:
                 async for event in events:
                     yield event
             body["continuationToken"] = reader.continuation_token
-
-    async def aclose(self) -> None:
-        """Close the connections of this adapter."""
-        await self._transport.aclose()
 
 
 class GoogleReader(SSEReader):
@@ -138,7 +134,14 @@ class GoogleReader(SSEReader):
         for part in object_field(candidate, "content").get("parts") or ():
             signature = part.get("thoughtSignature")
             if call := part.get("functionCall"):
-                self._add_call(call, signature, out)
+                self._end_piece(out)
+                call_id = call.get("id") or ""
+                if not call_id or call_id in self._call_ids:
+                    call_id = self._new_call_id()
+                self._call_ids.add(call_id)
+                name, raw = call["name"], write_arguments(call.get("args") or {})
+                out += (ToolInputStart(call_id, name), ToolInputDelta(call_id, raw), ToolInputEnd(call_id))
+                out.append(tool_call(call_id, name, raw, _signed(signature)))
             elif isinstance(text := part.get("text"), str):
                 self._add_text("reasoning" if part.get("thought") else "text", text, signature, out)
         if reason := candidate.get("finishReason"):
@@ -147,16 +150,6 @@ class GoogleReader(SSEReader):
             self._finish_message = candidate.get("finishMessage") or ""
             self.continuation_token = candidate.get("continuationToken") or ""
         return out
-
-    def _add_call(self, call: dict[str, Any], signature: str | None, out: list[StreamEvent]) -> None:
-        self._end_piece(out)
-        call_id = call.get("id") or ""
-        if not call_id or call_id in self._call_ids:
-            call_id = self._new_call_id()
-        self._call_ids.add(call_id)
-        name, raw = call["name"], write_arguments(call.get("args") or {})
-        out += (ToolInputStart(call_id, name), ToolInputDelta(call_id, raw), ToolInputEnd(call_id))
-        out.append(tool_call(call_id, name, raw, _signed(signature)))
 
     def _add_text(
         self, kind: Literal["text", "reasoning"], text: str, signature: str | None, out: list[StreamEvent]

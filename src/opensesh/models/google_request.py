@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, cast
 
+from ..records import as_object
 from .request import Assistant, File, Reasoning, System, Text, ToolResults, ToolUse, User
 from .wire_helpers import inline_data, joined_text, nested, object_field, unsupported_file_note
 
@@ -189,7 +190,7 @@ class _SchemaConverter:
 
     def _any_of(self, schema: Schema, branches: list[object], within: frozenset[str]) -> Schema:
         # Gemini allows nothing beside anyOf, so siblings of it move into the branches.
-        real = [branch for branch in branches if not _is_null(branch)]
+        real = [branch for branch in branches if (as_object(branch) or {}).get("type") != "null"]
         siblings: Schema = {"nullable": True} if len(real) < len(branches) else {}
         if schema.get("description"):
             siblings["description"] = schema["description"]
@@ -233,10 +234,6 @@ def _types(schema: Schema) -> tuple[str, bool, list[str]]:
     if "properties" in schema:
         return "object", nullable, []
     return "array" if "items" in schema else "string", nullable, []
-
-
-def _is_null(branch: object) -> bool:
-    return isinstance(branch, dict) and cast("Schema", branch).get("type") == "null"
 
 
 def _enum(schema: Schema) -> list[str]:

@@ -5,19 +5,17 @@ Ollama, vLLM, LM Studio, OpenRouter, Groq, DeepSeek, xAI, Together and most othe
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import failures
 from .openai_chat_request import merge_reasoning_details, request_body
 from .stream_events import Finish, FinishStep, ToolInputDelta, ToolInputEnd, ToolInputStart, Usage
-from .transport import Transport
+from .transport import HTTPProvider
 from .wire_helpers import (
     SSEReader,
     TextPieces,
     new_call_id,
     object_field,
-    read_answer,
     read_arguments,
     token_count,
     tool_call,
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from .request import Request
     from .sse import ServerSentEvent
     from .stream_events import FinishReason, StreamEvent
+    from .transport import Transport
 
 _REASONS: dict[str, FinishReason] = {
     "stop": "stop",
@@ -46,7 +45,7 @@ _REASONS: dict[str, FinishReason] = {
 }
 
 
-class OpenAIChat:
+class OpenAIChat(HTTPProvider):
     """Provider for a server with ``/chat/completions``. An empty key is not sent: local servers need none."""
 
     def __init__(
@@ -61,27 +60,20 @@ class OpenAIChat:
         new_call_id: Callable[[], str] = new_call_id,
     ) -> None:
         """``new_call_id`` makes ids for calls that come without one."""
+        super().__init__(transport, provider_id)
         self._url = f"{base_url.rstrip('/')}/chat/completions"
         self._headers = {**({"authorization": f"Bearer {api_key}"} if api_key else {}), **(headers or {})}
-        self._provider_id = provider_id
-        self._transport = transport or Transport()
         self._include_usage = include_usage
         self._new_call_id = new_call_id
 
-    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """See :class:`~opensesh.models.request.Provider`."""
-        provider_id = self._provider_id or request.model.provider_id
+    async def send(
+        self, request: Request, provider_id: str
+    ) -> tuple[AsyncGenerator[ServerSentEvent, None], OpenAIChatReader]:
+        """Return the response to ``request``, and its reader."""
         body = request_body(request, include_usage=self._include_usage)
         headers = {**self._headers, **request.headers}
         wire = self._transport.sse(self._url, headers=headers, body=body, provider_id=provider_id)
-        reader = OpenAIChatReader(provider_id, self._url, self._new_call_id)
-        async with aclosing(read_answer(wire, reader)) as events:
-            async for event in events:
-                yield event
-
-    async def aclose(self) -> None:
-        """Close the connections of this adapter."""
-        await self._transport.aclose()
+        return wire, OpenAIChatReader(provider_id, self._url, self._new_call_id)
 
 
 class OpenAIChatReader(SSEReader):

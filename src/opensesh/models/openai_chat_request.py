@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .model import Model
-    from .request import ModelMessage, Request, ToolSpec
+    from .request import ModelMessage, Request
 
 ChatMessage = dict[str, Any]
 Details = list[dict[str, Any]]
@@ -83,7 +83,14 @@ def request_body(request: Request, *, include_usage: bool = True) -> dict[str, A
             out[_WIRE_NAMES.get(name, name)] = value
     out["messages"] = _messages(request)
     if request.tools:
-        out["tools"] = [_tool(tool, model) for tool in request.tools]
+        tools: list[dict[str, Any]] = []
+        for tool in request.tools:
+            parameters = tool.parameters
+            if "gemini" in model.wire_id.lower():
+                parameters = simplify_schema(parameters) or {"type": "object", "properties": {}}
+            function = {"name": tool.name, "description": tool.description, "parameters": parameters}
+            tools.append({"type": "function", "function": function})
+        out["tools"] = tools
         out["tool_choice"] = request.tool_choice
     out["stream"] = True
     if include_usage:
@@ -133,14 +140,6 @@ def merge_reasoning_details(details: Iterable[dict[str, Any]]) -> Details:
     return joined
 
 
-def _tool(tool: ToolSpec, model: Model) -> dict[str, Any]:
-    parameters = tool.parameters
-    if "gemini" in model.wire_id.lower():
-        parameters = simplify_schema(parameters) or {"type": "object", "properties": {}}
-    function = {"name": tool.name, "description": tool.description, "parameters": parameters}
-    return {"type": "function", "function": function}
-
-
 def _messages(request: Request) -> list[ChatMessage]:
     model = request.model
     names = f"{model.provider_id} {model.id} {model.api_id}".lower()
@@ -167,10 +166,7 @@ def _convert(message: ModelMessage, model: Model) -> list[ChatMessage]:
         case User():
             return [{"role": "user", "content": [_part(part) for part in message.content]}]
         case Assistant():
-            text = "".join(part.text for part in message.content if isinstance(part, Text))
-            converted: ChatMessage = {"role": "assistant", "content": text, **_reasoning(message, model)}
-            calls = [_tool_call(part, model) for part in message.content if isinstance(part, ToolUse)]
-            return [{**converted, "tool_calls": calls} if calls else converted]
+            return [_assistant(message, model)]
         case ToolResults():
             return _tool_results(message, model)
 
@@ -192,26 +188,28 @@ def _part(part: Text | File) -> dict[str, Any]:
     return {"type": "text", "text": unsupported_file_note(part)}
 
 
-def _tool_call(call: ToolUse, model: Model) -> dict[str, Any]:
-    function = {"name": call.name, "arguments": write_arguments(call.input)}
-    out: dict[str, Any] = {"id": _call_id(call.id, model), "type": "function", "function": function}
-    if signature := nested(call.metadata, "google").get("thoughtSignature"):
-        out["extra_content"] = {"google": {"thought_signature": signature}}
-    return out
-
-
-def _reasoning(message: Assistant, model: Model) -> dict[str, Any]:
+def _assistant(message: Assistant, model: Model) -> ChatMessage:
+    text, reasoning = (
+        "".join(part.text for part in message.content if isinstance(part, kind)) for kind in (Text, Reasoning)
+    )
+    out: ChatMessage = {"role": "assistant", "content": text}
     field = model.capabilities.interleaved or _REASONING_FIELD.get(model.npm, "reasoning_content")
-    text = "".join(part.text for part in message.content if isinstance(part, Reasoning))
     details = _reasoning_details(message)
-    if text and not details and field == "reasoning_details":
-        details = [{"type": "reasoning.text", "text": text}]
-    out: dict[str, Any] = {}
-    if text and field and field != "reasoning_details":
-        out[field] = text
+    if reasoning and not details and field == "reasoning_details":
+        details = [{"type": "reasoning.text", "text": reasoning}]
+    if reasoning and field and field != "reasoning_details":
+        out[field] = reasoning
     if details and field:
         out["reasoning_details"] = details
-    return out
+    calls: list[dict[str, Any]] = []
+    for part in message.content:
+        if isinstance(part, ToolUse):
+            function = {"name": part.name, "arguments": write_arguments(part.input)}
+            call: dict[str, Any] = {"id": _call_id(part.id, model), "type": "function", "function": function}
+            if signature := nested(part.metadata, "google").get("thoughtSignature"):
+                call["extra_content"] = {"google": {"thought_signature": signature}}
+            calls.append(call)
+    return {**out, "tool_calls": calls} if calls else out
 
 
 def _reasoning_details(message: Assistant) -> Details:

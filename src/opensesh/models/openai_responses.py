@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import failures
@@ -21,8 +20,8 @@ from .stream_events import (
     ToolInputStart,
     Usage,
 )
-from .transport import Transport
-from .wire_helpers import SSEReader, object_field, read_answer, token_count, tool_call
+from .transport import HTTPProvider
+from .wire_helpers import SSEReader, object_field, token_count, tool_call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -30,13 +29,14 @@ if TYPE_CHECKING:
     from .request import Request
     from .sse import ServerSentEvent
     from .stream_events import FinishReason, Metadata, StreamEvent
+    from .transport import Transport
 
 Document = dict[str, Any]
 
 _INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content-filter"}
 
 
-class OpenAIResponses:
+class OpenAIResponses(HTTPProvider):
     """Provider for a server with ``/responses``."""
 
     def __init__(
@@ -48,23 +48,17 @@ class OpenAIResponses:
         provider_id: str = "",
         transport: Transport | None = None,
     ) -> None:
+        super().__init__(transport, provider_id)
         self._url = f"{base_url.rstrip('/')}/responses"
         self._headers = {**({"authorization": f"Bearer {api_key}"} if api_key else {}), **(headers or {})}
-        self._provider_id = provider_id
-        self._transport = transport or Transport()
 
-    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
-        """See :class:`~opensesh.models.request.Provider`."""
-        provider_id = self._provider_id or request.model.provider_id
+    async def send(
+        self, request: Request, provider_id: str
+    ) -> tuple[AsyncGenerator[ServerSentEvent, None], OpenAIResponsesReader]:
+        """Return the response to ``request``, and its reader."""
         headers = {**self._headers, **request.headers}
         wire = self._transport.sse(self._url, headers=headers, body=request_body(request), provider_id=provider_id)
-        async with aclosing(read_answer(wire, OpenAIResponsesReader(provider_id, self._url))) as events:
-            async for event in events:
-                yield event
-
-    async def aclose(self) -> None:
-        """Close the connections of this adapter."""
-        await self._transport.aclose()
+        return wire, OpenAIResponsesReader(provider_id, self._url)
 
 
 class OpenAIResponsesReader(SSEReader):
@@ -142,8 +136,8 @@ class OpenAIResponsesReader(SSEReader):
                 pass
 
     def _message(self, wire: Document, item_id: str, out: list[StreamEvent]) -> _MessageItem:
-        found = self._messages.find(wire, item_id)
-        return found or self._messages.add(wire, item_id, _MessageItem(item_id, None, out))
+        message = self._messages.find(wire, item_id)
+        return message or self._messages.add(wire, item_id, _MessageItem(item_id, None, out))
 
     def _reasoning_item(self, wire: Document, item_id: str) -> _ReasoningItem:
         return self._reasoning.find(wire, item_id) or self._reasoning.add(wire, item_id, _ReasoningItem(item_id))

@@ -131,7 +131,17 @@ def _assistant(message: Assistant, *, store: bool) -> list[InputItem]:
                 call = {"call_id": part.id, "name": part.name, "arguments": arguments}
                 items.append({"type": "function_call", **call, **named})
             case Reasoning():
-                _add_reasoning(part, metadata, reasoning, items)
+                item_id = metadata.get("itemId")
+                if not item_id:
+                    continue  # reasoning of another provider: OpenAI could not verify it
+                # The summaries of one reasoning item are stored as separate parts.
+                if item_id not in reasoning:
+                    reasoning[item_id] = {"type": "reasoning", "id": item_id, "encrypted_content": "", "summary": []}
+                    items.append(reasoning[item_id])
+                item = reasoning[item_id]
+                if part.text:
+                    item["summary"].append({"type": "summary_text", "text": part.text})
+                item["encrypted_content"] = metadata.get("reasoningEncryptedContent") or item["encrypted_content"]
     # Without a store, reasoning is only of use encrypted, and its id names nothing.
     dropped = () if store else ("id",)
     return [
@@ -141,19 +151,3 @@ def _assistant(message: Assistant, *, store: bool) -> list[InputItem]:
         for item in items
         if store or item.get("encrypted_content") != ""
     ]
-
-
-def _add_reasoning(
-    part: Reasoning, metadata: InputItem, reasoning: dict[str, InputItem], items: list[InputItem]
-) -> None:
-    """Collect the summaries of one reasoning item, which are stored as separate parts."""
-    item_id = metadata.get("itemId")
-    if not item_id:
-        return  # reasoning of another provider: OpenAI could not verify it
-    if item_id not in reasoning:
-        reasoning[item_id] = {"type": "reasoning", "id": item_id, "encrypted_content": "", "summary": []}
-        items.append(reasoning[item_id])
-    item = reasoning[item_id]
-    if part.text:
-        item["summary"].append({"type": "summary_text", "text": part.text})
-    item["encrypted_content"] = metadata.get("reasoningEncryptedContent") or item["encrypted_content"]

@@ -215,20 +215,14 @@ def _inferred_efforts(model: Model, name: str, sdk: str) -> tuple[str, ...]:
             return (*_LOW_TO_HIGH, "xhigh") if _has(name, "5.1-codex-max", "5.2", "5.3") else _LOW_TO_HIGH
         case "@ai-sdk/azure":
             return () if name == "o1-mini" else (*_minimal(name), *_LOW_TO_HIGH)
+        case "@ai-sdk/openai" if "codex" in name:
+            return (*_LOW_TO_HIGH, "xhigh") if _has(name, "5.2", "5.3") else _LOW_TO_HIGH
         case "@ai-sdk/openai":
-            return _openai_efforts(model, name)
+            first = ("none",) if model.release_date >= "2025-11-13" else ()
+            last = ("xhigh",) if model.release_date >= "2025-12-04" else ()
+            return () if name == "gpt-5-pro" else (*first, *_minimal(name), *_LOW_TO_HIGH, *last)
         case _:
             return _EFFORTS_BY_SDK.get(sdk, ())
-
-
-def _openai_efforts(model: Model, name: str) -> tuple[str, ...]:
-    if name == "gpt-5-pro":
-        return ()
-    if "codex" in name:
-        return (*_LOW_TO_HIGH, "xhigh") if _has(name, "5.2", "5.3") else _LOW_TO_HIGH
-    first = ("none",) if model.release_date >= "2025-11-13" else ()
-    last = ("xhigh",) if model.release_date >= "2025-12-04" else ()
-    return (*first, *_minimal(name), *_LOW_TO_HIGH, *last)
 
 
 def _minimal(name: str) -> tuple[str, ...]:

@@ -63,22 +63,21 @@ class SSESplitter:
         if not self._started and blocks:
             self._started = True
             blocks[0] = blocks[0].removeprefix(_BOM)
-        events = [_parse_block(block.decode("utf-8", "replace")) for block in blocks]
-        return [event for event in events if event is not None]
-
-
-def _parse_block(block: str) -> ServerSentEvent | None:
-    name = "message"
-    data: str | None = None
-    for line in block.split("\n"):
-        if line.startswith("data:"):
-            value = line[6:] if line[5:6] == " " else line[5:]
-            data = value if data is None else f"{data}\n{value}"
-        elif line.startswith("event:"):
-            name = (line[7:] if line[6:7] == " " else line[6:]) or "message"
-        elif line == "data":
-            data = "" if data is None else data + "\n"
-    return ServerSentEvent(name, data) if data else None
+        events: list[ServerSentEvent] = []
+        for block in blocks:
+            name = "message"
+            data: str | None = None
+            for line in block.decode("utf-8", "replace").split("\n"):
+                if line.startswith("data:"):
+                    value = line[6:] if line[5:6] == " " else line[5:]
+                    data = value if data is None else f"{data}\n{value}"
+                elif line.startswith("event:"):
+                    name = (line[7:] if line[6:7] == " " else line[6:]) or "message"
+                elif line == "data":
+                    data = "" if data is None else data + "\n"
+            if data:
+                events.append(ServerSentEvent(name, data))
+        return events
 
 
 def json_payload(data: str, url: str = "") -> dict[str, Any]:
@@ -87,7 +86,11 @@ def json_payload(data: str, url: str = "") -> dict[str, Any]:
     try:
         value = _decode(data)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-        value = _decode_with_surrogates(data)
+        # Servers that cut text by UTF-16 units send lone surrogates.
+        try:
+            value = json.loads(replace_surrogates(json.dumps(json.loads(data), ensure_ascii=False)))
+        except (ValueError, RecursionError):
+            value = None
     if not isinstance(value, dict):
         from .failures import BODY_LIMIT, public_url, scrub  # only here: most callers need no error texts
 
@@ -96,15 +99,6 @@ def json_payload(data: str, url: str = "") -> dict[str, Any]:
         message = f"The stream contained something other than a JSON object: {shown}"
         raise ModelConnectionError(message, url=public_url(url), body=body)
     return cast("dict[str, Any]", value)
-
-
-def _decode_with_surrogates(data: str) -> object:
-    """Decode JSON that contains lone surrogates, as servers send that cut text by UTF-16 units."""
-    try:
-        value: object = json.loads(data)
-        return json.loads(replace_surrogates(json.dumps(value, ensure_ascii=False)))
-    except (ValueError, RecursionError):
-        return None
 
 
 def replace_surrogates(text: str) -> str:

@@ -20,11 +20,15 @@ from ..text import error_text
 from . import failures
 from .request import IDLE_TIMEOUT_SECONDS
 from .sse import ServerSentEvent, SSESplitter
-from .wire_helpers import encode_json, lower_names
+from .wire_helpers import encode_json, lower_names, read_answer
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+
+    from .request import Request
+    from .stream_events import StreamEvent
+    from .wire_helpers import AnswerReader
 
 log = logging.getLogger("opensesh.models")
 
@@ -84,7 +88,13 @@ class Transport:
             yield event
         if empty:
             text = failures.scrub(head.decode("utf-8", "replace"), failures.secrets_in(url, headers))
-            raise _not_a_stream(text, url, provider_id)
+            where = failures.public_url(url)
+            if text.lstrip()[:1] in ("{", "["):
+                raise failures.from_stream_error(text.strip(), provider_id, url)
+            if text.lstrip()[:1] == "<":
+                raise ModelError(f"{where}: {failures.WEB_PAGE}", body=text, url=where)
+            message = f"{where} closed the connection without a response"
+            raise ModelConnectionError(message, body=text, url=where)
 
     async def raw(
         self, url: str, *, headers: Mapping[str, str], content: bytes, provider_id: str = ""
@@ -165,6 +175,29 @@ class Transport:
         return ModelConnectionError(message, url=where, retryable=retryable)
 
 
+class HTTPProvider:
+    """Base of the adapters: sends one request and reads its answer."""
+
+    def __init__(self, transport: Transport | None, provider_id: str = "") -> None:
+        self._transport = transport or Transport()
+        self._provider_id = provider_id
+
+    async def stream(self, request: Request) -> AsyncGenerator[StreamEvent, None]:
+        """See :class:`~opensesh.models.request.Provider`."""
+        wire, reader = await self.send(request, self._provider_id or request.model.provider_id)
+        async with aclosing(read_answer(wire, reader)) as events:
+            async for event in events:
+                yield event
+
+    async def send(self, request: Request, provider_id: str) -> tuple[AsyncGenerator[Any, None], AnswerReader[Any]]:
+        """Return the response to ``request``, and the reader that understands it."""
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        """Close the connections of this adapter."""
+        await self._transport.aclose()
+
+
 def _body(response: httpx2.Response, deadline: float | None) -> AsyncIterator[bytes]:
     return response.aiter_bytes() if deadline is None else _until(deadline, response.aiter_bytes())
 
@@ -209,15 +242,3 @@ def proxy_errors() -> Generator[None]:
         raise ModelError(message) from error
     except (ValueError, httpx2.InvalidURL) as error:
         raise ModelError(f"A proxy in the environment cannot be used: {error}") from error
-
-
-def _not_a_stream(head: str, url: str, provider_id: str) -> ModelError:
-    """Return the error for a response with status 200 that is not an event stream, from the start of its body."""
-    where = failures.public_url(url)
-    text = head.strip()
-    if text[:1] in ("{", "["):
-        return failures.from_stream_error(text, provider_id, url)
-    if text[:1] == "<":
-        return ModelError(f"{where}: {failures.WEB_PAGE}", body=head, url=where)
-    message = f"{where} closed the connection without a response"
-    return ModelConnectionError(message, body=head, url=where)

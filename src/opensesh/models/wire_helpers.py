@@ -24,6 +24,7 @@ from .stream_events import (
     TextEnd,
     TextStart,
     ToolCall,
+    ToolInputEnd,
 )
 
 if TYPE_CHECKING:
@@ -131,15 +132,31 @@ async def drain(stream: AsyncGenerator[Any, None]) -> None:
 class ContentBlock:
     """A content block while it streams in."""
 
-    __slots__ = ("chunks", "id", "input", "kind", "metadata", "name")
+    __slots__ = ("chunks", "executed", "id", "input", "kind", "metadata", "name")
 
-    def __init__(self, kind: str, block_id: str, name: str = "") -> None:
+    def __init__(self, kind: Literal["text", "reasoning", "tool", "other"], block_id: str, name: str = "") -> None:
         self.kind = kind
         self.id = block_id
         self.name = name
+        self.executed = False
+        """Whether the provider runs the tool itself."""
         self.chunks: list[str] = []
         self.input: dict[str, Any] = {}
+        """The arguments of a call, where they did not stream in."""
         self.metadata: Metadata | None = None
+
+    def end(self) -> list[StreamEvent]:
+        """Return the events that complete the block."""
+        match self.kind:
+            case "text":
+                return [TextEnd(self.id)]
+            case "reasoning":
+                return [ReasoningEnd(self.id, self.metadata)]
+            case "tool":
+                raw = "".join(self.chunks) or (write_arguments(self.input) if self.input else "")
+                return [ToolInputEnd(self.id), tool_call(self.id, self.name, raw, executed=self.executed)]
+            case _:
+                return []
 
 
 class TextPieces:
@@ -198,10 +215,12 @@ def write_arguments(arguments: dict[str, Any]) -> str:
     return dumps_compact(arguments).decode()
 
 
-def tool_call(call_id: str, name: str, raw: str, metadata: Metadata | None = None) -> ToolCall:
+def tool_call(
+    call_id: str, name: str, raw: str, metadata: Metadata | None = None, *, executed: bool = False
+) -> ToolCall:
     """Return the complete call, given the JSON text of its arguments."""
     arguments, problem = read_arguments(raw)
-    return ToolCall(call_id, name, arguments, raw, problem, metadata)
+    return ToolCall(call_id, name, arguments, raw, problem, metadata, executed)
 
 
 def inline_data(file: File) -> tuple[str, str] | None:
