@@ -7,7 +7,7 @@ its prompt.
 from __future__ import annotations
 
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..config import agents, default_agent, evaluate
 from ..errors import NotFoundError
@@ -51,57 +51,47 @@ def run(options: Namespace) -> int:
         ]
         output.print_json({"default": default, "agents": documents})
         return 0
-    for number, agent in enumerate(shown):
-        if number:
-            print()
-        _print_agent(agent, config, default)
-    if options.name:
-        _print_details(shown[0])
-    return 0
-
-
-def _print_agent(agent: Agent, config: Config, default: str) -> None:
     columns = max(output.terminal_columns() - 2, 20)
-    mode = f"{agent.mode}, the default" if agent.name == default else agent.mode
-    model = f"  {agent.model.provider_id}/{agent.model.model_id}" if agent.model else ""
-    print(f"{output.paint(agent.name, 1)}  {mode}{model}")
-    for text, codes in ((agent.description or "", ()), (permission_summary(agent), (2,))):
-        for line in wrap("".join(c if c.isprintable() else " " for c in text), columns):
-            print(output.paint(f"  {line}", *codes))
-    print(output.paint(f"  {', '.join(sources(agent, config))}", 2))
-
-
-def _print_details(agent: Agent) -> None:
-    settings = {"variant": agent.variant, "temperature": agent.temperature, "top_p": agent.top_p, "steps": agent.steps}
-    for name, value in settings.items():
-        if value is not None:
-            print(f"  {name}: {value}")
-    print("\npermission rules (the last one that matches decides):")
-    rules: list[Any] = list(agent.permission)
-    output.table(("ACTION", "PERMISSION", "PATTERN"), [(rule.action, rule.permission, rule.pattern) for rule in rules])
-    if agent.prompt:
-        print(f"\nprompt:\n{escape_control(agent.prompt).rstrip()}")
+    for number, agent in enumerate(shown):
+        gap = "\n" if number else ""
+        mode = f"{agent.mode}, the default" if agent.name == default else agent.mode
+        model = f"  {agent.model.provider_id}/{agent.model.model_id}" if agent.model else ""
+        print(f"{gap}{output.paint(agent.name, 1)}  {mode}{model}")
+        for text, codes in ((agent.description or "", ()), (permission_summary(agent), (2,))):
+            for line in wrap("".join(c if c.isprintable() else " " for c in text), columns):
+                print(output.paint(f"  {line}", *codes))
+        print(output.paint(f"  {', '.join(sources(agent, config))}", 2))
+    if options.name:
+        agent = shown[0]
+        for name in ("variant", "temperature", "top_p", "steps"):
+            if getattr(agent, name) is not None:
+                print(f"  {name}: {getattr(agent, name)}")
+        print("\npermission rules (the last one that matches decides):")
+        rows = [(rule.action, rule.permission, rule.pattern) for rule in agent.permission]
+        output.table(("ACTION", "PERMISSION", "PATTERN"), rows)
+        if agent.prompt:
+            print(f"\nprompt:\n{escape_control(agent.prompt).rstrip()}")
+    return 0
 
 
 def permission_summary(agent: Agent) -> str:
     """Return the permissions of an agent in a line: the rule for everything, then what differs from it."""
-    names = dict.fromkeys(rule.permission for rule in agent.permission if rule.permission != "*")
-    general = evaluate(_UNMATCHED, _UNMATCHED, agent.permission)
+    rules = agent.permission
+    names = dict.fromkeys(rule.permission for rule in rules if rule.permission != "*")
+    general = evaluate(_UNMATCHED, _UNMATCHED, rules)
     clauses = [f"{general} everything"]
     for action in ("allow", "ask", "deny"):
-        matching = [name for name in names if evaluate(name, _UNMATCHED, agent.permission) == action]
-        exceptions = [(name, _exceptions(agent, name)) for name in matching]
-        different = [f"{name}{note}" for name, note in exceptions if action != general or note]
+        different: list[str] = []
+        for name in names:
+            if evaluate(name, _UNMATCHED, rules) == action:
+                patterns = {rule.pattern for rule in rules if rule.permission == name and rule.pattern != "*"}
+                exceptions = sum(evaluate(name, pattern, rules) != action for pattern in patterns)
+                if exceptions:
+                    different.append(f"{name} ({pluralize(exceptions, 'exception')})")
+                elif action != general:
+                    different.append(name)
         clauses += [f"{action} {', '.join(different)}"] if different else []
     return "; ".join(clauses)
-
-
-def _exceptions(agent: Agent, permission: str) -> str:
-    """Return how many patterns have another action than the permission itself, in words."""
-    general = evaluate(permission, _UNMATCHED, agent.permission)
-    patterns = {rule.pattern for rule in agent.permission if rule.permission == permission and rule.pattern != "*"}
-    number = sum(evaluate(permission, pattern, agent.permission) != general for pattern in patterns)
-    return f" ({pluralize(number, 'exception')})" if number else ""
 
 
 def sources(agent: Agent, config: Config) -> list[str]:

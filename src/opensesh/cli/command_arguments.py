@@ -6,7 +6,6 @@ import argparse
 import re
 import time
 from datetime import UTC, datetime, timedelta
-from textwrap import fill
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import UsageError
@@ -32,6 +31,8 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         """Wrap a description, except for paragraphs that are laid out in columns."""
+        from textwrap import fill  # only for --help
+
         return "\n\n".join(
             block if re.search(r"\S {2,}\S", block) else fill(block, width) for block in text.split("\n\n")
         )

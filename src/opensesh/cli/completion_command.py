@@ -8,6 +8,7 @@ fish   opensesh completion fish | source
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import OpenseshError
@@ -70,8 +71,7 @@ def candidates(before: list[str], current: str) -> list[tuple[str, str]]:
     parser = main.command_parser(before[0])[1]
     if parser.actions and len(before) == 1:
         return [(name, leaf.description or "") for name, leaf in parser.actions.items() if name.startswith(current)]
-    if parser.actions:
-        parser = parser.actions.get(before[1], parser)
+    parser = parser.actions.get(before[1], parser) if parser.actions else parser
     positional = next((argument for argument in parser.declared if not argument.option_strings), None)
     offered: list[tuple[str, str]] = []
     if current.startswith("-"):
@@ -80,7 +80,13 @@ def candidates(before: list[str], current: str) -> list[tuple[str, str]]:
     elif positional is not None and positional.choices is not None:
         offered = [(str(choice), "") for choice in positional.choices]
     elif positional is not None and positional.dest == "session":
-        offered = _sessions(store)
+        from ..history.library import Library  # commands and options are completed without it
+
+        with suppress(OpenseshError):
+            sessions = [session for _, session in Library(store and os.path.expanduser(store)).records()]
+            sessions.sort(key=lambda session: -session.updated)
+            newest = ((session.id, session.title) for session in sessions[:_MAX_SESSIONS])
+            offered = [("last", "the newest session"), *newest]
     return [pair for pair in offered if pair[0].startswith(current)]
 
 
@@ -96,15 +102,3 @@ def _split_store(words: Sequence[str]) -> tuple[str | None, list[str]]:
         elif others or not word.startswith("-"):
             others.append(word)
     return store, others
-
-
-def _sessions(store: str | None) -> list[tuple[str, str]]:
-    from ..history.library import Library  # commands and options are completed without it
-
-    try:
-        sessions = [session for _, session in Library(store and os.path.expanduser(store)).records()]
-    except OpenseshError:
-        return []
-    sessions.sort(key=lambda session: -session.updated)
-    newest = ((session.id, session.title) for session in sessions[:_MAX_SESSIONS])
-    return [("last", "the newest session"), *newest]

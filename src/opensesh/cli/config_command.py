@@ -21,7 +21,6 @@ from .directory_config import add_directory_option, load_config, untrusted_items
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..config import Config
     from .command_arguments import CommandParser
 
     Path = tuple[str | int, ...]
@@ -40,7 +39,19 @@ def configure(parser: CommandParser) -> None:
 def run(options: Namespace) -> int:
     """Print the settings."""
     _, config = load_config(options)
-    problems = [*config.problems, *_untrusted_problems(config, options.path)]
+    problems = [
+        *config.problems,
+        *(
+            ConfigError(
+                f"the {item.kind} {item.name} is not used: {reason} (see 'opensesh plugins')",
+                path=item.named_by.source,
+                line=item.named_by.line or 0,
+                column=item.named_by.column or 0,
+            )
+            for item, reason in untrusted_items(config)
+            if _is_below(item.setting, options.path) or (options.path or "").startswith(f"{_dotted(item.setting)}.")
+        ),
+    ]
     settings = [pair for pair in leaf_values(config.document) if _is_below(pair[0], options.path)]
     origins = config.origins if settings else {}
     if options.path and not settings:
@@ -65,20 +76,6 @@ def run(options: Namespace) -> int:
     for problem in problems:
         print(f"! {output.clip(problem.message, 1000)}", file=sys.stderr)
     return 0
-
-
-def _untrusted_problems(config: Config, path: str | None) -> list[ConfigError]:
-    """Return a problem for each untrusted item among the settings that are shown."""
-    return [
-        ConfigError(
-            f"the {item.kind} {item.name} is not used: {reason} (see 'opensesh plugins')",
-            path=item.named_by.source,
-            line=item.named_by.line or 0,
-            column=item.named_by.column or 0,
-        )
-        for item, reason in untrusted_items(config)
-        if _is_below(item.setting, path) or (path or "").startswith(f"{_dotted(item.setting)}.")
-    ]
 
 
 def _is_below(path: Path, prefix: str | None) -> bool:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..history.maintenance.doctor import Diagnosis
     from ..history.maintenance.findings import Finding
-    from ..storage.protocol import Damage, Store
+    from ..storage.protocol import Damage
     from .command_arguments import CommandParser
 
 _COLOURS = {"damage": 31, "odd": 33, "note": 2}
@@ -58,9 +58,24 @@ def run(options: Namespace) -> int:
     unread: list[Damage] = []
     store = open_store(options.store, report=unread.append)
     if options.migrate:
-        return _migrate(store, options)
+        migrated = migrate(writable_tree(store), lambda worktree: resolve(worktree).id)
+        if options.json:
+            left = [{"path": path, "reason": reason} for path, reason in migrated.left]
+            output.print_json({"steps": migrated.steps, "written": migrated.written, "left": left})
+        else:
+            print(f"{pluralize(migrated.steps, 'migration')} run, {pluralize(migrated.written, 'record')} written.")
+            output.report_damage(migrated.left)
+        return 0
     if options.tidy:
-        return _tidy(store, options)
+        tidied = tidy_store(Sessions(store, resolve(".")))
+        if options.json:
+            sizes = {"before": tidied.before._asdict(), "after": tidied.after._asdict()}
+            output.print_json({**sizes, "snapshots": tidied.snapshots, "notes": list(tidied.notes)})
+        else:
+            before, after = (output.format_bytes(sum(sizes)) for sizes in (tidied.before, tidied.after))
+            print(f"{before} before, {after} after; {pluralize(tidied.snapshots, 'snapshot')} deleted.")
+            print("".join(f"{note}\n" for note in tidied.notes), end="", file=sys.stderr)
+        return 0
     with Progress("{:,} records checked") as step:
         diagnosis = (repair if options.fix else diagnose)(store, unread=unread, step=step)
     usage = disk_use(store)._asdict()
@@ -96,48 +111,15 @@ def _print_diagnosis(diagnosis: Diagnosis, options: Namespace) -> None:
                 print(output.paint(f"{'':<12}{finding.remedy}", 2))
         if len(shown) < len(findings):
             print(f"{'':<12}... and {len(findings) - len(shown):,} more; --all shows them")
-    print(_summary(diagnosis))
-    if diagnosis.undo:
-        print(f"To undo: opensesh doctor --undo {diagnosis.undo}")
-
-
-def _summary(diagnosis: Diagnosis) -> str:
-    if not diagnosis.findings:
-        return "No problems found."
     levels = Counter(finding.level for finding in diagnosis.findings)
     counts = ", ".join(f"{levels[level]:,} {word}" for level, word in _LEVELS.items() if levels[level])
     fixable = sum(finding.fixable for finding in diagnosis.findings)
-    if diagnosis.fixed:
+    if not diagnosis.findings:
+        print("No problems found.")
+    elif diagnosis.fixed:
         changed = f", {pluralize(diagnosis.files, 'file')} changed or quarantined" if diagnosis.files else ""
-        return f"{counts}. {fixable:,} repaired{changed}."
-    return f"{counts}." + (f" --fix repairs {fixable:,} of them." if fixable else "")
-
-
-def _tidy(store: Store, options: Namespace) -> int:
-    result = tidy_store(Sessions(store, resolve(".")))
-    if options.json:
-        output.print_json(
-            {
-                "before": result.before._asdict(),
-                "after": result.after._asdict(),
-                "snapshots": result.snapshots,
-                "notes": list(result.notes),
-            }
-        )
-        return 0
-    before, after = (output.format_bytes(sum(sizes)) for sizes in (result.before, result.after))
-    print(f"{before} before, {after} after; {pluralize(result.snapshots, 'snapshot')} deleted.")
-    for note in result.notes:
-        print(note, file=sys.stderr)
-    return 0
-
-
-def _migrate(store: Store, options: Namespace) -> int:
-    result = migrate(writable_tree(store), lambda worktree: resolve(worktree).id)
-    if options.json:
-        left = [{"path": path, "reason": reason} for path, reason in result.left]
-        output.print_json({"steps": result.steps, "written": result.written, "left": left})
+        print(f"{counts}. {fixable:,} repaired{changed}.")
     else:
-        print(f"{pluralize(result.steps, 'migration')} run, {pluralize(result.written, 'record')} written.")
-        output.report_damage(result.left)
-    return 0
+        print(f"{counts}." + (f" --fix repairs {fixable:,} of them." if fixable else ""))
+    if diagnosis.undo:
+        print(f"To undo: opensesh doctor --undo {diagnosis.undo}")

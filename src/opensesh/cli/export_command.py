@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator
 
-    from ..storage.protocol import Damage, Store
+    from ..storage.protocol import Damage
     from .command_arguments import CommandParser
 
 _FORMATS = ("jsonl", "json", "opencode", "markdown", "html", "prompts", "hf", "parquet")
@@ -72,7 +72,16 @@ def run(options: Namespace) -> int:
     store = open_store(options.store, report=damage.append)
     redactor = Redactor(paths=options.redact_paths) if options.redact or options.redact_paths else None
     shown = FormatOptions(options.tools or "", not options.no_reasoning, options.utc, indexed=bool(options.split))
-    selection = _selection(store, options)
+    if options.session and (options.project or options.since or options.until):
+        raise UsageError("name sessions or use --project, --since and --until, not both")
+    library = Library(store=store)
+    selection = Selection(
+        ids=tuple(library.session(word).id for word in options.session),
+        matches=in_project(library, options.project) if options.project else None,
+        since=parse_time(options.since, utc=options.utc),
+        until=parse_time(options.until, utc=options.utc) if options.until else None,
+        children=options.children,
+    )
     export = Export(
         store, selection, options.format, shown, redactor=redactor, report=damage.append, workers=default_workers()
     )
@@ -87,19 +96,6 @@ def run(options: Namespace) -> int:
         print(f"Redacted: {counts or 'nothing'}.", file=sys.stderr)
     output.report_damage(damage)
     return 0
-
-
-def _selection(store: Store, options: Namespace) -> Selection:
-    if options.session and (options.project or options.since or options.until):
-        raise UsageError("name sessions or use --project, --since and --until, not both")
-    library = Library(store=store)
-    return Selection(
-        ids=tuple(library.session(word).id for word in options.session),
-        matches=in_project(library, options.project) if options.project else None,
-        since=parse_time(options.since, utc=options.utc),
-        until=parse_time(options.until, utc=options.utc) if options.until else None,
-        children=options.children,
-    )
 
 
 def _write(export: Export, options: Namespace) -> int:

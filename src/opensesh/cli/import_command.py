@@ -50,28 +50,40 @@ def run(options: Namespace) -> int:
     """Import the sessions, and print what was done with each."""
     tree = writable_tree(open_store(options.store))
     damage: list[Damage] = []
-    folders = dict(_parse_mapping(text) for text in options.map)
-    fetched = _fetch(options.source, damage)
-    alone = len(options.source) == 1
+    folders: dict[str, str] = {}
+    for text in options.map:
+        old, separator, new = text.partition("=")
+        if not separator or not new or not (os.path.isabs(old) or ntpath.isabs(old)):
+            raise UsageError(f"{text!r}: write --map OLD=NEW, with OLD as an absolute path")
+        folders[old] = os.path.abspath(os.path.expanduser(new))
+    # Links and standard input can be read only once.
+    fetched: dict[str, list[SourceSession]] = {}
+    if any("://" in source for source in options.source):
+        from ..sharing.client import fetch_shared_session, is_link  # httpx takes long to load
+
+        fetched = {
+            source: [asyncio.run(fetch_shared_session(source, report=damage.append))]
+            for source in filter(is_link, options.source)
+        }
+    if _STANDARD_INPUT in options.source:
+        data = sys.stdin.buffer.read() if sys.stdin else b""
+        if not data.strip():
+            raise UsageError("standard input is empty")
+        fetched[_STANDARD_INPUT] = list(sessions_from_bytes(data, "standard input", report=damage.append))
 
     def read(source: str, report: Callable[[Damage], None]) -> Iterable[SourceSession]:
         """Return the sessions of a source. Among several, one that cannot be read does not stop the others."""
         sessions = fetched[source] if source in fetched else read_sessions(source, report=report)
-        return sessions if alone else read_until_error(sessions, source, report=report)
+        return sessions if len(options.source) == 1 else read_until_error(sessions, source, report=report)
 
     if not options.keep_paths and not options.json and can_ask():
-        known = PathMap(folders)
-        missing: Counter[str] = Counter()
-        for source in options.source:
-            for session in read(source, lambda damage: None):
-                folder = known.folder(str(session.info.get("directory") or ""))
-                if folder and not os.path.isdir(folder):
-                    missing[folder] += 1
-        folders |= _ask_for_folders(missing)
-    for source in options.source:
-        if os.path.realpath(source) in (os.path.realpath(tree.root), os.path.realpath(os.path.dirname(tree.root))):
-            hint = "; to copy the sessions of its database, name the database" if os.path.isdir(source) else ""
-            raise UsageError(f"{source} is the store that sessions are imported into{hint}")
+        sessions = (session for source in options.source for session in read(source, lambda damage: None))
+        folders |= _ask_for_folders(sessions, folders)
+    own = (os.path.realpath(tree.root), os.path.realpath(os.path.dirname(tree.root)))
+    same = next((source for source in options.source if os.path.realpath(source) in own), None)
+    if same is not None:
+        hint = "; to copy the sessions of its database, name the database" if os.path.isdir(same) else ""
+        raise UsageError(f"{same} is the store that sessions are imported into{hint}")
     paths = PathMap(folders, identify=lambda folder: resolve(folder).id)
     importer = Importer(tree, paths=paths, dry_run=options.dry_run, report=damage.append)
     results: list[ImportResult] = []
@@ -84,34 +96,15 @@ def run(options: Namespace) -> int:
     return 1 if failed or any(result.act == "skipped" for result in results) else 0
 
 
-def _parse_mapping(text: str) -> tuple[str, str]:
-    old, separator, new = text.partition("=")
-    if not separator or not new or not (os.path.isabs(old) or ntpath.isabs(old)):
-        raise UsageError(f"{text!r}: write --map OLD=NEW, with OLD as an absolute path")
-    return old, os.path.abspath(os.path.expanduser(new))
-
-
-def _fetch(sources: list[str], damage: list[Damage]) -> dict[str, list[SourceSession]]:
-    """Read the sources that can be read only once: standard input, and links."""
-    fetched: dict[str, list[SourceSession]] = {}
-    if any("://" in source for source in sources):
-        from ..sharing.client import fetch_shared_session, is_link  # httpx takes long to load
-
-        for source in filter(is_link, sources):
-            fetched[source] = [asyncio.run(fetch_shared_session(source, report=damage.append))]
-    if _STANDARD_INPUT in sources:
-        data = sys.stdin.buffer.read() if sys.stdin else b""
-        if not data.strip():
-            raise UsageError("standard input is empty")
-        fetched[_STANDARD_INPUT] = list(sessions_from_bytes(data, "standard input", report=damage.append))
-    return fetched
-
-
-def _ask_for_folders(missing: Counter[str]) -> dict[str, str]:
+def _ask_for_folders(sessions: Iterable[SourceSession], folders: dict[str, str]) -> dict[str, str]:
+    """Return where the folders of the sessions are now that do not exist here, as far as the user knows it."""
+    known = PathMap(folders)
+    named = (known.folder(str(session.info.get("directory") or "")) for session in sessions)
+    missing = Counter(folder for folder in named if folder and not os.path.isdir(folder))
     answers: dict[str, str] = {}
     for folder, number in sorted(missing.items()):
-        sessions = pluralize(number, "session")
-        answer = ask(f"{folder} ({sessions}) does not exist here. Where is it now? [leave it]")
+        amount = pluralize(number, "session")
+        answer = ask(f"{folder} ({amount}) does not exist here. Where is it now? [leave it]")
         if answer:
             answers[folder] = os.path.abspath(os.path.expanduser(answer))
     return answers

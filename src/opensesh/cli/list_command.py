@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..history.library import Overview
-    from ..records import Session
     from .command_arguments import CommandParser
 
 
@@ -46,45 +45,36 @@ def run(options: Namespace) -> int:
     since, until = (parse_time(text, utc=options.utc) for text in (options.since, options.until))
     overview = library.overview(SessionFilter(project, since, until, options.children, options.archived), options.limit)
     if options.json:
-        entries = [_document(library, session) for session in overview.sessions]
+        entries: list[dict[str, Any]] = []
+        for session in overview.sessions:
+            own = session_totals(library.store, session.id, library.report)
+            location = library.store.locate(("session", session.project_id or GLOBAL, session.id))
+            children = (
+                session_totals(library.store, child, library.report).cost for child in library.descendants(session.id)
+            )
+            costs = {"cost": float(own.cost), "inclusiveCost": float(sum(children, own.cost))}
+            entries.append(session.document | {"store": location, "messages": own.messages, **costs})
         more = {"elsewhere": overview.possible_matches} if overview.possible_matches else {}
         output.print_json({"total": overview.total, "sessions": entries, **more})
     else:
-        output.print_paged(lambda: _print_table(library, overview.sessions, utc=options.utc))
+        projects = {one.id: one for one in library.projects} if overview.sessions else {}
+        rows: list[tuple[str, ...]] = []
+        for session in overview.sessions:
+            own_project = projects.get(session.project_id)
+            name = os.path.basename(session.directory) or session.project_id
+            if own_project is not None and not is_global(own_project) and own_project.worktree != "/":
+                name = project_title(own_project)
+            shared = bool(session.share and session.share.url)
+            marks = [mark for mark, is_set in (("[archived]", session.archived), ("[shared]", shared)) if is_set]
+            updated = output.format_time(session.updated, utc=options.utc)
+            messages = str(len(library.store.list(("message", session.id))))
+            rows.append((session.id, updated, messages, output.clip(name, 20), " ".join([*marks, session.title])))
+        if rows:
+            with output.paged():
+                output.table(("SESSION", "UPDATED", "MSGS", "PROJECT", "TITLE"), rows)
         _print_summary(overview, library, options)
     output.report_damage(library.damage)
     return 0
-
-
-def _document(library: Library, session: Session) -> dict[str, Any]:
-    own = session_totals(library.store, session.id, library.report)
-    location = library.store.locate(("session", session.project_id or GLOBAL, session.id))
-    children = (session_totals(library.store, child, library.report).cost for child in library.descendants(session.id))
-    costs = {"cost": float(own.cost), "inclusiveCost": float(sum(children, own.cost))}
-    return session.document | {"store": location, "messages": own.messages, **costs}
-
-
-def _print_table(library: Library, sessions: list[Session], *, utc: bool) -> None:
-    projects = {project.id: project for project in library.projects} if sessions else {}
-    rows: list[tuple[str, ...]] = []
-    for session in sessions:
-        project = projects.get(session.project_id)
-        name = os.path.basename(session.directory) or session.project_id
-        if project is not None and not is_global(project) and project.worktree != "/":
-            name = project_title(project)
-        shared = bool(session.share and session.share.url)
-        marks = [mark for mark, is_set in (("[archived]", session.archived), ("[shared]", shared)) if is_set]
-        rows.append(
-            (
-                session.id,
-                output.format_time(session.updated, utc=utc),
-                str(len(library.store.list(("message", session.id)))),
-                output.clip(name, 20),
-                " ".join([*marks, session.title]),
-            )
-        )
-    if rows:
-        output.table(("SESSION", "UPDATED", "MSGS", "PROJECT", "TITLE"), rows)
 
 
 def _print_summary(overview: Overview, library: Library, options: Namespace) -> None:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import date
 from io import StringIO
 from typing import TYPE_CHECKING, Any
-from unicodedata import combining, east_asian_width
 
 from ..text import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
     from typing import TextIO
 
 _DIFF_COLOURS = {"+": 32, "-": 31, "@": 36}
@@ -96,6 +95,8 @@ def width(text: str) -> int:
     """Return how many terminal columns ``text`` takes."""
     if text.isascii():
         return len(text)
+    from unicodedata import combining, east_asian_width  # most text is ASCII
+
     return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
 
 
@@ -123,13 +124,6 @@ def terminal_columns() -> int:
         return int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns) or 80
     except (OSError, ValueError):
         return 80
-
-
-def _terminal_lines() -> int:
-    try:
-        return int(os.environ.get("LINES") or os.get_terminal_size(sys.stdout.fileno()).lines) or 24
-    except (OSError, ValueError):
-        return 24
 
 
 def report_damage(damage: Sequence[tuple[str, str]]) -> None:
@@ -229,21 +223,26 @@ def page(text: str) -> None:
     """Write ``text``: through the pager if standard output is a terminal with fewer lines."""
     data = text.encode(errors="replace") + b"\n"
     sys.stdout.flush()
+    try:
+        lines = int(os.environ.get("LINES") or os.get_terminal_size(sys.stdout.fileno()).lines) or 24
+    except (OSError, ValueError):
+        lines = 24
     on_terminal = sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM") != "dumb"
-    if not (on_terminal and text.count("\n") >= _terminal_lines() and _show_in_pager(data)):
+    if not (on_terminal and text.count("\n") >= lines and _show_in_pager(data)):
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
 
-def print_paged(print_result: Callable[[], None]) -> None:
-    """Call ``print_result``; on a terminal, page what it prints."""
+@contextmanager
+def paged() -> Generator[None]:
+    """Page what is printed in here, if standard output is a terminal."""
     if not sys.stdout.isatty():
-        print_result()
+        yield
         return
     terminal, buffer = sys.stdout, _TerminalBuffer(sys.stdout)
     sys.stdout = buffer
     try:
-        print_result()
+        yield
     finally:
         sys.stdout = terminal
     if text := buffer.getvalue():

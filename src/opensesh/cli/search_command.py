@@ -33,9 +33,9 @@ from .terminal import Progress
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Sequence
 
     from ..history.cache.derived_cache import DerivedCache
-    from ..history.search.snippets import Snippet
     from ..history.search.text_search import Hit, Results
     from .command_arguments import CommandParser
 
@@ -77,37 +77,32 @@ def run(options: Namespace) -> int:
         raise UsageError("--without needs words; it cannot be combined with --text or --regex")
     text = " ".join([*options.query, *(f'-"{word}"' for word in options.without)])
     mode = "regex" if options.regex else "text" if options.text else "words"
-    if not options.file:
-        _check_query(text, mode, options)
-    cache = open_cache(options.store)
-    try:
-        filters = _filters(options)
-        with Progress("indexing {:,} of {:,} sessions") as progress:
-            cache.refresh(TEXT, full=options.check, progress=progress)
-        results = search(cache, Query(text, mode, filters, options.limit, options.offset, options.newest))
-        if options.json:
-            document = {"total": results.total, "hits": [hit.document() for hit in results.hits]}
-            # Not output.print_json, which would load msgspec only for this.
-            text = json.dumps(document, indent=2, ensure_ascii=False)
-            sys.stdout.buffer.write(text.encode(errors="replace") + b"\n")
-            sys.stdout.buffer.flush()
-        else:
-            output.print_paged(lambda: _print_results(results, utc=options.utc))
-        _print_summary(results, cache, options)
-    finally:
-        cache.close()
-    return 0
-
-
-def _check_query(text: str, mode: str, options: Namespace) -> None:
-    """Raise if there is nothing to search for, or if ``-- -x`` excludes everything that it names."""
-    if not text.strip():
+    if not options.file and not text.strip():
         raise UsageError("nothing to search for: give words or --file. Try 'opensesh search --help'.")
-    atoms = parse(text) if mode == "words" else ()
+    atoms = parse(text) if mode == "words" and not options.file else ()
     if atoms and all(atom.negated for atom in atoms):
         command = f"opensesh search --text -- {shlex.join(options.query)}"
         hint = f" To search for the exact text: {command}" if options.query else ""
         raise UsageError(f"the query contains only exclusions; add a word to search for.{hint}")
+    cache = open_cache(options.store)
+    try:
+        query = Query(text, mode, _filters(options), options.limit, options.offset, options.newest)
+        with Progress("indexing {:,} of {:,} sessions") as progress:
+            cache.refresh(TEXT, full=options.check, progress=progress)
+        results = search(cache, query)
+        if options.json:
+            document = {"total": results.total, "hits": [hit.document() for hit in results.hits]}
+            # Not output.print_json, which would load msgspec only for this.
+            data = json.dumps(document, indent=2, ensure_ascii=False).encode(errors="replace")
+            sys.stdout.buffer.write(data + b"\n")
+            sys.stdout.buffer.flush()
+        else:
+            with output.paged():
+                _print_hits(results.hits, utc=options.utc)
+        _print_summary(results, cache, options)
+    finally:
+        cache.close()
+    return 0
 
 
 def _filters(options: Namespace) -> Filters:
@@ -137,57 +132,48 @@ def _filters(options: Namespace) -> Filters:
     )
 
 
-def _print_results(results: Results, *, utc: bool) -> None:
-    """Print the hits by session, in the order of each session's best hit."""
+def _print_hits(results: Sequence[Hit], *, utc: bool) -> None:
+    """Print the hits by session, in the order of each session's best hit; matches are in colour."""
     by_session: dict[str, list[Hit]] = {}
-    for hit in results.hits:
+    for hit in results:
         by_session.setdefault(hit.session, []).append(hit)
     for number, (session, hits) in enumerate(by_session.items()):
-        if number:
-            print()
         title = output.clip(hits[0].title or "(no title)", 80)
-        print(f"{output.paint(title, 1)}  {output.paint(f'{session}  {hits[0].directory}', 2)}")
+        gap = "\n" if number else ""
+        print(f"{gap}{output.paint(title, 1)}  {output.paint(f'{session}  {hits[0].directory}', 2)}")
         for hit in hits:
             what = " ".join(filter(None, (hit.role, hit.tool or hit.type)))
             head = f"  {output.format_time(hit.time, utc=utc)}  {what}  {hit.part or hit.message or ''}"
             print(output.paint(head.rstrip(), 36))
-            if hit.snippet.text:
-                print(f"    {_highlighted(hit.snippet)}")
-
-
-def _highlighted(snippet: Snippet) -> str:
-    """Return a snippet with its matches in colour, and without control characters."""
-    text = "".join(character if character.isprintable() else " " for character in snippet.text)
-    pieces: list[str] = []
-    position = 0
-    for start, end in snippet.marks:
-        if start >= position:
-            pieces += [text[position:start], output.paint(text[start:end], 1, 33)]
-            position = end
-    return "".join([*pieces, text[position:]])
+            text = "".join(character if character.isprintable() else " " for character in hit.snippet.text)
+            line, position = "", 0
+            for start, end in hit.snippet.marks:
+                if start >= position:
+                    line += text[position:start] + output.paint(text[start:end], 1, 33)
+                    position = end
+            if text:
+                print(f"    {line}{text[position:]}")
 
 
 def _print_summary(results: Results, cache: DerivedCache, options: Namespace) -> None:
-    if not results.total and not options.json and is_empty(cache):
+    hits = pluralize(results.total, "hit")
+    if options.json:
+        pass
+    elif not results.total and is_empty(cache):
         print(f"There are no sessions in {cache.place}.\n{output.NO_SESSIONS_HINT}", file=sys.stderr)
-    elif not options.json:
-        print(_summary(results, options.offset), file=sys.stderr)
+    elif not results.total:
+        print("No matches.", file=sys.stderr)
+    elif not results.hits:
+        print(f"No more results: {hits} in all, and --offset skips {options.offset:,}.", file=sys.stderr)
+    else:
+        last = options.offset + len(results.hits)
+        where = f" in {pluralize(results.sessions, 'session')}" if results.sessions else ""
+        some = f"{options.offset + 1:,} to {last:,} of " if len(results.hits) < results.total else ""
+        more = f"; --offset {last} shows more" if last < results.total else ""
+        widened = "No whole-word matches; showing partial matches. " if results.widened else ""
+        print(f"{widened}{some}{hits}{where}{more}.", file=sys.stderr)
     if results.note:
         print(f"({results.note})", file=sys.stderr)
     if cache.temporary_reason:
         print(f"(a temporary index was used, because it cannot be stored: {cache.temporary_reason})", file=sys.stderr)
     output.report_damage(cache.damage)
-
-
-def _summary(results: Results, offset: int) -> str:
-    hits = pluralize(results.total, "hit")
-    if not results.total:
-        return "No matches."
-    if not results.hits:
-        return f"No more results: {hits} in all, and --offset skips {offset:,}."
-    last = offset + len(results.hits)
-    where = f" in {pluralize(results.sessions, 'session')}" if results.sessions else ""
-    some = f"{offset + 1:,} to {last:,} of " if len(results.hits) < results.total else ""
-    more = f"; --offset {last} shows more" if last < results.total else ""
-    widened = "No whole-word matches; showing partial matches. " if results.widened else ""
-    return f"{widened}{some}{hits}{where}{more}."

@@ -13,7 +13,6 @@ from .logfile import show_warnings
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..engine.inspector import Inspection
     from ..records import Session
     from ..storage.protocol import Store
 
@@ -22,15 +21,10 @@ def run(store: Store, session: Session, options: Namespace) -> int:
     """Print the parts of one request of the session."""
     sessions = Sessions(store, resolve(session.directory or "."))
     with show_warnings():
-        inspection = inspect_session(sessions, session, options.step)
+        request = inspect_session(sessions, session, options.step)
     if options.json:
-        output.print_json(inspection.document())
-    else:
-        _print(inspection, all_pieces=options.full)
-    return 0
-
-
-def _print(request: Inspection, *, all_pieces: bool) -> None:
+        output.print_json(request.document())
+        return 0
     step = f"step {request.step}, {request.message}" if request.message else f"step {request.step}, the next"
     limit = request.usable_tokens or request.tokens
     size = f"about {request.tokens:,} tokens"
@@ -43,11 +37,10 @@ def _print(request: Inspection, *, all_pieces: bool) -> None:
         size += f"; the provider counted {request.before:,} after the previous step"
     print(output.paint(f"{request.session}: {step}", 1))
     print(output.clip(f"{request.model}, agent {request.agent}", 200))
-    print(size)
-    print()
+    print(f"{size}\n")
     rows = [(part, f"{tokens:,}", f"{100 * tokens / (limit or 1):.1f}%") for part, tokens in request.parts.items()]
     output.table_with_bars(("PART", "TOKENS", "SHARE"), rows, [*request.parts.values()], limit)
-    if all_pieces:
+    if options.full:
         print()
         pieces = [
             (f"{piece.tokens:,}", piece.part, piece.note, f"{piece.message}  {piece.what}".strip())
@@ -63,5 +56,6 @@ def _print(request: Inspection, *, all_pieces: bool) -> None:
     print()
     for note in request.notes:
         print(output.paint(output.clip(note, 500), 2))
-    if not all_pieces:
+    if not options.full:
         print(output.paint("--full lists every piece.", 2))
+    return 0
