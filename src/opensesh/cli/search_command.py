@@ -160,7 +160,7 @@ def _print_summary(results: Results, cache: DerivedCache, options: Namespace) ->
     if options.json:
         pass
     elif not results.total and is_empty(cache):
-        print(f"There are no sessions in {cache.place}.\n{output.NO_SESSIONS_HINT}", file=sys.stderr)
+        print(f"There are no sessions in {cache.store_id}.\n{output.NO_SESSIONS_HINT}", file=sys.stderr)
     elif not results.total:
         print("No matches.", file=sys.stderr)
     elif not results.hits:

@@ -18,6 +18,7 @@ T = TypeVar("T")
 _MIN_SIMILARITY = 70
 _SIMILARITY_RANGE = 8
 """Matches whose similarity is that much lower than the best one are returned too."""
+_MIN_PART_LENGTH = 3
 _MIN_FUZZY_LENGTH = 5
 _MIN_SUBSTITUTION_LENGTH = 7
 _REMOTE_URL = r"(?m)^\s*url\s*=\s*(\S+)"
@@ -136,17 +137,19 @@ def is_global(project: Project) -> bool:
     return project.id == GLOBAL
 
 
-def find_session(sessions: Iterable[Session], word: str, place: str) -> Session:
+def find_session(sessions: Iterable[Session], word: str, location: str) -> Session:
     """Return the session with this id, slug, or beginning or end of an id, or the ``last`` one."""
     if word == "last":
         roots = (session for session in sessions if session.parent_id is None)
         newest = max(roots, key=lambda session: session.updated, default=None)
         if newest is None:
-            raise NotFoundError(f"there are no sessions in {place}")
+            raise NotFoundError(f"there are no sessions in {location}")
         return newest
     by_kind: tuple[list[Session], ...] = ([], [], [])
     for session in sessions:
-        kinds = (session.id == word, session.slug == word, _is_abbreviation(session.id, word))
+        body = session.id.removeprefix("ses_")
+        is_part = session.id.startswith(word) or body.startswith(word) or body.endswith(word)
+        kinds = (session.id == word, session.slug == word, is_part and len(word) >= _MIN_PART_LENGTH)
         for matches, is_match in zip(by_kind, kinds, strict=True):
             if is_match:
                 matches.append(session)
@@ -156,7 +159,7 @@ def find_session(sessions: Iterable[Session], word: str, place: str) -> Session:
             raise AmbiguousError(word, sorted(ids))
         if matches:
             return max(matches, key=lambda session: session.updated)  # a record may be stored twice
-    raise NotFoundError(f"no session is called {word!r} in {place}. 'opensesh list' shows them.", name=word)
+    raise NotFoundError(f"no session is called {word!r} in {location}. 'opensesh list' shows them.", name=word)
 
 
 def descendants(session: str, below: Mapping[str, Iterable[str]]) -> list[str]:
@@ -216,19 +219,18 @@ def _remotes(worktree: str) -> Iterator[str]:
 
 
 def _best_matches(things: list[T], name: str, names_of: Callable[[T], list[str]]) -> list[T]:
+    """Return the things of that name; else those whose names contain it, resemble it, or begin with it misspelt."""
     folded = [([label.casefold() for label in names_of(thing)], thing) for thing in things]
     exact = [thing for names, thing in folded if name in names]
     within = exact or [thing for names, thing in folded if any(name in label for label in names)]
-    return within or _similar_matches(folded, name) or _fuzzy_prefix_matches(folded, name)
-
-
-def _similar_matches(things: list[tuple[list[str], T]], name: str) -> list[T]:
+    if within:
+        return within
     from rapidfuzz.fuzz import ratio
 
-    scored = [(max((ratio(name, label) for label in names), default=0.0), thing) for names, thing in things]
-    best = max((score for score, _ in scored), default=0.0)
-    least = max(_MIN_SIMILARITY, best - _SIMILARITY_RANGE)
-    return [thing for score, thing in sorted(scored, key=lambda pair: -pair[0]) if score >= least]
+    scored = [(max((ratio(name, label) for label in names), default=0.0), thing) for names, thing in folded]
+    least = max(_MIN_SIMILARITY, max((score for score, _ in scored), default=0.0) - _SIMILARITY_RANGE)
+    similar = [thing for score, thing in sorted(scored, key=lambda pair: -pair[0]) if score >= least]
+    return similar or _fuzzy_prefix_matches(folded, name)
 
 
 def _fuzzy_prefix_matches(things: list[tuple[list[str], T]], name: str) -> list[T]:
@@ -241,25 +243,14 @@ def _fuzzy_prefix_matches(things: list[tuple[list[str], T]], name: str) -> list[
         return []
     from rapidfuzz.distance.OSA import distance
 
-    def matches(word: str) -> bool:
-        if word[:1] != name[:1]:
+    def is_typing_error(prefix: str) -> bool:
+        is_substitution = len(name) == len(prefix) and sorted(name) != sorted(prefix)
+        return distance(name, prefix) <= 1 and (len(name) >= _MIN_SUBSTITUTION_LENGTH or not is_substitution)
+
+    def matches(label: str) -> bool:
+        if re.search(r"[/\\]", label) or re.fullmatch(r"[0-9a-f]{40}", label):
             return False
-        prefixes = (word[: len(name) + more] for more in (-1, 0, 1))
-        return any(distance(name, prefix) <= 1 and _is_typing_error(name, prefix) for prefix in prefixes)
+        words = [word for word in re.split(r"[\W_]+", label) if word[:1] == name[:1]]
+        return any(is_typing_error(word[: len(name) + more]) for word in words for more in (-1, 0, 1))
 
-    return [thing for names, thing in things if any(matches(word) for label in names for word in _words(label))]
-
-
-def _is_typing_error(typed: str, correct: str) -> bool:
-    is_substitution = len(typed) == len(correct) and sorted(typed) != sorted(correct)
-    return len(typed) >= _MIN_SUBSTITUTION_LENGTH or not is_substitution
-
-
-def _words(name: str) -> list[str]:
-    is_path = re.search(r"[/\\]", name) or re.fullmatch(r"[0-9a-f]{40}", name)
-    return [] if is_path else [word for word in re.split(r"[\W_]+", name) if word]
-
-
-def _is_abbreviation(identifier: str, word: str) -> bool:
-    body = identifier.removeprefix("ses_")
-    return len(word) >= 3 and (identifier.startswith(word) or body.startswith(word) or body.endswith(word))
+    return [thing for names, thing in things if any(map(matches, names))]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from decimal import Decimal
 
-    from ..records import Document
     from .cache.derived_cache import DerivedCache
     from .search.text_search import Query, Results
     from .transcript import Transcript, TranscriptOptions
@@ -153,10 +152,10 @@ class SessionEntry:
             yield SessionEntry(self._library, key, session)
 
     def transcript(
-        self, wanted: TranscriptOptions | None = None, *, children: bool = False, last: int = 0
+        self, options: TranscriptOptions | None = None, *, children: bool = False, last: int = 0
     ) -> Transcript:
         """Return its transcript; see :mod:`opensesh.history.transcript`."""
-        return self._library.transcript(self.record, wanted, children=children, last=last)
+        return self._library.transcript(self.record, options, children=children, last=last)
 
 
 class Library:
@@ -229,7 +228,12 @@ class Library:
     def overview(self, session_filter: SessionFilter, limit: int = 0) -> Overview:
         """Return the newest selected sessions, at most ``limit`` if that is not 0, and how many there are."""
         if isinstance(self.store, SessionQueries) and session_filter.project is None and limit > 0:
-            return self._queried_overview(self.store, session_filter, limit)
+            query = _session_query(session_filter, 0)
+            total = self.store.count_sessions(query)
+            with_archived = self.store.count_sessions(query._replace(archived=True))
+            with_all = self.store.count_sessions(query._replace(archived=True, children=True))
+            newest = [session for _, session in self._query(self.store, session_filter, limit)]
+            return Overview(total, newest, 0, with_all - with_archived, with_archived - total)
         counts = {"total": 0, "possible_matches": 0, "children": 0, "archived": 0}
         everything = session_filter._replace(children=True, archived=True)
 
@@ -245,14 +249,6 @@ class Library:
 
         newest = heapq.nsmallest(limit, selected()) if limit > 0 else sorted(selected())
         return Overview(sessions=[session for *_, session in newest], **counts)
-
-    def _queried_overview(self, store: SessionQueries, session_filter: SessionFilter, limit: int) -> Overview:
-        query = _session_query(session_filter, 0)
-        total = store.count_sessions(query)
-        with_archived = store.count_sessions(query._replace(archived=True))
-        with_all = store.count_sessions(query._replace(archived=True, children=True))
-        sessions = [session for _, session in self._query(store, session_filter, limit)]
-        return Overview(total, sessions, 0, with_all - with_archived, with_archived - total)
 
     def _query(self, store: SessionQueries, session_filter: SessionFilter, limit: int) -> Iterator[tuple[Key, Session]]:
         for key, record in store.query_sessions(_session_query(session_filter, limit), report=self.report):
@@ -333,14 +329,14 @@ class Library:
         return "\n".join(text for text in texts if isinstance(text, str))
 
     def transcript(
-        self, session: Session | str, wanted: TranscriptOptions | None = None, *, children: bool = False, last: int = 0
+        self, session: Session | str, options: TranscriptOptions | None = None, *, children: bool = False, last: int = 0
     ) -> Transcript:
         """Return the transcript of a session, which may be named as for :meth:`session`.
 
         With ``children``, the transcripts of its subagents are inside the calls that started them.
         """
         record = self.session(session).record if isinstance(session, str) else session
-        return self._transcript(record, wanted, (record.id,) if children else None, last)
+        return self._transcript(record, options, (record.id,) if children else None, last)
 
     def search(
         self, query: Query | str, *, project: str | None = None, progress: Callable[[int, int], None] | None = None
@@ -365,7 +361,7 @@ class Library:
         return self._keys.get(session_id)
 
     def _transcript(
-        self, session: Session, wanted: TranscriptOptions | None, above: tuple[str, ...] | None, last: int
+        self, session: Session, options: TranscriptOptions | None, above: tuple[str, ...] | None, last: int
     ) -> Transcript:
         from .transcript import transcript
 
@@ -377,11 +373,11 @@ class Library:
                 session = view(self.store.read(key), Session)
             except (NotFoundError, RecordError):
                 return None
-            return self._transcript(session, wanted, (*above, name), 0)
+            return self._transcript(session, options, (*above, name), 0)
 
         messages = self.store.messages(session.id, last=last, report=self.report)
         nested = None if above is None else child
-        return transcript(session.document, messages, wanted, children=nested, report=self.report)
+        return transcript(session.document, messages, options, children=nested, report=self.report)
 
 
 def session_totals(store: Store, session_id: str, report: Callable[[Damage], None]) -> SessionTotals:
@@ -399,7 +395,10 @@ def session_totals(store: Store, session_id: str, report: Callable[[Damage], Non
         messages += 1
         if info.get("role") == "user":
             prompts += 1
-            position = (_position(info), key[-1])
+            try:
+                position: tuple[Any, str] = (order.position(info), key[-1])
+            except RecordError:
+                position = ((0, (0, "")), key[-1])
             first, last = min(first or position, position), max(last or position, position)
         for paid in (info, *side_calls(info)):
             if isinstance(own := paid.get("cost"), (int, float)) and not isinstance(own, bool):
@@ -415,10 +414,3 @@ def _session_query(session_filter: SessionFilter, limit: int) -> SessionQuery:
         until=session_filter.until,
         limit=limit,
     )
-
-
-def _position(info: Document) -> order.Position:
-    try:
-        return order.position(info)
-    except RecordError:
-        return 0, (0, "")

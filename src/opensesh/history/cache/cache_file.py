@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,19 +26,8 @@ _APPLICATION_ID = 0x0E5E5E50
 _WAL_LIMIT_BYTES = 64 << 20
 _CHECKPOINT_PAGES = 8_000
 _NETWORK_FILE_SYSTEMS = (
-    "nfs",
-    "cifs",
-    "smb",
-    "9p",
-    "virtiofs",
-    "fuse.",
-    "afs",
-    "ceph",
-    "glusterfs",
-    "lustre",
-    "vboxsf",
-    "prl_fs",
-)
+    "nfs", "cifs", "smb", "9p", "virtiofs", "fuse.", "afs", "ceph", "glusterfs", "lustre", "vboxsf", "prl_fs",
+)  # fmt: skip
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 -- Of every layer: the stores it is made from, and the sessions in each, as they were when they were last read.
@@ -104,7 +93,8 @@ def open_writer(path: str, store_id: str) -> Connection:
     if connection is not None:
         return connection
     remove(path)
-    _make_private(path)
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))  # only the user may read it
     connection = _connect(path, "mode=rwc")
     create(connection, path, store_id)
     return connection
@@ -129,8 +119,20 @@ def open_temporary(path: str, store_id: str, source: Connection | None = None) -
 
 
 def create(connection: Connection, path: str, store_id: str) -> None:
-    """Create the tables of an empty cache."""
-    _choose_journal(connection, path)
+    """Create the tables of an empty cache.
+
+    It uses a write-ahead log where the file system lets processes share memory, else the rollback journal.
+    """
+    mounts = ""
+    with suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+        mounts = file.read()
+    if path and not is_shared(path, mounts):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("COMMIT")
+        except sqlite3.OperationalError:
+            connection.execute("PRAGMA journal_mode = DELETE")
     connection.executescript(f"BEGIN;{_TABLES}COMMIT;")
     connection.execute("INSERT INTO meta VALUES ('store_id', ?)", [store_id])
     connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
@@ -140,10 +142,8 @@ def create(connection: Connection, path: str, store_id: str) -> None:
 def remove(path: str) -> None:
     """Delete a cache file and the files that SQLite keeps beside it."""
     for suffix in ("", "-wal", "-shm", "-journal"):
-        try:
+        with suppress(FileNotFoundError):
             os.unlink(path + suffix)
-        except FileNotFoundError:
-            continue
 
 
 def code_of(error: sqlite3.Error) -> int:
@@ -155,7 +155,9 @@ def _ours(path: str, options: str, store_id: str) -> Connection | None:
     try:
         with ExitStack() as stack:
             connection = stack.enter_context(closing(_connect(path, options)))
-            if _is_ours(connection, store_id):
+            numbers = [connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")]
+            sql = "SELECT value FROM meta WHERE name = 'store_id'"
+            if numbers == [(_APPLICATION_ID,), (VERSION,)] and connection.execute(sql).fetchone() == (store_id,):
                 stack.pop_all()
                 return connection
     except sqlite3.DatabaseError as error:
@@ -186,42 +188,9 @@ def _prepare(connection: Connection) -> Connection:
     return connection
 
 
-def _is_ours(connection: Connection, store_id: str) -> bool:
-    ours = connection.execute("PRAGMA application_id").fetchone() == (_APPLICATION_ID,)
-    current = connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
-    if not (ours and current):
-        return False
-    return connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchone() == (store_id,)
-
-
-def _choose_journal(connection: Connection, path: str) -> None:
-    """Use a write-ahead log where the file system lets processes share memory, else the rollback journal."""
-    if not path or is_shared(path, _mounts()):
-        return
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("COMMIT")
-    except sqlite3.OperationalError:
-        connection.execute("PRAGMA journal_mode = DELETE")
-
-
 def is_shared(path: str, mounts: str) -> bool:
     """Whether a file is on a file system that several machines may use, whose processes share no memory."""
     real = os.path.realpath(path)
     points = [line.split(" ")[1:3] for line in mounts.splitlines()]
     above = [(len(point), kind) for point, kind in points if real.startswith(point.rstrip("/") + "/")]
     return max(above, default=(0, ""))[1].startswith(_NETWORK_FILE_SYSTEMS)
-
-
-def _mounts() -> str:
-    try:
-        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
-def _make_private(path: str) -> None:
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))

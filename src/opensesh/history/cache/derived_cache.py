@@ -23,7 +23,7 @@ from ...storage.change_feeds import feeds_at, feeds_of, printable
 from ...storage.locations import find_stores
 from ...storage.locks import open_lock_file, try_lock_file
 from . import cache_file
-from .cache_layers import plan_refresh
+from .cache_layers import Refresh, plan_refresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
@@ -63,16 +63,18 @@ class DerivedCache:
         can only be followed within this process.
         """
         if locations is not None:
-            place = os.path.realpath(locations.place)
+            store_id = os.path.realpath(locations.place)
             self.feeds = list(feeds_at(locations) if feeds is None else feeds)
         elif store is not None:
-            place = store.id
+            store_id = store.id
             self.feeds = feeds_of(store)
             temporary = temporary or not all(feed.persistent for feed in self.feeds)
         else:
             raise TypeError("either locations or a store is needed")
-        self.place = printable(place)
-        name = _digest(place)
+        self.store_id = printable(store_id)
+        # Two ids may share a name; the file says which of them it belongs to.
+        data = store_id.encode(errors="surrogateescape")
+        name = f"{crc32(data):08x}{adler32(data):08x}"
         self.path = os.path.join(folder or paths.cache(), f"index-{name}.db")
         self.note = ""
         """Why results may be incomplete; empty if they are not."""
@@ -110,13 +112,36 @@ class DerivedCache:
 
     def recheck(self, layer: CacheLayer, sessions: Iterable[str]) -> None:
         """Compare some sessions record by record, because a record differs from what the cache says."""
+        names = list(sessions)
+
+        def act() -> None:
+            with self._writer(self._lock_timeout) as writer:
+                if writer is not None:
+                    plan = plan_refresh(writer, layer, self.feeds, also=names)
+                    Refresh(writer, layer, self.feeds).run(plan, full=True)
+
         with self._turns:
-            self._rebuild_if_corrupt(lambda: self._recheck(layer, list(sessions)))
+            self._rebuild_if_corrupt(act)
 
     def query(self, layer: CacheLayer, question: Callable[[Connection], T]) -> T:
         """Return the answer to a question to one state of the cache. A damaged cache is made again first."""
+
+        def act() -> T:
+            db = self._reader()
+            if db is None:
+                self._layers[layer.name] = layer
+                self._refresh(layer)
+                db = self._reader()
+            if db is None:
+                raise StoreError(f"{self.path}: the cache cannot be opened", path=self.path)
+            db.execute("BEGIN")
+            try:
+                return question(db)
+            finally:
+                db.rollback()
+
         with self._turns:
-            return self._rebuild_if_corrupt(lambda: self._query(layer, question))
+            return self._rebuild_if_corrupt(act)
 
     def write(self, change: Callable[[Connection], object], *, wait: bool = True) -> bool:
         """Let ``change`` write to the cache in one transaction; without ``wait``, only if no other process writes."""
@@ -139,20 +164,6 @@ class DerivedCache:
             self._close()
             for feed in self.feeds:
                 feed.close()
-
-    def _query(self, layer: CacheLayer, question: Callable[[Connection], T]) -> T:
-        db = self._reader()
-        if db is None:
-            self._layers[layer.name] = layer
-            self._refresh(layer)
-            db = self._reader()
-        if db is None:
-            raise StoreError(f"{self.path}: the cache cannot be opened", path=self.path)
-        db.execute("BEGIN")
-        try:
-            return question(db)
-        finally:
-            db.rollback()
 
     def _refresh(self, layer: CacheLayer, *, full: bool = False, progress: Progress | None = None) -> None:
         db = self._reader()
@@ -180,17 +191,7 @@ class DerivedCache:
                 for layer in self._layers.values():
                     self._write(writer, layer, full=False, progress=progress)
 
-    def _recheck(self, layer: CacheLayer, sessions: Sequence[str]) -> None:
-        from .refresh import Refresh
-
-        with self._writer(self._lock_timeout) as writer:
-            if writer is not None:
-                plan = plan_refresh(writer, layer, self.feeds, also=sessions)
-                Refresh(writer, layer, self.feeds).run(plan, full=True)
-
     def _write(self, db: Connection, layer: CacheLayer, *, full: bool, progress: Progress | None) -> None:
-        from .refresh import Refresh  # most of the time there is nothing to write
-
         if not _is_complete(db, layer):
             _prepare_layer(db, layer)
         plan = plan_refresh(db, layer, self.feeds, full=full)
@@ -208,7 +209,12 @@ class DerivedCache:
     def _writer(self, timeout: float | None, *, rebuild: bool = False) -> Generator[Connection | None]:
         """Open the cache for writing, alone; ``None`` if another process writes for longer than ``timeout``."""
         self._ensure_temporary()
-        descriptor = None if self._temporary_path is not None else self._open_lock(rebuild=rebuild)
+        descriptor = None
+        if self._temporary_path is None:
+            try:
+                descriptor = open_lock_file(self._lock_file)
+            except OpenseshError as error:  # where there can be no lock, no cache is kept
+                self._use_temporary(cache_file.TEMPORARY, str(error), source=None if rebuild else self._readable())
         try:
             if descriptor is not None and not _wait(descriptor, timeout):
                 yield None
@@ -224,21 +230,13 @@ class DerivedCache:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def _open_lock(self, *, rebuild: bool) -> int | None:
-        """Open the lock file; ``None`` where there can be none, and so no cache that is kept."""
-        try:
-            return open_lock_file(self._lock_file)
-        except OpenseshError as error:
-            self._use_temporary(cache_file.TEMPORARY, str(error), source=None if rebuild else self._readable())
-            return None
-
     def _open_writer(self, *, rebuild: bool) -> Connection:
         if self._temporary_path is not None and self._db is not None:
             return self._db
         try:
             if rebuild:
                 cache_file.remove(self.path)
-            return cache_file.open_writer(self.path, self.place)
+            return cache_file.open_writer(self.path, self.store_id)
         except (OSError, sqlite3.Error) as error:
             if isinstance(error, sqlite3.Error) and cache_file.code_of(error) not in _REFUSED:
                 raise
@@ -246,7 +244,7 @@ class DerivedCache:
             return self._use_temporary(cache_file.TEMPORARY, f"{self.path}: {error}", source=source)
 
     def _use_temporary(self, path: str, reason: str, *, source: Connection | None) -> Connection:
-        db = cache_file.open_temporary(path, self.place, source)
+        db = cache_file.open_temporary(path, self.store_id, source)
         self._close()
         self._temporary_path = path
         self.temporary_reason = reason
@@ -266,7 +264,7 @@ class DerivedCache:
             self._close()
         if self._db is None:
             self._inode = inode
-            db = cache_file.open_reader(self.path, self.place)
+            db = cache_file.open_reader(self.path, self.store_id)
             if db is not None:
                 self._keep(db)
         return self._db
@@ -288,12 +286,12 @@ class DerivedCache:
             if str(error).startswith("fts5:") and cache_file.code_of(error) == sqlite3.SQLITE_ERROR:
                 raise UsageError(f"the query cannot be answered: {error}") from error
             if cache_file.code_of(error) not in _DAMAGED:
-                raise self._explain(error) from error
+                raise StoreError(f"the cache {self._reason(error)}", path=self.path) from error
         try:
             self._fall_back_to_memory(self._rebuild)
             return self._fall_back_to_memory(act)
         except sqlite3.DatabaseError as error:
-            raise self._explain(error) from error
+            raise StoreError(f"the cache {self._reason(error)}", path=self.path) from error
 
     def _fall_back_to_memory(self, act: Callable[[], T]) -> T:
         """Call ``act``; if the disk is full, again with a copy of the cache in memory."""
@@ -319,19 +317,16 @@ class DerivedCache:
             finally:
                 os.close(descriptor)
 
-    def _explain(self, error: sqlite3.Error) -> StoreError:
-        return StoreError(f"the cache {self._reason(error)}", path=self.path)
-
     def _reason(self, error: sqlite3.Error) -> str:
-        code = cache_file.code_of(error)
-        if code == sqlite3.SQLITE_FULL:
-            reason = "the disk is full"
-        elif code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            reason = "locked by another program. Try again when it is done."
-        elif code in cache_file.DISK_FULL:
-            reason = str(error)
-        else:
-            reason = f"{error}. It holds only derived data: delete it."
+        match cache_file.code_of(error):
+            case sqlite3.SQLITE_FULL:
+                reason = "the disk is full"
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                reason = "locked by another program. Try again when it is done."
+            case sqlite3.SQLITE_IOERR:
+                reason = str(error)
+            case _:
+                reason = f"{error}. It holds only derived data: delete it."
         return f"{self.path}: {reason}"
 
     def _close(self) -> None:
@@ -341,13 +336,13 @@ class DerivedCache:
         self.temporary_reason = ""
 
 
-def open_cache(place: str | None = None, *, temporary: bool = False) -> DerivedCache:
-    """Return the cache of the stores at a place. Only a store with a URL is opened by that."""
-    if place is not None and "://" in place:
+def open_cache(location: str | None = None, *, temporary: bool = False) -> DerivedCache:
+    """Return the cache of the stores at a path or URL. Only a store with a URL is opened by that."""
+    if location is not None and "://" in location:
         from ...storage import open_store
 
-        return DerivedCache(store=open_store(place), temporary=temporary)
-    return DerivedCache(find_stores(place), temporary=temporary)
+        return DerivedCache(store=open_store(location), temporary=temporary)
+    return DerivedCache(find_stores(location), temporary=temporary)
 
 
 def _wait(descriptor: int, timeout: float | None) -> bool:
@@ -387,12 +382,6 @@ def _needs_vacuum(db: Connection) -> bool:
         return False
     (parts,) = db.execute("SELECT count(*) FROM part").fetchone()
     return tombstones > _TOMBSTONE_SHARE * (parts + tombstones)
-
-
-def _digest(place: str) -> str:
-    """Return a short name for a place. Two places may share one; the file says which of them it belongs to."""
-    data = place.encode(errors="surrogateescape")
-    return f"{crc32(data):08x}{adler32(data):08x}"
 
 
 def _inode(path: str) -> int:

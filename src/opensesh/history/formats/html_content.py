@@ -130,17 +130,14 @@ def _cells(line: str) -> list[str]:
 
 def _paragraph(lines: list[str], start: int) -> tuple[Markup, int]:
     end = start
-    while end < len(lines) and lines[end].strip() and (end == start or not _begins_block(lines, end)):
+    while end < len(lines) and lines[end].strip():
+        begins_block = any(pattern.fullmatch(lines[end]) for pattern in (_FENCE, _HEADING, _RULE, _ITEM))
+        if end > start and (begins_block or _QUOTE.match(lines[end]) or _begins_table(lines, end)):
+            break
         end += 1
     if end == start:
         return Markup(""), start + 1
     return Markup("<p>{}</p>").format(Markup("<br>").join(_inline(line) for line in lines[start:end])), end
-
-
-def _begins_block(lines: list[str], start: int) -> bool:
-    line = lines[start]
-    known = any(shape.fullmatch(line) for shape in (_FENCE, _HEADING, _RULE, _ITEM)) or bool(_QUOTE.match(line))
-    return known or _begins_table(lines, start)
 
 
 def _inline(text: str) -> Markup:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ..filters import SelectedSession
-    from .exporting import Export
+    from .exporting import Export, RenderedSession
 
     Step = Callable[[int, int], None]
     """Called after each session with the number of sessions done, and of all."""
@@ -46,9 +46,8 @@ def to_stream(export: Export, stream: BinaryIO, step: Step) -> int:
     written = 0
     before, between, after = export.delimiters
     stream.write(before)
-    for number, session in enumerate(export.sessions(export.selected), 1):
+    for session in _rendered(export, step):
         written += _write_chunks(session.chunks, stream, between if written else b"")
-        step(number, len(export.selected))
     stream.write(after)
     stream.flush()
     return written
@@ -76,7 +75,7 @@ def to_file(export: Export, path: str, step: Step, *, fingerprint: str = "", res
         if export.format_name == "parquet":
             from ..formats.parquet import write_table
 
-            write_table(_parquet_rows(export, step), path)
+            write_table((chunk for session in _rendered(export, step) for chunk in session.chunks), path)
             return len(export.selected)
         return _write_file(export, path, step, fingerprint, restart=restart)
     except OSError as error:
@@ -193,9 +192,9 @@ def _write_chunks(chunks: Iterable[bytes], stream: BinaryIO, prefix: bytes) -> b
     return any_written
 
 
-def _parquet_rows(export: Export, step: Step) -> Iterator[bytes]:
-    for number, selected in enumerate(export.selected, 1):
-        yield from export.chunks(selected)
+def _rendered(export: Export, step: Step) -> Iterator[RenderedSession]:
+    for number, session in enumerate(export.sessions(export.selected), 1):
+        yield session
         step(number, len(export.selected))
 
 

@@ -78,18 +78,18 @@ class PathMap:
             project = project | {"worktree": self.folder(str(project.get("worktree", "/"))), "sandboxes": sandboxes}
         else:
             project = None
+
+        def messages() -> Iterator[StoredMessage]:
+            for info, parts in source.messages():
+                paths = as_object(info.get("path")) or {}
+                mapped = {name: self.folder(path) for name, path in paths.items() if isinstance(path, str)}
+                yield StoredMessage(info | {"path": paths | mapped} if mapped else info, parts)
+
         return source._replace(
             info=source.info | {"directory": new, "projectID": project_id},
-            messages=lambda: map(self._mapped_message, source.messages()),
+            messages=messages,
             project=project,
         )
-
-    def _mapped_message(self, message: StoredMessage) -> StoredMessage:
-        path = as_object(message.info.get("path"))
-        if path is None:
-            return message
-        mapped = {name: self.folder(value) if isinstance(value, str) else value for name, value in path.items()}
-        return StoredMessage(message.info | {"path": mapped}, message.parts)
 
 
 def read_sessions(path: str, *, report: Report = log_damage) -> Iterator[SourceSession]:

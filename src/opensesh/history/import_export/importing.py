@@ -103,21 +103,18 @@ class Importer:
         theirs = normalise_2x_copies(ours, theirs)
         relation = compare(ours, theirs)
         if relation is Relation.DIVERGED:
-            return self._merge_fork(as_fork(source, ours, theirs), title)
+            fork = as_fork(source, ours, theirs)
+            key, theirs = self._session_keys.get(fork.id), list(fork.messages())
+            is_known = key is not None and compare(self._messages(fork.id), theirs) is not Relation.AHEAD
+            count = 0 if is_known else self._write(fork, theirs, key=key)
+            action = "forked" if count or key is None else "unchanged"
+            return ImportResult(fork.id, action, title, count, "was continued separately")
         if relation is Relation.AHEAD or _updated(source.info) > _updated(as_object(self._read(key)) or {}):
             # Without new messages the session's record may still be newer.
             messages = theirs if relation is Relation.AHEAD else []
             return ImportResult(source.id, "extended", title, self._write(source, messages, key=key))
         count = sum(self._put(key, value) for key, value in source.related if self._read(key) is None)
         return ImportResult(source.id, "extended" if count else "unchanged", title, count)
-
-    def _merge_fork(self, fork: SourceSession, title: str) -> ImportResult:
-        key, theirs = self._session_keys.get(fork.id), list(fork.messages())
-        if key is not None and compare(self._messages(fork.id), theirs) is not Relation.AHEAD:
-            return ImportResult(fork.id, "unchanged", title, 0, "was continued separately")
-        count = self._write(fork, theirs, key=key)
-        action = "forked" if count or key is None else "unchanged"
-        return ImportResult(fork.id, action, title, count, "was continued separately")
 
     def _messages(self, session_id: str) -> Sequence[StoredMessage]:
         # Damaged records are not reported: the import may repair them.
@@ -314,7 +311,16 @@ def as_fork(source: SourceSession, ours: Sequence[StoredMessage], theirs: Sequen
     )
     fork_id = _derived_id(source.id, divergence.encode())
     ids = {id_: _derived_id(id_, fork_id.encode()) for id_ in _by_id(theirs)}
-    copies = [_copied(message, fork_id, ids) for message in theirs]
+    copies: list[StoredMessage] = []
+    for message in theirs:
+        message_id = ids[str(message.info.get("id"))]
+        copy = message.info | {"id": message_id, "sessionID": fork_id}
+        if copy.get("parentID") in ids:
+            copy["parentID"] = ids[copy["parentID"]]
+        owner = {"sessionID": fork_id, "messageID": message_id}
+        part_ids = [_derived_id(str(part.get("id")), message_id.encode()) for part in message.parts]
+        parts = [part | {"id": id_} | owner for part, id_ in zip(message.parts, part_ids, strict=True)]
+        copies.append(StoredMessage(copy, parts))
     time = as_object(source.info.get("time")) or {}
     times = [(as_object(message.info.get("time")) or {}).get("created") for message in theirs]
     # Later than all messages, as with every fork: that marks the messages as copies.
@@ -326,18 +332,6 @@ def as_fork(source: SourceSession, ours: Sequence[StoredMessage], theirs: Sequen
     }
     info.pop("share", None)
     return source._replace(id=fork_id, info=info, messages=lambda: copies, related=())
-
-
-def _copied(message: StoredMessage, session_id: str, ids: dict[str, str]) -> StoredMessage:
-    message_id = ids[str(message.info.get("id"))]
-    info = message.info | {"id": message_id, "sessionID": session_id}
-    if info.get("parentID") in ids:
-        info["parentID"] = ids[info["parentID"]]
-    owner = {"sessionID": session_id, "messageID": message_id}
-    salt = message_id.encode()
-    return StoredMessage(
-        info, [part | {"id": _derived_id(str(part.get("id")), salt)} | owner for part in message.parts]
-    )
 
 
 def _derived_id(id_: str, salt: bytes) -> str:

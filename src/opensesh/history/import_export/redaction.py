@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...records import as_list, as_object
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from ...records import Document
 
@@ -233,7 +233,7 @@ class Redactor:
             joined = " ".join(words).lower()
             likely = [rule for hint, rule in self._word_hints if hint in joined]
             if likely:
-                text = _LONG_WORDS.sub(lambda word: self._redact_word(word[0], likely), text)
+                text = _LONG_WORDS.sub(lambda word: self._apply(likely, word[0]), text)
         lowered = text.lower()
         for rule in self._text_rules:
             if rule.hint is _BY_NAME:
@@ -242,17 +242,17 @@ class Redactor:
             else:
                 is_likely = rule.hint in lowered
             if is_likely:
-                text = rule.pattern.sub(lambda match, name=rule.name: self._redact_match(match, name), text)
+                text = self._apply([rule], text)
         if self.paths and ("/" in text or "\\" in text):
             text, count = _HOME_FOLDERS.subn("~", text)
             if count:
                 self.counts["home-folder"] += count
         return text
 
-    def _redact_word(self, word: str, likely: Sequence[RedactionRule]) -> str:
-        for rule in likely:
-            word = rule.pattern.sub(lambda match, name=rule.name: self._redact_match(match, name), word)
-        return word
+    def _apply(self, rules: Iterable[RedactionRule], text: str) -> str:
+        for rule in rules:
+            text = rule.pattern.sub(lambda match, name=rule.name: self._redact_match(match, name), text)
+        return text
 
     def _attachment(self, url: str, head: re.Match[str]) -> str:
         if not _TEXT_TYPES.match(head["kind"]):

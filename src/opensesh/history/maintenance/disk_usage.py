@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -71,14 +72,14 @@ class SessionDiskUsage:
 class StoreDiskUsage:
     """The disk usage of a store."""
 
-    def __init__(self, place: str) -> None:
-        self.place = place
+    def __init__(self, store: Store) -> None:
+        self.place = store.place
         self.total = UsageTotal()
-        self.kinds: dict[str, UsageTotal] = {}
+        self.kinds: defaultdict[str, UsageTotal] = defaultdict(UsageTotal)
         """By kind of record: session, message, part, session_diff, todo..."""
-        self.parts: dict[str, UsageTotal] = {}
+        self.parts: defaultdict[str, UsageTotal] = defaultdict(UsageTotal)
         """By type of part."""
-        self.tools: dict[str, UsageTotal] = {}
+        self.tools: defaultdict[str, UsageTotal] = defaultdict(UsageTotal)
         self.attachments = UsageTotal()
         """Files and images inside of parts."""
         self.children = UsageTotal()
@@ -114,7 +115,7 @@ def measure(store: Store, *, report: Report = log_damage) -> list[StoreDiskUsage
     members = member_stores(store)
     if members != [store]:
         return [usage for member in members for usage in measure(member, report=report)]
-    usage = StoreDiskUsage(store.place)
+    usage = StoreDiskUsage(store)
     owners: dict[str, str] = {}
     entries = _files(store) if isinstance(store, FileTree) else _values(store, report)
     for key, size, read in entries:
@@ -185,7 +186,7 @@ def _read_fields(path: str, size: int, kind: str) -> Document:
 
 def _count(usage: StoreDiskUsage, key: Key, size: int, read: Callable[[], Document], owners: dict[str, str]) -> None:
     usage.total.add(size)
-    usage.kinds.setdefault(key[0], UsageTotal()).add(size)
+    usage.kinds[key[0]].add(size)
     session = key[-1]
     match key[0]:
         case "session":
@@ -207,9 +208,9 @@ def _count(usage: StoreDiskUsage, key: Key, size: int, read: Callable[[], Docume
 
 def _count_part(usage: StoreDiskUsage, part: Document, size: int) -> None:
     kind = str(part.get("type", "unreadable"))
-    usage.parts.setdefault(kind, UsageTotal()).add(size)
+    usage.parts[kind].add(size)
     if kind == "tool":
-        usage.tools.setdefault(str(part.get("tool", "")), UsageTotal()).add(size)
+        usage.tools[str(part.get("tool", ""))].add(size)
         state = as_object(part.get("state")) or {}
         for file in as_list(state.get("attachments")) or []:
             usage.attachments.add(_url_length(file))

@@ -36,7 +36,7 @@ class Finding(NamedTuple):
     level: Level = "odd"
     changes: Sequence[Change] = ()
     """The repair, as changes that can be undone."""
-    edit: Callable[[Document], None] | None = None
+    edit: Callable[[Document], object] | None = None
     """The repair of the record at ``path``, made in place; several edits of one record are applied together."""
     act: Callable[[], None] | None = None
     """The repair, if it does not change the tree."""
@@ -137,18 +137,16 @@ def check_stores(summaries: Sequence[StoreSummary]) -> Iterator[Finding]:
     """Yield a note for each store that has something which no other has."""
     if len(summaries) < 2:
         return
-    for place, _, _, _, sessions, messages in summaries:
+    for path, _, _, _, sessions, messages in summaries:
         remedy = "'opensesh export --format opencode --split DIR' exports them for a newer OpenCode"
-        if place.endswith(".db"):
-            remedy = f"'opensesh import {place}' copies them to the tree"
+        if path.endswith(".db"):
+            remedy = f"'opensesh import {path}' copies them to the tree"
         remedy = f"opensesh shows all stores together; {remedy}"
         if sessions:
-            yield Finding(
-                "stores", place, f"{pluralize(sessions, 'session')} only in this store", "note", remedy=remedy
-            )
+            yield Finding("stores", path, f"{pluralize(sessions, 'session')} only in this store", "note", remedy=remedy)
         if messages:
             text = f"{pluralize(messages, 'message')} only in this store, of sessions that another store has as well"
-            yield Finding("stores", place, text, "note", remedy=remedy)
+            yield Finding("stores", path, text, "note", remedy=remedy)
 
 
 def unshare_command(store: Store) -> str:

@@ -163,7 +163,7 @@ def _read(inventory: Inventory, item: InventoryItem, copies: dict[str, list[Inve
     path = os.path.join(inventory.root, item.path)
     changed = _check_mode(inventory, path, item.path, is_folder=False)
     try:
-        document = loads(read_file(path), path)
+        record = as_object(loads(read_file(path), path))
     except FileNotFoundError:
         return
     except OSError as error:
@@ -172,21 +172,19 @@ def _read(inventory: Inventory, item: InventoryItem, copies: dict[str, list[Inve
     except RecordError as error:
         inventory.add_torn(item, f"{error.reason}{f' ({error.place})' if error.place else ''}")
         return
-    record = as_object(document)
     if record is None and item.kind in ("project", *_NESTED_KINDS):
         inventory.add_torn(item, "not an object")
         return
     if record is not None and (error := validation_error(record, item.kind, item.name)):
         can_repair = make_valid(record.copy(), item.kind, item.name, changed)
         inventory.invalid.append((item._replace(changed=changed), f"{error.place}: {error.reason}", can_repair))
-    _add(inventory, item._replace(changed=changed, fields=_fields(record or {}, item.kind)), copies)
-
-
-def _fields(document: Document, kind: str) -> Document:
-    if kind == "part":
-        state = as_object(document.get("state")) or {}
-        return {name: document.get(name) for name in ("id", "sessionID", "messageID")} | {"status": state.get("status")}
-    return {name: document[name] for name in _KEPT_FIELDS if name in document}
+    document = record or {}
+    if item.kind == "part":
+        fields = {name: document.get(name) for name in ("id", "sessionID", "messageID")}
+        fields["status"] = (as_object(document.get("state")) or {}).get("status")
+    else:
+        fields = {name: document[name] for name in _KEPT_FIELDS if name in document}
+    _add(inventory, item._replace(changed=changed, fields=fields), copies)
 
 
 def _add(inventory: Inventory, item: InventoryItem, copies: dict[str, list[InventoryItem]]) -> None:
@@ -301,10 +299,14 @@ def rebuilt_message(tree: FileTree, session: str, message: str) -> Document | No
         model = {"providerID": _UNKNOWN, "modelID": _UNKNOWN}
         return base | {"role": "user", "time": {"created": created}, "agent": "build", "model": model}
     steps = [part for part in parts if part.get("type") == "step-finish"]
-    ended = max((_end_time(part) for part in parts), default=created)
+    ended = created
+    for part in parts:
+        state = as_object(part.get("state")) or {}
+        time = as_object(state.get("time")) or as_object(part.get("time")) or {}
+        ended = max(ended, as_whole(time.get("end")))
     return base | {
         "role": "assistant",
-        "time": {"created": created, "completed": max(ended, created)},
+        "time": {"created": created, "completed": ended},
         "parentID": str(similar.get("parentID") or similar.get("id") or message),
         "modelID": similar.get("modelID") or _UNKNOWN,
         "providerID": similar.get("providerID") or _UNKNOWN,
@@ -370,9 +372,3 @@ def _time_of_id(name: str, near: int) -> int:
         return ids.timestamp_of(name, near)
     except InvalidIDError:
         return near
-
-
-def _end_time(part: Document) -> int:
-    state = as_object(part.get("state")) or {}
-    time = as_object(state.get("time")) or as_object(part.get("time")) or {}
-    return as_whole(time.get("end"))

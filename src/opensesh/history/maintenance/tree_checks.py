@@ -6,6 +6,7 @@ import os
 import shlex
 from collections import Counter, defaultdict
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import BusyError
@@ -21,7 +22,7 @@ from .findings import Finding
 from .inventory import is_unfinished, make_valid, rebuilt_message, rebuilt_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ...storage.protocol import FileTree
     from .inventory import Inventory, InventoryItem
@@ -45,7 +46,8 @@ def check_records(tree: FileTree, inventory: Inventory, running: frozenset[str])
         yield Finding("torn", path, reason, "damage", remedy=remedy)
     for item, reason, can_repair in inventory.invalid:
         if item.path not in superseded:
-            yield Finding("torn", item.path, reason, "damage", edit=_repairing(item) if can_repair else None)
+            edit = partial(make_valid, kind=item.kind, name=item.name, changed=item.changed)
+            yield Finding("torn", item.path, reason, "damage", edit=edit if can_repair else None)
     for path in inventory.foreign:
         text = "not a record, but in a folder where OpenCode reads every file as one"
         yield Finding("foreign", path, text, "odd", [Change(path=path, aside=True)])
@@ -100,13 +102,6 @@ def _of_session(session: str, messages: Mapping[str, Document]) -> list[Document
     return [info for info in messages.values() if info["sessionID"] == session]
 
 
-def _repairing(item: InventoryItem) -> Callable[[Document], None]:
-    def edit(record: Document) -> None:
-        make_valid(record, item.kind, item.name, item.changed)
-
-    return edit
-
-
 def _orphans(
     tree: FileTree, inventory: Inventory, rebuilt: Mapping[str, Document], message_counts: Mapping[str, int]
 ) -> Iterator[Finding]:
@@ -116,8 +111,12 @@ def _orphans(
     if "session" not in unlisted:
         existing = sessions | {name for _, name in inventory.damaged("session")}
         for session, count in sorted(message_counts.items()):
-            if session not in existing:
-                yield _lost_session(tree, session, count, _of_session(session, rebuilt))
+            if session not in existing:  # a new record makes the messages a session again
+                record = rebuilt_session(tree, session, _of_session(session, rebuilt))
+                path = os.path.join("session", str(record["projectID"]), f"{session}.json")
+                change = Change(path=path, data=dumps(record))
+                text = f"{pluralize(count, 'message')} of a session whose record is lost"
+                yield Finding("orphan", os.path.join("message", session), text, "damage", [change])
     if "message" not in unlisted:
         existing = {name for _, name in inventory.damaged("message")} | _future_ids(tree, inventory, "message")
         for message, count in sorted(inventory.lost_parts.items()):
@@ -136,14 +135,6 @@ def _future_ids(tree: FileTree, inventory: Inventory, kind: str) -> set[str]:
     """Return the ids of records whose file has another name and will be renamed."""
     by_id = {str(item.fields.get("id", "")): item for item in inventory.of(kind)}
     return {id_ for id_, item in by_id.items() if id_ != item.name and _is_true_id(tree, item, id_)}
-
-
-def _lost_session(tree: FileTree, session: str, count: int, messages: Iterable[Document]) -> Finding:
-    """Messages without a session remain if its record is lost: a new record makes them a session again."""
-    record = rebuilt_session(tree, session, messages)
-    path = os.path.join("session", str(record["projectID"]), f"{session}.json")
-    text = f"{pluralize(count, 'message')} of a session whose record is lost"
-    return Finding("orphan", os.path.join("message", session), text, "damage", [Change(path=path, data=dumps(record))])
 
 
 def _move_aside(tree: FileTree, kind: str, folder: str) -> list[Change]:
@@ -211,11 +202,9 @@ def _misplaced(tree: FileTree, item: InventoryItem, wrong: dict[str, str], in_us
     if renamed:
         in_use.add(id_)
 
-    def correct(record: Document) -> None:
-        record.update(fields)
-
     changes = [Change(path=item.path, to=new_path)] if renamed else []
-    return Finding("misplaced", item.path, "; ".join(texts), "odd", changes, edit=correct if fields else None)
+    edit: Callable[[Document], None] | None = (lambda record: record.update(fields)) if fields else None
+    return Finding("misplaced", item.path, "; ".join(texts), "odd", changes, edit=edit)
 
 
 def _is_true_id(tree: FileTree, item: InventoryItem, id_: str) -> bool:
@@ -242,31 +231,26 @@ def _stale(inventory: Inventory, running: frozenset[str], superseded: set[str]) 
     for item in filter(is_unfinished, inventory.of("part")):
         if is_over(item.folder, item.changed):
             text = f"a tool call that stays {item.fields['status']} forever"
-            yield Finding("stale", item.path, text, "odd", edit=_closing_call(item.changed))
+            yield Finding("stale", item.path, text, "odd", edit=partial(_close_call, item.changed))
     for item in filter(is_unfinished, inventory.of("message")):
         if item.path not in superseded and is_over(item.name, item.changed):
-            yield Finding("stale", item.path, "an answer that was never finished", "odd", edit=_closing(item.changed))
+            edit = partial(_close_answer, item.changed)
+            yield Finding("stale", item.path, "an answer that was never finished", "odd", edit=edit)
 
 
-def _closing_call(changed: int) -> Callable[[Document], None]:
-    def edit(part: Document) -> None:
-        state = as_object(part.get("state")) or {}
-        start = as_whole((as_object(state.get("time")) or {}).get("start")) or changed
-        failed: Document = {"status": "error", "input": as_object(state.get("input")) or {}, "error": INTERRUPTED}
-        if metadata := as_object(state.get("metadata")):
-            failed["metadata"] = metadata
-        part["state"] = failed | {"time": {"start": start, "end": max(start, changed)}}
-
-    return edit
+def _close_call(changed: int, part: Document) -> None:
+    state = as_object(part.get("state")) or {}
+    start = as_whole((as_object(state.get("time")) or {}).get("start")) or changed
+    failed: Document = {"status": "error", "input": as_object(state.get("input")) or {}, "error": INTERRUPTED}
+    if metadata := as_object(state.get("metadata")):
+        failed["metadata"] = metadata
+    part["state"] = failed | {"time": {"start": start, "end": max(start, changed)}}
 
 
-def _closing(changed: int) -> Callable[[Document], None]:
-    def edit(info: Document) -> None:
-        info["time"]["completed"] = max(changed, as_whole(info["time"].get("created")))
-        if "finish" not in info and "error" not in info:
-            info["finish"] = "unknown"
-
-    return edit
+def _close_answer(changed: int, info: Document) -> None:
+    info["time"]["completed"] = max(changed, as_whole(info["time"].get("created")))
+    if "finish" not in info and "error" not in info:
+        info["finish"] = "unknown"
 
 
 # -- surroundings ------------------------------------------------------------------------------------------------------

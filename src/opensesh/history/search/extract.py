@@ -54,7 +54,7 @@ def of_part(part: Document, role: str) -> ExtractedText | None:
             text = ExtractedText("retry", _fields(error=_failure(part.get("error"))))
         case "subtask":
             lines = filter(None, (_string(part.get(name)) for name in ("description", "prompt")))
-            text = ExtractedText("subtask", _fields(said="\n".join(lines)))
+            text = ExtractedText("subtask", _fields(text="\n".join(lines)))
         case _:
             pass
     return text
@@ -68,7 +68,7 @@ def of_message(info: Document) -> ExtractedText | None:
 
 def of_title(title: str) -> ExtractedText | None:
     """Extract a session's title."""
-    return ExtractedText("title", _fields(said=title)) if title else None
+    return ExtractedText("title", _fields(text=title)) if title else None
 
 
 def is_unfinished(info: Document) -> bool:
@@ -117,7 +117,7 @@ def _text(part: Document, role: str) -> ExtractedText | None:
         kind = "reasoning"
     else:
         kind = "answer" if role == "assistant" else "context" if part.get("synthetic") else "prompt"
-    return ExtractedText(kind, _fields(said=text), time=timestamp(part, "start"), unfinished=unfinished)
+    return ExtractedText(kind, _fields(text=text), time=timestamp(part, "start"), unfinished=unfinished)
 
 
 def _tool(part: Document) -> ExtractedText:
@@ -148,7 +148,7 @@ def _file(part: Document) -> ExtractedText:
 
         path = unquote(urlsplit(url).path)
     paths = (path,) if path else ()
-    return ExtractedText("file", _fields(said="" if path else _string(part.get("filename")), paths=paths), paths)
+    return ExtractedText("file", _fields(text="" if path else _string(part.get("filename")), paths=paths), paths)
 
 
 def _failure(error: Any) -> str:
@@ -169,9 +169,9 @@ def _leaves(value: Any, depth: int = 0) -> list[str]:
 
 
 def _fields(
-    said: str = "", tool: str = "", inputs: str = "", output: str = "", error: str = "", paths: tuple[str, ...] = ()
+    text: str = "", tool: str = "", inputs: str = "", output: str = "", error: str = "", paths: tuple[str, ...] = ()
 ) -> tuple[str, str, str, str, str, str]:
-    return said, tool, inputs, output, error, "\n".join(paths)
+    return text, tool, inputs, output, error, "\n".join(paths)
 
 
 def _string(value: Any) -> str:

@@ -130,11 +130,15 @@ def _add(parsed: ParsedQuery, atom: Atom) -> ParsedQuery:
         phrase = f"({phrase} OR {_quote(' '.join(tokenizer.split(atom.text)))}{star})"
     if atom.negated:
         return parsed._replace(excluded=(*parsed.excluded, phrase))
-    strict, loose = _patterns(atom)
+    pieces = [piece for piece in re.split(r"[\W_]+", atom.text) if piece]
+    humps = [hump for piece in pieces for hump in (tokenizer.split(piece) if tokenizer.identifiers(piece) else [piece])]
+    loose = _GAP.join(map(re.escape, humps))
+    # Between whole words, except in scripts that do not separate them.
+    strict = f"{_BEGIN}{loose}" + ("" if atom.open_end else _END) if atom.text.isascii() else loose
     return parsed._replace(
         match=f"{parsed.match} AND {phrase}" if parsed.match else phrase,
-        patterns=(*parsed.patterns, strict),
-        loose_patterns=(*parsed.loose_patterns, loose),
+        patterns=(*parsed.patterns, re.compile(strict, re.IGNORECASE)),
+        loose_patterns=(*parsed.loose_patterns, re.compile(loose, re.IGNORECASE)),
     )
 
 
@@ -161,15 +165,6 @@ def _contains(pattern: re.Pattern[str], *, negated: bool = False) -> Check:
 
 def _quote(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
-
-
-def _patterns(atom: Atom) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the patterns of an atom: as whole words, and anywhere."""
-    pieces = [piece for piece in re.split(r"[\W_]+", atom.text) if piece]
-    humps = [hump for piece in pieces for hump in (tokenizer.split(piece) if tokenizer.identifiers(piece) else [piece])]
-    loose = _GAP.join(map(re.escape, humps))
-    strict = f"{_BEGIN}{loose}" + ("" if atom.open_end else _END) if atom.text.isascii() else loose
-    return re.compile(strict, re.IGNORECASE), re.compile(loose, re.IGNORECASE)
 
 
 def _is_word(text: str) -> bool:

@@ -7,7 +7,8 @@ layer of the derived cache, and read again when its usage was.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from operator import add
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -35,27 +36,21 @@ _OUTDATED = """
 _ALL = "SELECT u.session, u.answers, u.answer_times, t.calls FROM usage u JOIN tool_usage t ON t.session = u.session"
 
 
-class ToolCalls:
-    """The calls of one tool in one message, or in all messages that count."""
+class ToolCalls(NamedTuple):
+    """The calls of one tool in one message, or in all messages that count. Caches store them in this order."""
 
-    __slots__ = ("calls", "characters", "errors", "milliseconds", "open", "tool")
+    tool: str
+    calls: int = 0
+    errors: int = 0
+    open: int = 0
+    """Unfinished calls."""
+    milliseconds: int = 0
+    characters: int = 0
+    """Of output."""
 
-    def __init__(self, tool: str, *counts: int) -> None:
-        self.tool = tool
-        self.calls, self.errors, self.open, self.milliseconds, self.characters = counts or (0, 0, 0, 0, 0)
-
-    @property
-    def plain(self) -> tuple[Any, ...]:
-        """All values: calls, errors, unfinished calls, time, and characters of output."""
-        return self.tool, self.calls, self.errors, self.open, self.milliseconds, self.characters
-
-    def add(self, other: ToolCalls) -> None:
-        """Add other calls."""
-        self.calls += other.calls
-        self.errors += other.errors
-        self.open += other.open
-        self.milliseconds += other.milliseconds
-        self.characters += other.characters
+    def plus(self, other: ToolCalls) -> ToolCalls:
+        """Return the sum of these calls and others of the same tool."""
+        return ToolCalls(self.tool, *map(add, self[1:], other[1:]))
 
 
 class ToolRow:
@@ -122,7 +117,7 @@ def by_tool(usage: UsageTable, usage_filter: UsageFilter) -> list[ToolRow]:
             seen.add(message)
             for values in tools:
                 row = rows.setdefault(values[0], ToolRow(values[0]))
-                row.calls.add(ToolCalls(*values))
+                row.calls = row.calls.plus(ToolCalls(*values))
                 row.messages += 1
                 row.sessions.add(session)
     return sorted(rows.values(), key=lambda row: (-row.calls.calls, row.calls.tool))
@@ -170,25 +165,22 @@ def _session_calls(
                 part = _decode(content) if isinstance(content, bytes) else msgspec.convert(content, _ToolPart)
             except (msgspec.MsgspecError, UnicodeError, RecursionError):
                 continue
-            _count(calls.setdefault(record.message_id, {}), part)
+            if part.type == "tool" and part.state is not None:
+                tools = calls.setdefault(record.message_id, {})
+                tools[part.tool] = tools.get(part.tool, ToolCalls(part.tool)).plus(_call(part.tool, part.state))
         for name, tools in calls.items():
-            entry: Stored = name, fingerprints.get(name, UNSTABLE), [list(totals.plain) for totals in tools.values()]
+            entry: Stored = name, fingerprints.get(name, UNSTABLE), [list(totals) for totals in tools.values()]
             if tools and (name not in counted or _size(entry) > _size(counted[name])):
                 counted[name] = entry
     return list(counted.values())
 
 
-def _count(calls: dict[str, ToolCalls], part: _ToolPart) -> None:
-    if part.type != "tool" or part.state is None:
-        return
-    totals = calls.setdefault(part.tool, ToolCalls(part.tool))
-    state = part.state
-    totals.calls += 1
-    totals.errors += state.status == "error"
-    totals.open += state.status in ("pending", "running")
-    totals.characters += len(state.output or "")
+def _call(tool: str, state: _ToolState) -> ToolCalls:
+    took = 0
     if state.time and state.time.start and state.time.end:
-        totals.milliseconds += max(int(state.time.end - state.time.start), 0)
+        took = max(int(state.time.end - state.time.start), 0)
+    is_open = state.status in ("pending", "running")
+    return ToolCalls(tool, 1, int(state.status == "error"), int(is_open), took, len(state.output or ""))
 
 
 def _size(entry: Stored) -> int:
