@@ -9,9 +9,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from .. import ids
-from ..engine.budget import BUCKETS, used_tokens
+from ..engine.budget import used_tokens
 from ..errors import OpenseshError
 from ..events import MessageUpdated
+from ..models.stream_events import Usage
 from ..records import Document, as_object, dumps_compact, side_calls
 
 if TYPE_CHECKING:
@@ -57,10 +58,9 @@ class RunUsage:
     @property
     def tokens(self) -> Document:
         """Tokens by bucket, in the form that messages have."""
-        answers = [used_tokens(info) for info in self._answers.values()]
-        total = {name: sum(answer[name] for answer in answers) for name in BUCKETS}
-        cache = {"read": total.pop("cache_read"), "write": total.pop("cache_write")}
-        return {**total, "cache": cache}
+        total = sum(map(used_tokens, self._answers.values()), Usage())
+        cache = {"read": total.cache_read, "write": total.cache_write}
+        return {"input": total.input, "output": total.output, "reasoning": total.reasoning, "cache": cache}
 
     def cost(self, engine: Engine) -> float | None:
         """Return the cost in US dollars; ``None`` if some price is unknown."""

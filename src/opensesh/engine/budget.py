@@ -37,7 +37,7 @@ log = logging.getLogger("opensesh.engine")
 BUDGET_VARIABLE = "OPENSESH_BUDGET"
 """Budget of a session where nothing else is set. It is not a key of the configuration file, which is shared with
 OpenCode: that refuses a file with a key it does not know."""
-BUCKETS = ("input", "output", "reasoning", "cache_read", "cache_write")
+_BUCKETS = ("input", "output", "reasoning", "cache_read", "cache_write")
 
 
 class Budget(Struct, frozen=True, kw_only=True):
@@ -93,9 +93,8 @@ class Spent(Struct, frozen=True, kw_only=True):
         return None if self.unpriced else self.known
 
     def __add__(self, other: Spent) -> Spent:
-        tokens = {name: getattr(self.tokens, name) + getattr(other.tokens, name) for name in BUCKETS}
         unpriced = tuple(dict.fromkeys((*self.unpriced, *other.unpriced)))
-        return Spent(known=self.known + other.known, unpriced=unpriced, tokens=Usage(**tokens))
+        return Spent(known=self.known + other.known, unpriced=unpriced, tokens=self.tokens + other.tokens)
 
 
 class Costs(Struct, frozen=True, kw_only=True):
@@ -125,15 +124,21 @@ class CostReport:
 
     def spent(self, answers: Iterable[Document]) -> Spent:
         """Return the sum of some answers."""
-        known, unpriced = Decimal(0), dict[str, None]()
-        totals = dict.fromkeys(BUCKETS, 0)
+        known, tokens, unpriced = Decimal(0), Usage(), dict[str, None]()
         for info in answers:
             used = used_tokens(info)
             known += Decimal(repr(info.get("cost") or 0))
-            totals = {name: totals[name] + used[name] for name in BUCKETS}
-            if any(used.values()) and not self._has_price(info, used):
-                unpriced[f"{info.get('providerID')}/{info.get('modelID')}"] = None
-        return Spent(known=known, unpriced=tuple(unpriced), tokens=Usage(**totals))
+            tokens += used
+            provider_id, model_id = str(info.get("providerID")), str(info.get("modelID"))
+            try:
+                has_price = (
+                    used == Usage() or pricing.cost(self._models.get(provider_id, model_id).price, used) is not None
+                )
+            except ModelNotFoundError:
+                has_price = False
+            if not has_price:
+                unpriced[f"{provider_id}/{model_id}"] = None
+        return Spent(known=known, unpriced=tuple(unpriced), tokens=tokens)
 
     def before_run(self, session_id: str) -> Spent:
         """Return what counts for the budget of a session: its whole tree, since a subagent's cost is its root's."""
@@ -145,20 +150,13 @@ class CostReport:
         answers = [info for info in infos if info.get("role") == "assistant"]
         return self.spent([*answers, *(call for info in infos for call in side_calls(info))])
 
-    def _has_price(self, info: Document, used: dict[str, int]) -> bool:
-        try:
-            model = self._models.get(str(info.get("providerID")), str(info.get("modelID")))
-        except ModelNotFoundError:
-            return False
-        return pricing.cost(model.price, Usage(**used)) is not None
 
-
-def used_tokens(info: Document) -> dict[str, int]:
-    """Return the tokens of an answer, by bucket."""
+def used_tokens(info: Document) -> Usage:
+    """Return the tokens of an answer."""
     tokens = as_object(info.get("tokens")) or {}
     cache = as_object(tokens.get("cache")) or {}
     counts: dict[str, Any] = {**tokens, "cache_read": cache.get("read"), "cache_write": cache.get("write")}
-    return {name: int(counts.get(name) or 0) for name in BUCKETS}
+    return Usage(**{name: int(counts.get(name) or 0) for name in _BUCKETS})
 
 
 # -- enforcing a budget ------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from ..records import (
     merged,
 )
 from ..storage.protocol import StoredMessage
-from .cancellation import run_in_thread_uncancellable, run_uncancellable
+from .cancellation import run_in_thread_uncancellable, run_uncancellable, uncancellable
 from .context_window import (
     compaction_part,
     estimate,
@@ -55,7 +55,7 @@ from .summary_text import (
     transcript,
     user_prompts_verbatim,
 )
-from .turn import closing_stream
+from .turn import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from .model_choice import Agents, Models
     from .plugin_hooks import PluginHooks
     from .session_history import History
-    from .session_writer import AnswerWriter, SessionWriter
+    from .session_writer import SessionWriter
 
 log = logging.getLogger("opensesh.engine")
 _MAX_ATTEMPTS = 3
@@ -148,80 +148,83 @@ class _Compaction:
         self._chunk_tokens = max_chunk_tokens(model, compactor.config)
 
     async def run(self, messages: Sequence[StoredMessage]) -> Compacted:
-        writer = self._compactor.writer
-        answer = writer.new_answer(
-            self._request.info, self._model.provider_id, self._model.id, "compaction", summary=True
-        )
+        writer, model = self._compactor.writer, self._model
+        answer = writer.new_answer(self._request.info, model.provider_id, model.id, "compaction", summary=True)
         try:
             await answer.save()
-            summary = await self._summarise(await self._apply_hooks(visible(messages)))
-            text = summary + await run_in_thread_uncancellable(self._verbatim, messages)
+            text = await self._summarise(await self._view(messages))
+            # What no summary may change is added to it.
+            todos = await run_in_thread_uncancellable(writer.sessions.todos, self._session_id)
+            open_todos = [todo for todo in todos if todo.get("status") != "completed"]
+            listed = "\n".join(f"- [{todo.get('status')}] {todo.get('content')}" for todo in open_todos)
+            sections = (("The user's own words", user_prompts_verbatim(messages)), ("Todos", listed))
+            text += "".join(f"\n\n## {title}\n{content}" for title, content in sections if content)
         except asyncio.CancelledError:
-            answer.add_usage(self._usage, self._model)
+            answer.add_usage(self._usage, model)
             await run_uncancellable(answer.finish(MessageAbortedError(message="The user stopped this")))
             raise
         except Exception as error:
             if not isinstance(error, OpenseshError):
                 log.exception("the compaction of %s failed", self._session_id)
-            failure = failure_of(error, self._model.provider_id)
-            answer.add_usage(self._usage, self._model)
+            failure = failure_of(error, model.provider_id)
+            answer.add_usage(self._usage, model)
             await answer.finish(failure)
             return Compacted(answer.message, failure)
-        await run_uncancellable(self._store(answer, text))
+
+        async def store() -> None:
+            await answer.start_step(None)
+            await answer.put(_text_part(self._session_id, answer.info["id"], text))
+            await answer.finish_step(stream.FinishStep(reason="stop", usage=self._usage), model, None)
+            await answer.finish()
+
+        await run_uncancellable(store())
         writer.publish(events.SessionCompacted(session_id=self._session_id))
         return Compacted(answer.message, None)
 
-    async def _store(self, answer: AnswerWriter, text: str) -> None:
-        await answer.start_step(None)
-        await answer.put(_text_part(self._session_id, answer.info["id"], text))
-        await answer.finish_step(stream.FinishStep(reason="stop", usage=self._usage), self._model, None)
-        await answer.finish()
-
-    async def _apply_hooks(self, view: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
-        """Let plugins change what is summarised, and the prompt for it."""
-        hooks = self._compactor.hooks
-        if hooks.plugins:
-            auto = bool((compaction_part(self._request) or {}).get("auto"))
-            self._prompt = await hooks.compaction_prompt(self._session_id, self._model, self._prompt, auto=auto)
-            longer = estimate(self._prompt) - estimate(summary_prompt())
-            self._chunk_tokens = max(self._chunk_tokens - longer, MIN_CHUNK_TOKENS)
-            call = hooks.chat_call(self._request.info, self._agent.name, self._model, "summary")
-            view = await hooks.messages(call, view) or view
-        return view
+    async def _view(self, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
+        """Return what is summarised. Plugins may change it, and the prompt for the summary."""
+        hooks, view = self._compactor.hooks, visible(messages)
+        if not hooks.plugins:
+            return view
+        auto = bool((compaction_part(self._request) or {}).get("auto"))
+        self._prompt = await hooks.compaction_prompt(self._session_id, self._model, self._prompt, auto=auto)
+        longer = estimate(self._prompt) - estimate(summary_prompt())
+        self._chunk_tokens = max(self._chunk_tokens - longer, MIN_CHUNK_TOKENS)
+        call = hooks.chat_call(self._request.info, self._agent.name, self._model, "summary")
+        return await hooks.messages(call, view) or view
 
     async def _summarise(self, view: Sequence[StoredMessage]) -> str:
-        """Return a summary that is accepted. Raises :class:`CompactionError`."""
+        """Return a summary that is accepted. Raises :class:`CompactionError`.
+
+        The conversation is summarised chunk by chunk, each with the summary so far, so that every request fits. If the
+        provider rejects one as too long, it counts differently than we do: the next ones are half as large.
+        """
         lines, previous = transcript(view), previous_summary(view)
         size = sum(estimate(line) for line in lines) + estimate(previous)
         rejection = ""
         for _ in range(_MAX_ATTEMPTS):
-            text = await self._summarise_chunks(lines, previous, rejection)
-            rejection = _rejection_reason(text, size)
-            if not rejection:
-                return text
+            summary, is_complete, remaining = previous, False, lines
+            while not is_complete:
+                chunk, rest = first_chunk(remaining, max(self._chunk_tokens - estimate(summary), MIN_CHUNK_TOKENS))
+                try:
+                    summary = await self._ask(chunk, summary, rejection)
+                except ContextExceededError:
+                    if self._chunk_tokens <= MIN_CHUNK_TOKENS:
+                        raise
+                    self._chunk_tokens //= 2
+                else:
+                    remaining, is_complete = rest, not rest
+            tokens = estimate(summary)
+            if summary and tokens <= max(size * _MAX_RATIO, _ALWAYS_ACCEPTED_TOKENS):
+                return summary
+            rejection = f"it was {tokens} tokens long for a conversation of {size}" if summary else "it was empty"
         raise CompactionError(
             f"no summary could be made: {rejection}, {_MAX_ATTEMPTS} times in a row. Nothing was left out."
         )
 
-    async def _summarise_chunks(self, lines: Sequence[str], summary: str, rejection: str) -> str:
-        """Summarise chunk by chunk, each with the summary so far, so that every request fits.
-
-        If the provider rejects one as too long, it counts differently than we do: the next ones are half as large.
-        """
-        while True:
-            chunk, rest = first_chunk(lines, max(self._chunk_tokens - estimate(summary), MIN_CHUNK_TOKENS))
-            try:
-                summary = await self._ask(chunk, summary, rejection)
-            except ContextExceededError:
-                if self._chunk_tokens <= MIN_CHUNK_TOKENS:
-                    raise
-                self._chunk_tokens //= 2
-                continue
-            lines = rest
-            if not lines:
-                return summary
-
     async def _ask(self, text: str, summary: str, rejection: str) -> str:
+        """Return the model's summary of ``text`` and the ``summary`` so far. Its usage counts even if it is not
+        accepted."""
         before = f"<summary-so-far>\n{summary}\n</summary-so-far>\n\n" if summary else ""
         again = f"\n\nYour last attempt did not count: {rejection}." if rejection else ""
         content = f"{before}<conversation>\n{text}\n</conversation>\n\n{self._prompt}{again}"
@@ -234,51 +237,23 @@ class _Compaction:
             headers=model.headers,
         )
         request = await compactor.hooks.side_request(self._request.info, agent.name, "summary", request)
+
+        async def count_usage(event: stream.FinishStep) -> None:
+            self._usage += event.usage
+            if event.reason in ("content-filter", "error"):
+                raise CompactionError(f"the provider ended the summary: {event.reason}")
+
         attempt = 0
         while True:
             try:
-                return await self._collect(request)
+                answer = await read_text(compactor.models.provider(request.model), request, count_usage)
             except ModelError as error:
                 attempt += 1
                 if retry_reason(compactor.retry, error, attempt) is None:
                     raise
                 await compactor.sleep(compactor.retry.delay_ms(attempt, requested_delay_ms(error)) / 1000)
-
-    async def _collect(self, request: Request) -> str:
-        """Return the text of the answer. Its usage counts even if it is not accepted."""
-        texts: list[str] = []
-        async with closing_stream(self._compactor.models.provider(request.model).stream(request)) as answer:
-            async for event in answer:
-                match event:
-                    case stream.TextDelta(text=text):
-                        texts.append(text)
-                    case stream.FinishStep(reason=reason):
-                        self._usage = _added(self._usage, event.usage)
-                        if reason in ("content-filter", "error"):
-                            raise CompactionError(f"the provider ended the summary: {reason}")
-                    case _:
-                        pass
-        return "".join(texts).strip()
-
-    def _verbatim(self, messages: Sequence[StoredMessage]) -> str:
-        """Return what no summary may change: the user's prompts and the open todos."""
-        todos = self._compactor.writer.sessions.todos(self._session_id)
-        open_todos = [todo for todo in todos if todo.get("status") != "completed"]
-        listed = "\n".join(f"- [{todo.get('status')}] {todo.get('content')}" for todo in open_todos)
-        sections = (("The user's own words", user_prompts_verbatim(messages)), ("Todos", listed))
-        return "".join(f"\n\n## {title}\n{text}" for title, text in sections if text)
-
-
-def _added(one: stream.Usage, other: stream.Usage) -> stream.Usage:
-    total = None if one.total is None or other.total is None else one.total + other.total
-    return stream.Usage(
-        input=one.input + other.input,
-        output=one.output + other.output,
-        reasoning=one.reasoning + other.reasoning,
-        cache_read=one.cache_read + other.cache_read,
-        cache_write=one.cache_write + other.cache_write,
-        total=other.total if one == stream.Usage() else total,
-    )
+            else:
+                return answer.strip()
 
 
 def _user_message(last: Document) -> UserMessage:
@@ -303,15 +278,6 @@ def _text_part(session_id: str, message_id: str, text: str, *, synthetic: bool |
         synthetic=synthetic,
         time=Span(start=now, end=now),
     ).document
-
-
-def _rejection_reason(text: str, whole: int) -> str:
-    size = estimate(text)
-    if not text.strip():
-        return "it was empty"
-    if size > max(whole * _MAX_RATIO, _ALWAYS_ACCEPTED_TOKENS):
-        return f"it was {size} tokens long for a conversation of {whole}"
-    return ""
 
 
 def undo_compaction(sessions: Sessions, session_id: str) -> bool:
@@ -389,35 +355,28 @@ class Compactions:
         self._has_reported = True
         return True
 
+    @uncancellable
     async def request(self, prompt: Document) -> None:
         """Request a compaction; the request is stored even if this is cancelled."""
-
-        async def request() -> None:
-            self._in_a_row += 1
-            model = self._compactor.models.of_prompt(prompt)
-            tail = _tail_start(list(self._history), model, self._compactor.config)
-            self._history.add(await self._compactor.request(prompt, auto=True, tail=tail))
-
-        await run_uncancellable(request())
+        self._in_a_row += 1
+        model = self._compactor.models.of_prompt(prompt)
+        tail = _tail_start(list(self._history), model, self._compactor.config)
+        self._history.add(await self._compactor.request(prompt, auto=True, tail=tail))
 
     async def run(self, request: StoredMessage) -> Compacted:
         """Compact, and replace the history with what is visible then."""
-        compactor, session_id = self._compactor, request.info["sessionID"]
-        messages = await compactor.writer.messages(session_id)
-
-        async def reload_history() -> None:
-            self._history.reset(visible(await compactor.writer.messages(session_id)))
-
+        compactor = self._compactor
+        messages = await compactor.writer.messages(request.info["sessionID"])
         try:
             before = [message for message in messages if message.info["id"] != request.info["id"]]
             compacted = await compactor.compact(request, before)
         except asyncio.CancelledError:
-            await run_uncancellable(reload_history())
+            await self._reload_history(request)
             raise
         if compacted.failure is not None:
             self._history.add(compacted.summary)
             return compacted
-        await run_uncancellable(reload_history())
+        await self._reload_history(request)
         if (compaction_part(request) or {}).get("auto"):
             model = compactor.models.of_prompt(request.info)
             if await compactor.hooks.should_continue(request.info, model):
@@ -427,6 +386,10 @@ class Compactions:
 
                 await run_uncancellable(continue_run())
         return compacted
+
+    @uncancellable
+    async def _reload_history(self, request: StoredMessage) -> None:
+        self._history.reset(visible(await self._compactor.writer.messages(request.info["sessionID"])))
 
 
 def overhead_exceeds_window(request: Request, config: Config) -> bool:

@@ -159,7 +159,13 @@ class Components:
             writer, config, self.permissions, self.questions, self.hooks, self.snapshots, self.originals
         )
         self._subagents = SubagentServices(
-            writer, config, self.agents, self.budgets, run, self._is_user_asked, settings.task_seconds
+            writer,
+            config,
+            self.agents,
+            self.budgets,
+            run,
+            is_user_asked=lambda: bool(self.permissions.pending or self.questions.pending),
+            timeout_seconds=settings.task_seconds,
         )
         self.compactor = Compactor(
             writer, config, self.agents, self.models, self.hooks, retry=settings.retry, sleep=settings.sleep
@@ -208,9 +214,6 @@ class Components:
     ) -> Planner:
         services = PlannerServices(self._environment, self.agents, self.models, self._tools, self._subagents)
         return Planner(session, history, files, enqueue, services)
-
-    def _is_user_asked(self) -> bool:
-        return bool(self.permissions.pending or self.questions.pending)
 
     def _untrusted_reason(self, model: Model) -> str:
         """Return why a provider that the project configures may not be used; empty if it may."""

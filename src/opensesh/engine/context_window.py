@@ -9,7 +9,7 @@ from __future__ import annotations
 import binascii
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from .. import ids
 from ..models import options
@@ -17,7 +17,7 @@ from ..models.request import Assistant, File, Reasoning, System, Text, ToolResul
 from ..records import as_object, dumps_compact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ..config import Config
     from ..models.model import Model
@@ -125,39 +125,35 @@ def file_tokens(mime: str, url: str) -> int:
 
 def _pixels(content: bytes) -> int:
     """Return the number of pixels of an image from its header; 0 if that is not readable."""
+
+    def number(at: int, size: int = 2, order: Literal["big", "little"] = "little") -> int:
+        return int.from_bytes(content[at : at + size], order)
+
+    pixels = 0
     if content.startswith(b"\x89PNG") and len(content) >= 24:
-        return int.from_bytes(content[16:20], "big") * int.from_bytes(content[20:24], "big")
-    if content.startswith(b"GIF8") and len(content) >= 10:
-        return int.from_bytes(content[6:8], "little") * int.from_bytes(content[8:10], "little")
-    return _jpeg_pixels(content) if content.startswith(b"\xff\xd8") else _webp_pixels(content)
+        pixels = number(16, 4, "big") * number(20, 4, "big")
+    elif content.startswith(b"GIF8") and len(content) >= 10:
+        pixels = number(6) * number(8)
+    elif content.startswith(b"\xff\xd8"):
+        pixels = _jpeg_pixels(content)
+    elif content[:4] + content[8:15] == b"RIFFWEBPVP8":
+        kind = content[15:16]
+        if kind == b"X" and len(content) >= 30:
+            pixels = (number(24, 3) + 1) * (number(27, 3) + 1)
+        elif kind == b" " and len(content) >= 30:
+            pixels = (number(26) & 0x3FFF) * (number(28) & 0x3FFF)
+        elif kind == b"L" and len(content) >= 25:
+            pixels = ((number(21, 4) & 0x3FFF) + 1) * ((number(21, 4) >> 14 & 0x3FFF) + 1)
+    return pixels
 
 
 def _jpeg_pixels(content: bytes) -> int:
-    def number(at: int) -> int:
-        return int.from_bytes(content[at : at + 2], "big")
-
-    at = 2
+    at = 2  # the size is in the first frame, after any number of other segments
     while at + 9 <= len(content) and content[at] == 0xFF:
         if content[at + 1] in _JPEG_FRAMES:
-            return number(at + 5) * number(at + 7)
-        at += 2 + max(number(at + 2), 2)
+            return int.from_bytes(content[at + 5 : at + 7], "big") * int.from_bytes(content[at + 7 : at + 9], "big")
+        at += 2 + max(int.from_bytes(content[at + 2 : at + 4], "big"), 2)
     return 0
-
-
-def _webp_pixels(content: bytes) -> int:
-    def little(start: int, size: int = 2) -> int:
-        return int.from_bytes(content[start : start + size], "little")
-
-    match content[:4] + content[8:16]:
-        case b"RIFFWEBPVP8X" if len(content) >= 30:
-            return (little(24, 3) + 1) * (little(27, 3) + 1)
-        case b"RIFFWEBPVP8 " if len(content) >= 30:
-            return (little(26) & 0x3FFF) * (little(28) & 0x3FFF)
-        case b"RIFFWEBPVP8L" if len(content) >= 25:
-            bits = little(21, 4)
-            return ((bits & 0x3FFF) + 1) * ((bits >> 14 & 0x3FFF) + 1)
-        case _:
-            return 0
 
 
 # -- how much fits -----------------------------------------------------------------------------------------------------
@@ -200,16 +196,11 @@ def visible(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
     rest = messages[at + 1 :]
     answers = [message for message in rest if message.info.get("parentID") == request.info["id"]]
     newer = [message for message in rest if message.info.get("parentID") != request.info["id"]]
-    return [request, *answers, *_tail(messages[:at], request), *newer]
-
-
-def _tail(before: Sequence[StoredMessage], request: StoredMessage) -> list[StoredMessage]:
-    """Return the newest messages that a compaction kept, without earlier compactions among them."""
+    # The tail: the newest messages that the compaction kept, without earlier compactions among them.
     start = (compaction_part(request) or {}).get("tail_start_id")
-    for at, message in enumerate(before):
-        if start and message.info["id"] == start:
-            return [kept for kept in before[at:] if not compaction_part(kept) and not kept.info.get("summary")]
-    return []
+    first = next((index for index in range(at) if start and messages[index].info["id"] == start), at)
+    tail = [kept for kept in messages[first:at] if not compaction_part(kept) and not kept.info.get("summary")]
+    return [request, *answers, *tail, *newer]
 
 
 def compaction_part(message: StoredMessage) -> Document | None:
@@ -249,10 +240,20 @@ def prune(sessions: Sessions, messages: Sequence[StoredMessage]) -> int:
 
 
 def prunable(messages: Sequence[StoredMessage]) -> list[Document]:
-    """Return the tool parts to prune: none, or enough to be worth a cache miss."""
-    total, freed = 0, 0
+    """Return the tool parts to prune: none, or enough to be worth a cache miss. They are before the last two prompts
+    and after the last summary, and the newest outputs among them are protected."""
+    prompts, total, freed = 0, 0, 0
     parts: list[Document] = []
-    for part in _old_outputs(messages):
+    outputs: list[Document] = []
+    for message in reversed(messages):
+        prompts += message.info.get("role") == "user"
+        if prompts >= 2 and message.info.get("role") == "assistant" and message.info.get("summary"):
+            break
+        if prompts >= 2:
+            outputs += [part for part in reversed(message.parts) if _is_output(part)]
+    for part in outputs:
+        if part.get("tool") in _PROTECTED_TOOLS:
+            continue
         if part["state"]["time"].get("compacted"):
             break
         size = estimate(part["state"]["output"])
@@ -261,21 +262,6 @@ def prunable(messages: Sequence[StoredMessage]) -> list[Document]:
             freed += size
             parts.append(part)
     return parts if freed > MIN_PRUNED_TOKENS else []
-
-
-def _old_outputs(messages: Sequence[StoredMessage]) -> Iterator[Document]:
-    """Yield the outputs before the last two prompts and after the last summary, newest first."""
-    prompts = 0
-    for message in reversed(messages):
-        if message.info.get("role") == "user":
-            prompts += 1
-        if prompts < 2:
-            continue
-        if message.info.get("role") == "assistant" and message.info.get("summary"):
-            return
-        for part in reversed(message.parts):
-            if _is_output(part) and part.get("tool") not in _PROTECTED_TOOLS:
-                yield part
 
 
 def is_pruned(part: Document) -> bool:

@@ -36,24 +36,20 @@ def failure_of(error: BaseException, provider_id: str) -> Failure:
             spent, budget = float(error.spent), float(error.budget)
             return BudgetExceededError(message=error.message, scope=error.scope, spent=spent, budget=budget)
         case errors.ModelError():
-            return _api_error(error)
+            metadata = {"url": error.url} if error.url else {}
+            if isinstance(error, errors.ModelConnectionError):
+                metadata = {"code": "ECONNRESET", "message": error.message} | metadata
+            return APIError(
+                message=error.message,
+                status_code=error.status,
+                is_retryable=error.retryable,
+                response_headers=error.headers or None,
+                response_body=error.body,
+                metadata=metadata or None,
+            )
         case _:
             is_ours = isinstance(error, errors.OpenseshError)
             return UnknownError(message=error.message if is_ours else f"{type(error).__name__}: {error}")
-
-
-def _api_error(error: ModelError) -> APIError:
-    metadata = {"url": error.url} if error.url else {}
-    if isinstance(error, errors.ModelConnectionError):
-        metadata = {"code": "ECONNRESET", "message": error.message} | metadata
-    return APIError(
-        message=error.message,
-        status_code=error.status,
-        is_retryable=error.retryable,
-        response_headers=error.headers or None,
-        response_body=error.body,
-        metadata=metadata or None,
-    )
 
 
 def retry_reason(policy: RetryPolicy, error: BaseException, attempt: int) -> str | None:

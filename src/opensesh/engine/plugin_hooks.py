@@ -65,8 +65,20 @@ class PluginHooks:
         output = hook_types.ChatMessageOutput(message=deepcopy(info), parts=deepcopy(parts))
 
         def check(changed: hook_types.ChatMessageOutput) -> None:
-            self._check_message(info, changed.message)
-            changed.parts = [_with_ids(part, info) for part in changed.parts]
+            message = changed.message
+            fixed = [name for name in _FIXED_FIELDS if message.get(name) != info.get(name)]
+            if fixed:
+                raise ValueError(f"{', '.join(fixed)} of a message cannot be changed")
+            if not isinstance(read_message(message), UserMessage):
+                raise TypeError("a prompt must be a user message")
+            self._agents.get(message.get("agent"))
+            self._models.of_prompt(message)
+            message_ids = {"sessionID": info["sessionID"], "messageID": info["id"]}
+            parts_with_ids: list[Document] = []
+            for part in changed.parts:  # one that a plugin added may have no ids
+                fields = {"id": part.get("id") or ids.ascending("prt"), **message_ids}
+                parts_with_ids.append(part | fields if "id" in part else fields | part | fields)
+            changed.parts = parts_with_ids
             _check_parts(changed.parts)
             for part in changed.parts:
                 read_part(part)
@@ -75,15 +87,6 @@ class PluginHooks:
 
         applied = await self.plugins.apply(hooks.chat_message, hook_input, output, check=check)
         return (applied.output.message, applied.output.parts) if applied.changed_by else (info, parts)
-
-    def _check_message(self, before: Document, after: Document) -> None:
-        changed = [name for name in _FIXED_FIELDS if after.get(name) != before.get(name)]
-        if changed:
-            raise ValueError(f"{', '.join(changed)} of a message cannot be changed")
-        if not isinstance(read_message(after), UserMessage):
-            raise TypeError("a prompt must be a user message")
-        self._agents.get(after.get("agent"))
-        self._models.of_prompt(after)
 
     async def command(self, session_id: str, command: str, arguments: str, parts: Sequence[Document]) -> list[Document]:
         """Return the parts of the prompt that a command becomes."""
@@ -127,7 +130,16 @@ class PluginHooks:
     async def request(self, call: hook_types.ChatInput, request: Request) -> Request:
         """Return a request as it is to be sent: system prompt, tools, parameters, headers."""
         request = await self._system(call, request)
-        request = await self._tools(call, request)
+        if self.plugins.has_hook(hooks.tool_definition) and request.tools:
+            specs: list[ToolSpec] = []
+            for spec in request.tools:
+                hook_input = hook_types.ToolDefinitionInput(**_fields(call), tool=spec.name)
+                output = hook_types.ToolDefinitionOutput(
+                    description=spec.description, parameters=deepcopy(spec.parameters)
+                )
+                applied = await self.plugins.apply(hooks.tool_definition, hook_input, output)
+                specs.append(replace(spec, **_fields(applied.output)) if applied.changed_by else spec)
+            request = replace(request, tools=tuple(specs))
         if self.plugins.has_hook(hooks.chat_params):
             params = hook_types.ChatParamsOutput(
                 temperature=request.temperature,
@@ -137,7 +149,7 @@ class PluginHooks:
                 options=deepcopy(request.options),
             )
             applied = await self.plugins.apply(hooks.chat_params, call, params)
-            request = replace(request, **msgspec.structs.asdict(applied.output)) if applied.changed_by else request
+            request = replace(request, **_fields(applied.output)) if applied.changed_by else request
         if self.plugins.has_hook(hooks.chat_headers):
             headers = hook_types.ChatHeadersOutput(headers=dict(request.headers))
             applied = await self.plugins.apply(hooks.chat_headers, call, headers)
@@ -170,17 +182,6 @@ class PluginHooks:
         cached = any(turn.cache for turn in request.messages)
         turns = (*system, *rest)
         return replace(request, messages=mark_cache_points(turns, request.model) if cached else turns)
-
-    async def _tools(self, call: hook_types.ChatInput, request: Request) -> Request:
-        if not self.plugins.has_hook(hooks.tool_definition) or not request.tools:
-            return request
-        return replace(request, tools=tuple([await self._tool(call, spec) for spec in request.tools]))
-
-    async def _tool(self, call: hook_types.ChatInput, spec: ToolSpec) -> ToolSpec:
-        hook_input = hook_types.ToolDefinitionInput(**_fields(call), tool=spec.name)
-        output = hook_types.ToolDefinitionOutput(description=spec.description, parameters=deepcopy(spec.parameters))
-        applied = await self.plugins.apply(hooks.tool_definition, hook_input, output)
-        return replace(spec, **_fields(applied.output)) if applied.changed_by else spec
 
     # -- models --------------------------------------------------------------------------------------------------------
 
@@ -334,12 +335,6 @@ class PluginHooks:
 
 def _fields(struct: msgspec.Struct) -> dict[str, Any]:
     return msgspec.structs.asdict(struct)
-
-
-def _with_ids(part: Document, info: Document) -> Document:
-    """Return a part with the ids of its message, and one of its own if a plugin added it without."""
-    fields = {"id": part.get("id") or ids.ascending("prt"), "sessionID": info["sessionID"], "messageID": info["id"]}
-    return part | fields if "id" in part else fields | part | fields
 
 
 def _check_parts(parts: Sequence[Document]) -> None:

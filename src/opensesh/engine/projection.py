@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from ..models.model import Model
-    from ..records import Document
     from ..storage.protocol import StoredMessage
 
 COMPACTION_PROMPT = "What did we do so far?"
@@ -231,27 +230,20 @@ def _step(content: list[Text | Reasoning | ToolUse], results: list[ToolUseResult
 
 
 def _tool_output(part: ToolPart, model: Model, files: list[File]) -> tuple[tuple[Text | File, ...], bool]:
-    """Return what a tool call returned, and whether it failed. Files that have no place in a result are appended to
-    ``files``."""
-    match part.state:
-        case Completed() as state if state.time.compacted:
-            return (Text(text=PRUNED),), False
-        case Completed() as state:
-            attachments = _attachments(state.attachments, model, files) if state.attachments else []
-            text = (Text(text=clean(state.output)),) if state.output.strip() or not attachments else ()
-            return (*text, *attachments), False
-        case Failed(error=error):
-            return (Text(text=clean(error).strip() or "Error"),), True
-        case _:
-            return (Text(text=INTERRUPTED),), True
-
-
-def _attachments(documents: Sequence[Document], model: Model, files: list[File]) -> list[Text | File]:
+    """Return what a tool call returned, and whether it failed. Files that a result of this model cannot hold are
+    appended to ``files``."""
+    state = part.state
+    if isinstance(state, Failed):
+        return (Text(text=clean(state.error).strip() or "Error"),), True
+    if not isinstance(state, Completed):
+        return (Text(text=INTERRUPTED),), True
+    if state.time.compacted:
+        return (Text(text=PRUNED),), False
     wire = model.wire_id.lower()
     is_gemini_3 = model.npm == "@ai-sdk/google" and "gemini-3" in wire and "gemini-2" not in wire
     takes_media = is_gemini_3 or model.npm in _MEDIA_IN_RESULTS
-    kept: list[Text | File] = []
-    for document in documents:
+    attachments: list[Text | File] = []
+    for document in state.attachments or ():
         mime, url = str(document.get("mime", "")), str(document.get("url", ""))
         if not url.startswith("data:") or "," not in url:
             continue
@@ -260,8 +252,9 @@ def _attachments(documents: Sequence[Document], model: Model, files: list[File])
         if isinstance(file, File) and is_media and not takes_media:
             files.append(replace(file, filename=None))
         else:
-            kept.append(file)
-    return kept
+            attachments.append(file)
+    text = (Text(text=clean(state.output)),) if state.output.strip() or not attachments else ()
+    return (*text, *attachments), False
 
 
 def _clean_value(value: Any) -> Any:

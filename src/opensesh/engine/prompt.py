@@ -28,6 +28,7 @@ from ..records import (
     dumps_compact,
     read_part,
 )
+from ..storage.disk import read_file
 from ..storage.protocol import StoredMessage
 from .cancellation import run_in_thread_uncancellable
 from .plan_mode import plan_file, plan_reminders
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..config import Config
-    from ..models.model import Model
     from ..project import ProjectLocation
     from ..records import FileSource, Part, Session
     from ..tools.filetimes import FileTimes
@@ -160,19 +160,22 @@ class PromptComposer:
     ) -> None:
         self._session = session
         self._history = history
-        self._config = services.config
-        self._location = services.location
-        self._agents = services.agents
-        self._models = services.models
-        self._hooks = services.hooks
-        self._mcp = services.mcp
+        self._services = services
         self._files = files
         self._reader: _AttachmentContext | None = None
 
     async def compose(self, prompt: Prompt) -> StoredMessage:
         """Return the message to store. Raises if the prompt is not valid; nothing is written."""
-        agent = self._agents.get(prompt.agent)
-        model = self._model(prompt, agent.model)
+        agent, models = self._services.agents.get(prompt.agent), self._services.models
+        last_prompt, last_answer = self._history.last_user(), self._history.last_assistant()
+        if prompt.model:
+            model = models.named(prompt.model)
+        elif agent.model is not None:
+            model = models.of_reference(agent.model)
+        elif last_prompt is not None and last_prompt.info.get("model"):
+            model = models.of_prompt(last_prompt.info)
+        else:
+            model = models.default()
         message_id = ids.ascending("msg", prompt.message_id)
         if prompt.message_id and any(message.info.get("id") == message_id for message in self._history):
             raise UsageError(f"there is a message {message_id} already")
@@ -191,32 +194,18 @@ class PromptComposer:
             variant=prompt.variant or (agent.variant if agent.variant in model.variants else None),
         )
         if not all(part.get("synthetic") for part in parts):
-            for reminder in self._reminders(info):
-                parts.append(self._synthetic(info.id, reminder))
+            # What the model must know with this prompt is stored, so that later requests repeat it.
+            plan = plan_file(self._services.config, self._services.location, self._session)
+            before = last_answer.info.get("agent") if last_answer else None
+            reminders = plan_reminders(self._services.config, plan, info.agent, before)
+            today = format_day(info.time.created)
+            if today != format_day(self._session.time.created):  # the system prompt keeps the session's first day
+                reminders.append(f"<system-reminder>\nToday is {today}.\n</system-reminder>")
+            parts += [self._synthetic(info.id, reminder) for reminder in reminders]
         stored = info.document
         if not is_user_shell(StoredMessage(stored, parts)):
-            stored, parts = await self._hooks.prompt(stored, parts)
+            stored, parts = await self._services.hooks.prompt(stored, parts)
         return StoredMessage(stored, parts)
-
-    def _model(self, prompt: Prompt, of_agent: ModelRef | None) -> Model:
-        if prompt.model:
-            return self._models.named(prompt.model)
-        if of_agent is not None:
-            return self._models.of_reference(of_agent)
-        last = self._history.last_user()
-        if last is not None and last.info.get("model"):
-            return self._models.of_prompt(last.info)
-        return self._models.default()
-
-    def _reminders(self, info: UserMessage) -> list[str]:
-        """Return what the model must know with this prompt. It is stored, so that later requests repeat it."""
-        last = self._history.last_assistant()
-        plan = plan_file(self._config, self._location, self._session)
-        reminders = plan_reminders(self._config, plan, info.agent, last.info.get("agent") if last else None)
-        today = format_day(info.time.created)
-        if today != format_day(self._session.time.created):  # the system prompt keeps the session's first day
-            reminders.append(f"<system-reminder>\nToday is {today}.\n</system-reminder>")
-        return reminders
 
     async def _expand(self, document: Document, message_id: str, *, steering: bool) -> list[Document]:
         part = replace(validate_prompt_part(document), session_id=self._session.id, message_id=message_id)
@@ -238,12 +227,19 @@ class PromptComposer:
     # -- attachments ---------------------------------------------------------------------------------------------------
 
     async def _file(self, part: FilePart) -> list[Document]:
+        from urllib.parse import unquote_to_bytes  # slow to import, and only attachments need it
+
         scheme = part.url.partition(":")[0].lower()
         if part.source is not None and part.source.type == "resource":
             return await self._resource(part, part.source)
         if scheme == "data" and part.mime == "text/plain":
             call = self._read_call(part.message_id, {"filePath": part.filename or ""})
-            return [call, self._synthetic(part.message_id, _decode_data_url(part.url)), _with_id(part)]
+            head, _, data = part.url.partition(",")
+            try:
+                content = base64.b64decode(data) if head.endswith(";base64") else unquote_to_bytes(data)
+            except ValueError as error:
+                raise UsageError(f"the data URL of an attached file is damaged: {error}") from None
+            return [call, self._synthetic(part.message_id, content.decode(errors="replace")), _with_id(part)]
         if scheme == "file":
             return await self._local_file(part)
         return [_with_id(part)]
@@ -253,7 +249,7 @@ class PromptComposer:
         server, uri = source.client_name or "", source.uri or ""
         call = self._synthetic(part.message_id, f"Reading the MCP resource {part.filename or uri} ({uri})")
         try:
-            contents = await self._mcp.read(server, uri)
+            contents = await self._services.mcp.read(server, uri)
         except OpenseshError as error:
             return [call, self._synthetic(part.message_id, f"Reading the MCP resource {uri} failed: {error.message}")]
         texts = [
@@ -262,23 +258,24 @@ class PromptComposer:
         return [call, *(self._synthetic(part.message_id, text) for text in texts), _with_id(part)]
 
     async def _local_file(self, part: FilePart) -> list[Document]:
-        path, query = _split_file_url(part.url)
+        path, offset, limit = _parse_file_url(part.url)
         part = replace(part, mime="application/x-directory" if os.path.isdir(path) else part.mime or "text/plain")
         if part.mime not in ("text/plain", "application/x-directory"):
             call = self._read_call(part.message_id, {"filePath": path})
             try:
-                content = await run_in_thread_uncancellable(_read_bytes, path)
+                content = await run_in_thread_uncancellable(read_file, path)
             except OSError as error:
                 return [call, self._synthetic(part.message_id, f"Reading {path} failed: {error.strerror}")]
             data = f"data:{part.mime};base64,{base64.b64encode(content).decode()}"
             return [call, _with_id(replace(part, url=data))]
-        offset, limit = _line_range(query)
-        given = {"filePath": path, "offset": offset, "limit": limit}
-        arguments = {name: value for name, value in given.items() if value is not None}
+        arguments: Document = {"filePath": path}
+        arguments |= {"offset": offset} if offset is not None else {}
+        arguments |= {"limit": limit} if limit is not None else {}
         call = self._read_call(part.message_id, arguments)
         try:
             if self._reader is None:
-                self._reader = _AttachmentContext(self._session.id, self._files, self._config, self._location)
+                services = self._services
+                self._reader = _AttachmentContext(self._session.id, self._files, services.config, services.location)
             output = await self._reader.read(arguments)
         except OpenseshError as error:
             return [call, self._synthetic(part.message_id, f"Reading {path} failed: {error.message}")]
@@ -334,20 +331,9 @@ def _with_id(part: FilePart) -> Document:
     return replace(part, id=ids.ascending("prt", part.id)).document
 
 
-def _decode_data_url(url: str) -> str:
-    from urllib.parse import unquote_to_bytes
-
-    head, _, data = url.partition(",")
-    try:
-        content = base64.b64decode(data) if head.endswith(";base64") else unquote_to_bytes(data)
-    except ValueError as error:
-        raise UsageError(f"the data URL of an attached file is damaged: {error}") from None
-    return content.decode(errors="replace")
-
-
-def _split_file_url(url: str) -> tuple[str, str]:
-    """Return the path and the query of a file URL."""
-    from urllib.parse import urlsplit
+def _parse_file_url(url: str) -> tuple[str, int | None, int | None]:
+    """Return the path of a file URL, and the lines that its query asks for, as offset and limit."""
+    from urllib.parse import parse_qs, urlsplit
     from urllib.request import url2pathname
 
     try:
@@ -357,21 +343,9 @@ def _split_file_url(url: str) -> tuple[str, str]:
     path = url2pathname(split.path)
     if "\0" in path:
         raise UsageError(f"{url!r} is not a valid file URL: a path cannot contain a NUL character")
-    return path, split.query
-
-
-def _read_bytes(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def _line_range(query: str) -> tuple[int | None, int | None]:
-    """Return the lines that the query of a file URL asks for, as offset and limit."""
-    from urllib.parse import parse_qs
-
-    fields = parse_qs(query)
+    fields = parse_qs(split.query)
     start, end = (int(value) if (value := fields.get(name, [""])[0]).isdecimal() else None for name in ("start", "end"))
     if start is None:
-        return None, None
+        return path, None, None
     offset = max(start, 1)
-    return offset, end - (offset - 1) if end else None
+    return path, offset, end - (offset - 1) if end else None

@@ -24,17 +24,13 @@ INTERRUPTED = "Tool execution was interrupted: the program ended while it ran"
 
 def recover(sessions: Sessions, messages: Iterable[StoredMessage]) -> list[StoredMessage]:
     """Return the messages with every call in a final state, and store them so. The caller holds the session's lease."""
-    return [_recovered(sessions, message) if _is_unfinished(message) else message for message in messages]
-
-
-def _is_unfinished(message: StoredMessage) -> bool:
-    if message.info.get("role") != "assistant":
-        return False
-    is_completed = "completed" in (as_object(message.info.get("time")) or {})
-    return not is_completed or any(_is_open(part) for part in message.parts)
+    return [_recovered(sessions, message) for message in messages]
 
 
 def _recovered(sessions: Sessions, message: StoredMessage) -> StoredMessage:
+    is_completed = "completed" in (as_object(message.info.get("time")) or {})
+    if message.info.get("role") != "assistant" or (is_completed and not any(map(_is_open, message.parts))):
+        return message
     now = ids.now_ms()
     parts: list[Document] = []
     for stored in message.parts:
@@ -49,7 +45,7 @@ def _recovered(sessions: Sessions, message: StoredMessage) -> StoredMessage:
             sessions.update_part(part)
         parts.append(part)
     info = message.info
-    if "completed" not in info["time"]:
+    if not is_completed:
         info = info | {"time": info["time"] | {"completed": now}}
         if "finish" not in info and "error" not in info:
             info |= _ending(info, parts)

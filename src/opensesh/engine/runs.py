@@ -118,12 +118,7 @@ class Runs:
     ) -> None:
         """The runs are tasks of ``group``, of which this also starts the one that keeps their leases alive."""
         self._group = group
-        self._writer = services.writer
-        self._reverts = services.reverts
-        self._statuses = services.statuses
-        self._titles = services.titles
-        self._budgets = services.budgets
-        self._settings = services.settings
+        self._services = services
         self._check_file_times = check_file_times
         self._new_loop = new_loop
         self._leases = leases_of(services.writer.sessions.store)
@@ -142,7 +137,7 @@ class Runs:
             run.abort()
         try:
             if self._title_tasks and wait_for_titles:
-                await asyncio.wait(self._title_tasks, timeout=self._settings.title_timeout_seconds)
+                await asyncio.wait(self._title_tasks, timeout=self._services.settings.title_timeout_seconds)
         finally:
             for task in (*self._title_tasks, self._heartbeat_task):
                 task.cancel()
@@ -166,39 +161,37 @@ class Runs:
         if self._is_closing:
             raise UsageError("this engine is closed")
         session, lease, messages = await run_in_thread_uncancellable(self._acquire, session_id)
-        history = History(messages)
-        loop, composer = self._new_loop(session, history, self.files(session_id))
+        loop, composer = self._new_loop(session, History(messages), self.files(session_id))
         return Run(loop, lease, composer)
 
     def _acquire(self, session_id: str) -> tuple[Session, Lease, list[StoredMessage]]:
-        sessions = self._writer.sessions
+        sessions, settings = self._services.writer.sessions, self._services.settings
         session = sessions.get(session_id)
         sessions.ensure_writable(session_id)
-        lease = self._acquire_lease(session_id)
-        try:
-            self._reverts.recover(session_id)
-            return session, lease, visible(recover(sessions, self._reverts.remaining(session_id)))
-        except BaseException:
-            lease.release()
-            raise
-
-    def _acquire_lease(self, session_id: str) -> Lease:
         # When a runner is killed while it starts a command, the command holds the lease too for an instant, until it
         # has become a program of its own.
-        deadline = time.monotonic() + self._settings.lease_timeout_seconds
+        deadline = time.monotonic() + settings.lease_timeout_seconds
         while True:
             try:
-                return self._leases.acquire(session_id, self._settings.owner)
+                lease = self._leases.acquire(session_id, settings.owner)
+                break
             except BusyError as busy:
                 if time.monotonic() > deadline or not _is_dead(busy):
                     raise
                 time.sleep(0.05)
+        reverts = self._services.reverts
+        try:
+            reverts.recover(session_id)
+            return session, lease, visible(recover(sessions, reverts.remaining(session_id)))
+        except BaseException:
+            lease.release()
+            raise
 
     async def commit_revert(self, run: Run) -> None:
         """Make a revert of the session final before anything is added after it. Only when a prompt is valid: one that
         is refused must not cost what could still be restored."""
         if run.task is None:
-            await run_in_thread_uncancellable(self._reverts.cleanup, run.session_id)
+            await run_in_thread_uncancellable(self._services.reverts.cleanup, run.session_id)
 
     async def join(self, run: Run, message: StoredMessage) -> asyncio.Future[Outcome]:
         """Add a stored prompt to the run; to a new one if it ended while the prompt was being stored."""
@@ -233,9 +226,15 @@ class Runs:
         return self._files[session_id]
 
     async def _drive(self, run: Run, first: Callable[[], Awaitable[Outcome]]) -> None:
+        session, history = run.loop.session, run.loop.history
         try:
-            with self._budgets.run(run.session_id):
-                self._start_title(run)
+            with self._services.budgets.run(run.session_id):
+                run.loop.drain_inbox()
+                prompt = history.last_user()
+                if prompt is not None and needs_title(session, history):
+                    task = self._group.create_task(self._services.titles.write(session, prompt))
+                    self._title_tasks.add(task)
+                    task.add_done_callback(self._title_tasks.discard)
                 outcome = await run.drive(first)
             # Nothing may be awaited between the end of the loop and this, or a prompt that arrives then would be lost.
             self._end(run, outcome)
@@ -254,16 +253,8 @@ class Runs:
             run.lease.release()
         except OSError as error:
             log.warning("the lease of %s could not be cleared: %s", run.session_id, error)
-        self._statuses.set(run.session_id, {"type": "idle"})
+        self._services.statuses.set(run.session_id, {"type": "idle"})
         run.outcome.set_result(outcome)
-
-    def _start_title(self, run: Run) -> None:
-        run.loop.drain_inbox()
-        prompt = run.loop.history.last_user()
-        if prompt is not None and needs_title(run.loop.session, run.loop.history):
-            task = self._group.create_task(self._titles.write(run.loop.session, prompt))
-            self._title_tasks.add(task)
-            task.add_done_callback(self._title_tasks.discard)
 
     async def _heartbeat(self) -> None:
         while True:

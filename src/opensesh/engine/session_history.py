@@ -173,32 +173,20 @@ def _messages_at_reported_index(text: str, history: History) -> list[StoredMessa
     match = re.search(r"(messages\.|messages\[|contents\[)(\d+)", text)
     if match is None:
         return []
-    origins = history.origins()
-    turns = [turn for turn, _ in origins]
-    positions = range(len(turns))  # Gemini counts as we do
-    if match[1] == "messages.":
-        positions = _anthropic_positions(turns)
-    elif match[1] == "messages[":
-        positions = _openai_positions(turns)
-    return [message for (_, message), at in zip(origins, positions, strict=True) if at == int(match[2])]
-
-
-def _anthropic_positions(turns: list[ModelMessage]) -> list[int]:
-    """Anthropic counts consecutive user messages as one, and tool results as the user's."""
-    positions: list[int] = []
-    for at, turn in enumerate(turns):
-        begins = at == 0 or isinstance(turn, Assistant) != isinstance(turns[at - 1], Assistant)
-        positions.append((positions[-1] if positions else -1) + begins)
-    return positions
-
-
-def _openai_positions(turns: list[ModelMessage]) -> list[int]:
-    """OpenAI counts the system prompt, and every tool result; the position of the last result stands for all."""
-    positions: list[int] = []
-    for turn in turns:
-        size = len(turn.content) if isinstance(turn, ToolResults) else 1
-        positions.append((positions[-1] if positions else 0) + size)
-    return positions
+    messages: list[StoredMessage] = []
+    position = 0 if match[1] == "messages[" else -1  # OpenAI also counts the system prompt
+    before: ModelMessage | None = None
+    for turn, message in history.origins():
+        if match[1] == "messages.":  # Anthropic counts consecutive user messages as one, and tool results as the user's
+            position += before is None or isinstance(turn, Assistant) != isinstance(before, Assistant)
+        elif match[1] == "messages[":  # OpenAI counts every tool result; the last one stands for all
+            position += len(turn.content) if isinstance(turn, ToolResults) else 1
+        else:  # Gemini counts as we do
+            position += 1
+        before = turn
+        if position == int(match[2]):
+            messages.append(message)
+    return messages
 
 
 def _part_ids(messages: list[StoredMessage], kind: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..config import evaluate
@@ -16,10 +16,10 @@ from .plan_mode import PLAN_MODE_RULE
 from .prompt import Prompt, mentioned_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ..config import Agent, Config
-    from ..records import Document
+    from ..records import Document, Session
     from ..storage.protocol import StoredMessage
     from ..tools.services import Subtask
     from .budget import Budgets
@@ -75,20 +75,34 @@ class ChildSessions:
 
     async def open(self, task: Subtask) -> ChildSession:
         """Return the child session: a new one, or the earlier one that ``task_id`` names."""
-        writer, agent = self._services.writer, self._agent(task.agent)
-        await run_in_thread_uncancellable(self._check_depth)
-        session_id = await self._earlier_child(task.task_id) if task.task_id else None
+        writer, settings, agents = self._services.writer, self._services.config.settings, self._services.agents.by_name
+        agent = agents.get(task.agent)
+        if agent is None or (agent.mode == "primary" and not self._user_requested):
+            offered = ", ".join(agent.name for agent in subagents(agents.values(), self._rules))
+            problem = f"there is no agent {task.agent!r}" if agent is None else f"{task.agent} is not a subagent"
+            raise SubtaskFailedError(f"{problem}; the subagents are: {offered or 'none'}", state="no such agent")
+        depth = len(await run_in_thread_uncancellable(writer.sessions.ancestors, self._parent_id))
+        if depth >= (MAX_DEPTH if settings.subagent_depth is None else settings.subagent_depth):
+            raise SubtaskFailedError(
+                f"a subagent cannot start subagents here: it is {depth} deep (subagent_depth in the configuration "
+                "sets the limit). Do the work yourself.",
+                state="too deep",
+            )
+        session: Session | None = None
+        if task.task_id:
+            with suppress(NotFoundError, InvalidIDError):
+                session = await writer.get(task.task_id)
         rules = self._child_rules(agent)
-        if session_id is None:
+        if session is None or session.parent_id != self._parent_id:  # a model may not continue any other session
             title = f"{task.description} (@{agent.name} subagent)"
-            session_id = (await writer.create(title=title, parent_id=self._parent_id, permission=rules)).id
+            session = await writer.create(title=title, parent_id=self._parent_id, permission=rules)
         else:  # its rules follow from the present caller
             documents = [document_of(rule) for rule in rules]
-            await writer.edit(session_id, lambda info: info.update(permission=documents), touch=False)
+            await writer.edit(session.id, lambda info: info.update(permission=documents), touch=False)
         model = self._model
         if agent.model is not None:
             model = {"providerID": agent.model.provider_id, "modelID": agent.model.model_id}
-        return ChildSession(session_id=session_id, model=model)
+        return ChildSession(session_id=session.id, model=model)
 
     async def run(self, child: ChildSession, task: Subtask) -> str:
         """Run the child to its outcome, and return the last text of its answer."""
@@ -100,7 +114,8 @@ class ChildSessions:
         prompt = Prompt(parts=parts, agent=task.agent, model=model)
         with self._services.budgets.subagent(child.session_id):
             outcome = await self._run_in_time(child.session_id, prompt)
-        text = _last_text(outcome.message)
+        answered = outcome.message.parts if outcome.message else []
+        text = next((part["text"] for part in reversed(answered) if part.get("type") == "text"), "")
         if outcome.kind == "answered":
             return text
         state = _STATES.get(outcome.kind, "failed")
@@ -110,66 +125,33 @@ class ChildSessions:
         raise SubtaskFailedError(f"the subagent did not finish: {outcome.description}{so_far}", state=state)
 
     async def _run_in_time(self, session_id: str, prompt: Prompt) -> Outcome:
-        limit, timer = self._services.timeout_seconds, asyncio.timeout(None)
+        """Run the child for at most the seconds of the settings, without those in which a request waited for the
+        user."""
+        limit = self._services.timeout_seconds
+        if limit is None:
+            return await self._services.run(session_id, prompt)
+        loop, timer, used = asyncio.get_running_loop(), asyncio.timeout(None), 0.0
+        interval = min(_CLOCK_SECONDS, limit or _CLOCK_SECONDS)
+
+        def tick() -> None:
+            nonlocal used, handle
+            used += 0 if self._services.is_user_asked() else interval
+            if used >= limit:
+                timer.reschedule(loop.time())
+            else:
+                handle = loop.call_later(interval, tick)
+
+        handle = loop.call_later(interval, tick)
         try:
             async with timer:
-                with self._clock(timer, limit):
-                    return await self._services.run(session_id, prompt)
+                return await self._services.run(session_id, prompt)
         except TimeoutError:
             if not timer.expired():
                 raise
             reason = f"the subagent was stopped: it took longer than {limit:g} s"
             raise SubtaskFailedError(reason, state="timed out") from None
-
-    @contextmanager
-    def _clock(self, timer: asyncio.Timeout, limit: float | None) -> Generator[None]:
-        """Let ``timer`` expire after ``limit`` seconds in which no request waited for the user."""
-        loop, used = asyncio.get_running_loop(), 0.0
-        interval = min(_CLOCK_SECONDS, limit or _CLOCK_SECONDS)
-        handle: asyncio.TimerHandle | None = None
-
-        def tick() -> None:
-            nonlocal used, handle
-            used += 0 if self._services.is_user_asked() else interval
-            if limit is not None and used >= limit:
-                timer.reschedule(loop.time())
-            else:
-                handle = loop.call_later(interval, tick)
-
-        if limit is not None:
-            handle = loop.call_later(interval, tick)
-        try:
-            yield
         finally:
-            if handle is not None:
-                handle.cancel()
-
-    def _check_depth(self) -> None:
-        limit = self._services.config.settings.subagent_depth
-        depth = 1 + len(self._services.writer.sessions.ancestors(self._parent_id))
-        if depth > (MAX_DEPTH if limit is None else limit):
-            raise SubtaskFailedError(
-                f"a subagent cannot start subagents here: it is {depth - 1} deep (subagent_depth in the configuration "
-                "sets the limit). Do the work yourself.",
-                state="too deep",
-            )
-
-    def _agent(self, name: str) -> Agent:
-        agents = self._services.agents.by_name
-        agent = agents.get(name)
-        if agent is None or (agent.mode == "primary" and not self._user_requested):
-            offered = ", ".join(agent.name for agent in subagents(agents.values(), self._rules))
-            problem = f"there is no agent {name!r}" if agent is None else f"{name} is not a subagent"
-            raise SubtaskFailedError(f"{problem}; the subagents are: {offered or 'none'}", state="no such agent")
-        return agent
-
-    async def _earlier_child(self, session_id: str) -> str | None:
-        """Return the id if it is that of a child of this session. A model may not continue any other session."""
-        try:
-            session = await self._services.writer.get(session_id)
-        except (NotFoundError, InvalidIDError):
-            return None
-        return session.id if session.parent_id == self._parent_id else None
+            handle.cancel()
 
     def _child_rules(self, agent: Agent) -> list[Rule]:
         """Return what a child may not do: what its parent is denied and a child could work around, todo lists, starting
@@ -201,8 +183,3 @@ def next_requested_subtask(prompt: StoredMessage, answers: Sequence[StoredMessag
             return part
         done -= 1
     return None
-
-
-def _last_text(message: StoredMessage | None) -> str:
-    texts = [part["text"] for part in (message.parts if message else []) if part.get("type") == "text"]
-    return texts[-1] if texts else ""

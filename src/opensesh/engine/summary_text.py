@@ -22,7 +22,7 @@ from .projection import clean
 from .prompts import prompt_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from ..config import Config
     from ..models.model import Model
@@ -56,7 +56,21 @@ def max_chunk_tokens(model: Model, config: Config) -> int:
 
 def transcript(messages: Sequence[StoredMessage]) -> list[str]:
     """Return a paragraph for every text, file and tool call; tool outputs are shortened."""
-    return [line for message in messages for line in _lines(message)]
+    lines: list[str] = []
+    for message in messages:
+        try:
+            info = read_message(message.info)
+            parts = [read_part(part) for part in message.parts]
+        except RecordError:
+            continue
+        is_answer = isinstance(info, AssistantMessage)
+        if compaction_part(message) or (is_answer and info.summary):
+            continue
+        speaker = "Assistant" if is_answer else "User"
+        lines += [
+            f"{speaker}: {line}" if isinstance(part, TextPart) else line for part in parts if (line := _line(part))
+        ]
+    return lines
 
 
 def split_transcript(lines: Sequence[str], max_tokens: int) -> list[str]:
@@ -108,21 +122,6 @@ def previous_summary(messages: Sequence[StoredMessage]) -> str:
         if is_summary(message.info):
             return "\n".join(part["text"] for part in message.parts if part.get("type") == "text")
     return ""
-
-
-def _lines(message: StoredMessage) -> Iterator[str]:
-    try:
-        info = read_message(message.info)
-        parts = [read_part(part) for part in message.parts]
-    except RecordError:
-        return
-    if compaction_part(message) or (isinstance(info, AssistantMessage) and info.summary):
-        return
-    speaker = "Assistant" if isinstance(info, AssistantMessage) else "User"
-    for part in parts:
-        line = _line(part)
-        if line:
-            yield f"{speaker}: {line}" if isinstance(part, TextPart) else line
 
 
 def _line(part: Part) -> str:

@@ -16,16 +16,15 @@ from ..errors import OpenseshError, OverBudgetError
 from ..events import MessageUpdated
 from ..models import options, pricing
 from ..models.request import Request, System, Text, User
-from ..models.stream_events import FinishStep, TextDelta
 from ..records import EXTENSION_KEY, as_list, as_object, document_of, merged
 from ..storage import keys
 from .cancellation import run_in_thread_uncancellable
-from .turn import closing_stream
+from .turn import read_text
 
 if TYPE_CHECKING:
     from ..config import Agent
     from ..models.model import Model
-    from ..models.stream_events import Usage
+    from ..models.stream_events import FinishStep, Usage
     from ..records import Document, Session
     from ..storage.protocol import StoredMessage
     from .model_choice import Agents, Models
@@ -93,17 +92,12 @@ class TitleWriter:
         )
         request = await self._hooks.side_request(prompt.info, agent.name, "title", request)
         started = ids.now_ms()
-        texts: list[str] = []
-        async with closing_stream(self._models.provider(model).stream(request)) as events:
-            async for event in events:
-                match event:
-                    case TextDelta(text=text):
-                        texts.append(text)
-                    case FinishStep(usage=usage):
-                        await run_in_thread_uncancellable(self._record_cost, prompt.info, model, usage, started)
-                    case _:
-                        pass
-        lines = [line.strip() for line in re.sub(_THINKING, "", "".join(texts)).splitlines()]
+
+        async def record_cost(event: FinishStep) -> None:
+            await run_in_thread_uncancellable(self._record_cost, prompt.info, model, event.usage, started)
+
+        answer = await read_text(self._models.provider(model), request, record_cost)
+        lines = [line.strip() for line in re.sub(_THINKING, "", answer).splitlines()]
         title = next((line for line in lines if line), "")
         return f"{title[: _MAX_TITLE - 3]}..." if len(title) > _MAX_TITLE else title
 

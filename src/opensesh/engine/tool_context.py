@@ -19,7 +19,6 @@ from ..records import (
     Completed,
     Failed,
     FilePart,
-    Part,
     Rule,
     TextPart,
     Todo,
@@ -322,7 +321,17 @@ class CallWrites:
 
     async def begin(self, contents: Mapping[str, bytes | None]) -> None:
         """Save what files hold that are about to hold ``contents``."""
-        await run_in_thread_uncancellable(self._begin, contents)
+
+        def save() -> None:
+            for path, data in contents.items():
+                for name in _link_and_target(path):
+                    before = self._originals.put(name)
+                    follows_link = name != path or not os.path.islink(path)
+                    after = ABSENT if data is None else FileState(blob_id(data)) if follows_link else before
+                    known = self._intended.get(name)
+                    self._intended[name] = FileWrite(name, known.before if known else before, after)
+
+        await run_in_thread_uncancellable(save)
 
     def done(self, path: str) -> None:
         """Note that a file was written or deleted."""
@@ -351,15 +360,6 @@ class CallWrites:
     async def summary(self) -> Document:
         """Return the changes that the call made, as metadata; empty for a call that changes no files."""
         return await run_in_thread_uncancellable(self._summary) if self._intended else self._summary()
-
-    def _begin(self, contents: Mapping[str, bytes | None]) -> None:
-        for path, data in contents.items():
-            for name in _link_and_target(path):
-                before = self._originals.put(name)
-                follows_link = name != path or not os.path.islink(path)
-                after = ABSENT if data is None else FileState(blob_id(data)) if follows_link else before
-                known = self._intended.get(name)
-                self._intended[name] = FileWrite(name, known.before if known else before, after)
 
     def _summary(self) -> Document:
         writes: list[FileWrite] = []
@@ -392,16 +392,18 @@ class HiddenHistory:
 
     async def all(self) -> Sequence[HiddenMessage]:
         """Return what was compacted or pruned, oldest first."""
-        return await run_in_thread_uncancellable(self._read)
 
-    def _read(self) -> list[HiddenMessage]:
-        messages = self._sessions.messages(self._session_id)
-        shown = {id(message) for message in visible(messages)}
-        return [
-            hidden
-            for number, message in enumerate(messages, 1)
-            for hidden in _hidden_parts(message, number, compacted=id(message) not in shown)
-        ]
+        def read() -> list[HiddenMessage]:
+            messages = self._sessions.messages(self._session_id)
+            shown = {id(message) for message in visible(messages)}
+            hidden: list[HiddenMessage] = []
+            for number, message in enumerate(messages, 1):
+                for part in message.parts:
+                    if id(message) not in shown or is_pruned(part):
+                        hidden += _hidden_messages(message, number, part)
+            return hidden
+
+        return await run_in_thread_uncancellable(read)
 
 
 def has_hidden_messages(messages: Iterable[StoredMessage]) -> bool:
@@ -424,32 +426,28 @@ def add_recall_hint(turns: tuple[ModelMessage, ...]) -> tuple[ModelMessage, ...]
     return (replace(first, content=(text, *first.content[1:])), *turns[1:])
 
 
-def _hidden_parts(message: StoredMessage, number: int, *, compacted: bool) -> Iterator[HiddenMessage]:
+def _hidden_messages(message: StoredMessage, number: int, document: Document) -> Iterator[HiddenMessage]:
+    """Yield a part that is hidden, unless it has no text or cannot be read."""
     speaker = "assistant" if message.info.get("role") == "assistant" else "user"
-    for document in message.parts:
-        if not compacted and not is_pruned(document):
-            continue
-        try:
-            part = read_part(document)
-        except RecordError:
-            continue
-        text = _hidden_text(part)
-        if isinstance(part, ToolPart):
-            name = part.call_id or part.id
-            yield HiddenMessage(number=number, speaker=speaker, text=text, call_id=name, tool=part.tool)
-        elif text:
-            yield HiddenMessage(number=number, speaker=speaker, text=text)
-
-
-def _hidden_text(part: Part) -> str:
+    try:
+        part = read_part(document)
+    except RecordError:
+        return
+    text, call_id, tool = "", None, ""
     match part:
-        case TextPart(text=text) if not part.ignored:
-            return clean(text).strip()
+        case TextPart() if not part.ignored:
+            text = clean(part.text).strip()
         case FilePart():
-            return f"(attached: {part.filename or part.mime})"
-        case ToolPart(state=Completed(output=result) | Failed(error=result)):
-            return f"{dumps_compact(part.state.input).decode()}\n{clean(result)}"
-        case ToolPart():
-            return f"{dumps_compact(part.state.input).decode()}\n(never finished)"
+            text = f"(attached: {part.filename or part.mime})"
+        case ToolPart(state=state):
+            match state:
+                case Completed(output=result) | Failed(error=result):
+                    result = clean(result)
+                case _:
+                    result = "(never finished)"
+            text = f"{dumps_compact(state.input).decode()}\n{result}"
+            call_id, tool = part.call_id or part.id, part.tool
         case _:
-            return ""
+            pass
+    if text:
+        yield HiddenMessage(number=number, speaker=speaker, text=text, call_id=call_id, tool=tool)

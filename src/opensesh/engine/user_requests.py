@@ -176,13 +176,17 @@ class CallbackDispatcher:
         message: str | None = None
         async with self._one_at_a_time:
             try:
-                answer = await _valid_answer(callback, request)
+                result = callback(request)
+                answer = await result if isinstance(result, Awaitable) else result
             except PermissionCorrectedError as error:
                 answer, message = "reject", error.message
             except PermissionRejectedError:
                 answer = "reject"
             except Exception:
                 log.exception("the permission callback failed; %s is rejected", request.permission)
+                answer = "reject"
+            if answer not in _ANSWERS:
+                log.error("the permission callback returned %r, which is none of %s", answer, ", ".join(_ANSWERS))
                 answer = "reject"
             with suppress(NotFoundError):
                 self._permissions.reply(request.id, answer, message)
@@ -200,11 +204,3 @@ class CallbackDispatcher:
                     self._questions.reject(request.id)
                 else:
                     self._questions.reply(request.id, answers)
-
-
-async def _valid_answer(callback: PermissionCallback, request: events.PermissionAsked) -> Answer:
-    result = callback(request)
-    answer = await result if isinstance(result, Awaitable) else result
-    if answer not in _ANSWERS:
-        raise ValueError(f"{answer!r} is not a valid answer; use one of {', '.join(_ANSWERS)}")
-    return answer

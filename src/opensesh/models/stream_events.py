@@ -44,6 +44,18 @@ class Usage(Struct, frozen=True, omit_defaults=True, kw_only=True):
     total: int | None = None
     """The provider's own total, if it sends one; for Anthropic, which does not, the sum."""
 
+    def __add__(self, other: Usage) -> Usage:
+        """Return the sum of two usages. It has a total if both have one, or if one of them is zero."""
+        total = None if self.total is None or other.total is None else self.total + other.total
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            reasoning=self.reasoning + other.reasoning,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            total=other.total if self == Usage() else total,
+        )
+
 
 class Start(_Event, frozen=True):
     """The provider accepted the request."""
