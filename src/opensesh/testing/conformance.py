@@ -68,20 +68,17 @@ class Contract(NamedTuple):
         return self.name
 
 
-def _table() -> tuple[Contract, ...]:
-    contracts: list[Contract] = []
-    sets: tuple[tuple[Concern, tuple[Callable[[Subject], None], ...]], ...] = (
-        ("reading", contracts_reading.ALL + contracts_capabilities.READING),
-        ("refusing", contracts_reading.REFUSING + contracts_capabilities.REFUSING),
-        ("writing", contracts_writing.ALL + contracts_threads.ALL + contracts_capabilities.WRITING),
-        ("damage", contracts_damage.ALL),
-    )
-    for concern, checks in sets:
-        contracts += (Contract(check.__name__.replace("_", " "), concern, check) for check in checks)
-    return tuple(contracts)
-
-
-CONTRACTS: tuple[Contract, ...] = _table()
+_CHECKS: dict[Concern, tuple[Callable[[Subject], None], ...]] = {
+    "reading": contracts_reading.ALL + contracts_capabilities.READING,
+    "refusing": contracts_reading.REFUSING + contracts_capabilities.REFUSING,
+    "writing": contracts_writing.ALL + contracts_threads.ALL + contracts_capabilities.WRITING,
+    "damage": contracts_damage.ALL,
+}
+CONTRACTS: tuple[Contract, ...] = tuple(
+    Contract(check.__name__.replace("_", " "), concern, check)
+    for concern, checks in _CHECKS.items()
+    for check in checks
+)
 """The contracts for all kinds of stores."""
 
 

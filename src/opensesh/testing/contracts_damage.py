@@ -54,10 +54,10 @@ def a_scan_goes_on_without_the_damaged_records(subject: Subject) -> None:
     for key, data in zip(keys, NO_JSON, strict=True):
         subject.damage(key, data)
     reports: list[Damage] = []
-    found = dict(subject.store.scan((), report=reports.append))
-    missing = set(subject.records) - set(found) - set(keys)
+    healthy = dict(subject.store.scan((), report=reports.append))
+    missing = set(subject.records) - set(healthy) - set(keys)
     expect(not missing, f"healthy records are hidden by damaged ones: {sorted(missing)[:3]}")
-    expect(not set(found) & set(keys), "a damaged record is answered as if it were healthy")
+    expect(not set(healthy) & set(keys), "a damaged record is answered as if it were healthy")
     expect(len(reports) == len(keys), f"{len(keys)} records are damaged, {len(reports)} are reported")
     expect(all(report.path and report.reason for report in reports), "a report does not say where and why")
 
@@ -70,11 +70,12 @@ def messages_go_on_without_the_damaged_ones(subject: Subject) -> None:
         subject.damage(("message", session, victim["id"]), data)
         for last in (0, 2, len(expected) - 1):
             reports: list[Damage] = []
-            found = [
+            messages = [
                 message.info["id"] for message in subject.store.messages(session, last=last, report=reports.append)
             ]
             healthy = [info["id"] for info, _ in expected if info is not victim]
-            expect(found == healthy[-last:], f"beside {data[:30]!r}, with last={last}, there are the messages {found}")
+            complaint = f"beside {data[:30]!r}, with last={last}, there are the messages {messages}"
+            expect(messages == healthy[-last:], complaint)
             expect(len(reports) == 1 or last == 2, f"{data[:30]!r} is reported {len(reports)} times")
 
 
@@ -88,8 +89,8 @@ def a_message_goes_on_without_its_damaged_part(subject: Subject) -> None:
     for data in (*NO_JSON, b"[]", b"null"):
         subject.damage(("part", info["id"], parts[0]["id"]), data)
         reports: list[Damage] = []
-        found = {each.info["id"]: each for each in subject.store.messages(session, report=reports.append)}
-        expect_same(found[info["id"]].parts, parts[1:], f"a message with the damaged part {data[:30]!r}")
+        messages = {message.info["id"]: message for message in subject.store.messages(session, report=reports.append)}
+        expect_same(messages[info["id"]].parts, parts[1:], f"a message with the damaged part {data[:30]!r}")
         expect(len(reports) == 1, f"{data[:30]!r} is reported {len(reports)} times")
 
 

@@ -32,9 +32,11 @@ def updates_of_one_record_lose_nothing(subject: Subject) -> None:
             subject.store.update(KEY, add)
 
     _together([lambda name=f"t{number}": work(name) for number in range(_THREADS)])
-    found = subject.store.read(KEY)
-    expect(found["count"] == _THREADS * _ROUNDS, f"{_THREADS * _ROUNDS} updates were made, {found['count']} are there")
-    expect(set(found["by"].values()) == {_ROUNDS}, f"the updates are shared out as {found['by']}")
+    record = subject.store.read(KEY)
+    expect(
+        record["count"] == _THREADS * _ROUNDS, f"{_THREADS * _ROUNDS} updates were made, {record['count']} are there"
+    )
+    expect(set(record["by"].values()) == {_ROUNDS}, f"the updates are shared out as {record['by']}")
 
 
 def updates_of_different_records_do_not_disturb_each_other(subject: Subject) -> None:
@@ -138,7 +140,7 @@ def _expect_no_deadlock(store: Store, what: str, call: Callable[[Store, Key], ob
 
 def _together(work: list[Callable[[], object]]) -> None:
     with ThreadPoolExecutor(len(work)) as pool:
-        for outcome in [pool.submit(each) for each in work]:
+        for outcome in [pool.submit(act) for act in work]:
             outcome.result(TIMEOUT_SECONDS * 3)
 
 

@@ -213,8 +213,8 @@ def parts_keep_the_order_they_were_made_in(subject: Subject) -> None:
     after = [scribe.part(session, message["id"], str(number)) for number in range(20)]
     for key, part in reversed(before + after):
         subject.store.write(key, part)
-    found = [part["text"] for part in subject.store.messages(session, report=no_damage)[0].parts]
-    expect(found == ["early", *map(str, range(20))], f"the parts come as {found}")
+    texts = [part["text"] for part in subject.store.messages(session, report=no_damage)[0].parts]
+    expect(texts == ["early", *map(str, range(20))], f"the parts come as {texts}")
 
 
 def a_scan_bears_with_what_happens_meanwhile(subject: Subject) -> None:
@@ -234,15 +234,15 @@ def a_scan_bears_with_what_happens_meanwhile(subject: Subject) -> None:
 def _write_messages(store: Store, scribe: Scribe, session: str, names: Iterable[str | None]) -> list[str]:
     """Store messages in this order, and return their ids."""
     written: list[tuple[Key, Any]] = [scribe.message(session, name) for name in names]
-    for key, message in sorted(written, key=lambda each: each[0][::-1]):
+    for key, message in sorted(written, key=lambda record: record[0][::-1]):
         store.write(key, message)
     return [key[2] for key, _ in written]
 
 
 def _expect_messages(store: Store, session: str, names: list[str], lasts: Iterable[int] = ()) -> None:
     for last in lasts or range(len(names) + 2):
-        found = [message.info["id"] for message in store.messages(session, last=last, report=no_damage)]
-        expect(found == names[-last:], f"with last={last}, messages come as {found}, not as {names[-last:]}")
+        listed = [message.info["id"] for message in store.messages(session, last=last, report=no_damage)]
+        expect(listed == names[-last:], f"with last={last}, messages come as {listed}, not as {names[-last:]}")
 
 
 ALL = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .. import ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ..storage.protocol import Key
 
@@ -47,27 +47,23 @@ BAD_NAMES = (
 """Components of keys that every store rejects: paths, names of devices, and other special names."""
 
 
-def _values() -> Iterator[Any]:
-    yield from (
-        {},
-        [],
-        {"z": 1, "a": 2, "m": {"y": 1, "b": 2}},
-        {"unknown": {"deep": [{"er": [[], {}, [None]]}]}, "": "an empty name", "a.b/c": 1, "ключ": "значение"},
-        [{"content": "x", "status": "pending", "priority": "high"}, 2, "three", None, True],
-        {"true": True, "one": 1, "false": False, "zero": 0, "null": None, "text": "1"},
-        {"integers": [0, -1, 2**31, -(2**31), 2**53 - 1, -(2**53), 2**63 - 1]},
-        {"floats": [0.1, -0.5, 1e-7, 5e-324, 1.7976931348623157e308, 123456789.125, 0.30000000000000004]},
-        {"large": [1e21, 1e22, 123456789012345680000.0, -1e300], "negative zero": -0.0, "whole": 3.0},
-        {"text": ["", " ", "\\", '"', "/", "\u2028\u2029", "e\u0301", "é", "中文", "🙂", "\x7f", "\ufeff", "\ufffd"]},
-        {"controls": "".join(map(chr, range(32)))},
-        {"half a character": ["\ud800", "x\udc00y", "\udfff\ud800"], "\ud83d": "as a name"},
-        {"lines": "one\ntwo\r\nthree\rfour\ttab"},
-        {"long": "0123456789abcdef" * 20_000},
-        {"many": {f"field{number}": number for number in range(500, 0, -1)}},
-    )
-
-
-VALUES: tuple[Any, ...] = tuple(_values())
+VALUES: Sequence[Any] = [
+    {},
+    [],
+    {"z": 1, "a": 2, "m": {"y": 1, "b": 2}},
+    {"unknown": {"deep": [{"er": [[], {}, [None]]}]}, "": "an empty name", "a.b/c": 1, "ключ": "значение"},
+    [{"content": "x", "status": "pending", "priority": "high"}, 2, "three", None, True],
+    {"true": True, "one": 1, "false": False, "zero": 0, "null": None, "text": "1"},
+    {"integers": [0, -1, 2**31, -(2**31), 2**53 - 1, -(2**53), 2**63 - 1]},
+    {"floats": [0.1, -0.5, 1e-7, 5e-324, 1.7976931348623157e308, 123456789.125, 0.30000000000000004]},
+    {"large": [1e21, 1e22, 123456789012345680000.0, -1e300], "negative zero": -0.0, "whole": 3.0},
+    {"text": ["", " ", "\\", '"', "/", "\u2028\u2029", "e\u0301", "é", "中文", "🙂", "\x7f", "\ufeff", "\ufffd"]},
+    {"controls": "".join(map(chr, range(32)))},
+    {"half a character": ["\ud800", "x\udc00y", "\udfff\ud800"], "\ud83d": "as a name"},
+    {"lines": "one\ntwo\r\nthree\rfour\ttab"},
+    {"long": "0123456789abcdef" * 20_000},
+    {"many": {f"field{number}": number for number in range(500, 0, -1)}},
+]
 """Values that must be read as they were written, including order and lone surrogates."""
 
 

@@ -35,18 +35,19 @@ class Subject(NamedTuple):
         """Return the expected messages of a session: by time, then by id near that time, and likewise their parts."""
         infos = [value for key, value in self.records.items() if key[:2] == ("message", session)]
         infos.sort(key=order.position)
-        return [(info, self._parts(info)) for info in infos]
+        messages: list[tuple[Document, list[Document]]] = []
+        for info in infos:
+            near = order.created(info)
+            parts = [(key[2], value) for key, value in self.records.items() if key[:2] == ("part", info["id"])]
+            parts.sort(key=lambda part: ids.order(part[0], near))
+            messages.append((info, [value for _, value in parts]))
+        return messages
 
     def damage(self, key: Key, data: bytes) -> None:
         """Replace the bytes of a record."""
         if self.harm is None:
             raise AssertionError("this contract needs a way to damage the store")
         self.harm(self.store, key, data)
-
-    def _parts(self, info: Document) -> list[Document]:
-        near = order.created(info)
-        parts = [(key[2], value) for key, value in self.records.items() if key[:2] == ("part", info["id"])]
-        return [value for _, value in sorted(parts, key=lambda part: ids.order(part[0], near))]
 
 
 def expect(condition: object, complaint: str) -> None:
@@ -55,9 +56,9 @@ def expect(condition: object, complaint: str) -> None:
         raise AssertionError(complaint)
 
 
-def expect_same(found: Any, expected: Any, what: str) -> None:
+def expect_same(actual: Any, expected: Any, what: str) -> None:
     """Fail unless the values are equal, including the order of fields and types; ``3.0`` may have become ``3``."""
-    difference = _difference(found, expected, "$")
+    difference = _difference(actual, expected, "$")
     expect(not difference, f"{what} is not as it was stored: {difference}")
 
 
@@ -81,30 +82,24 @@ def no_damage(damage: Damage) -> NoReturn:
     raise AssertionError(f"a healthy record was reported as damaged: {damage.path}: {damage.reason}")
 
 
-def _difference(found: Any, expected: Any, place: str) -> str:
-    if (objects := _both(found, expected, as_object)) is not None:
+def _difference(actual: Any, expected: Any, path: str) -> str:
+    if (objects := _both(actual, expected, as_object)) is not None:
         if list(objects[0]) != list(objects[1]):
-            return f"{place} has the fields {_short(list(objects[0]))}, not {_short(list(objects[1]))}"
-        inner = [_difference(objects[0][name], objects[1][name], f"{place}.{name}") for name in objects[1]]
+            return f"{path} has the fields {_short(list(objects[0]))}, not {_short(list(objects[1]))}"
+        inner = [_difference(objects[0][name], objects[1][name], f"{path}.{name}") for name in objects[1]]
         return next(filter(None, inner), "")
-    if (lists := _both(found, expected, as_list)) is not None and len(lists[0]) == len(lists[1]):
-        inner = [_difference(*pair, f"{place}[{n}]") for n, pair in enumerate(zip(*lists, strict=True))]
+    if (lists := _both(actual, expected, as_list)) is not None and len(lists[0]) == len(lists[1]):
+        inner = [_difference(*pair, f"{path}[{n}]") for n, pair in enumerate(zip(*lists, strict=True))]
         return next(filter(None, inner), "")
-    if _equal(found, expected):
-        return ""
-    return f"{place} is {_short(found)}, not {_short(expected)}"
+    if isinstance(actual, bool) or isinstance(expected, bool):
+        is_equal = actual is expected
+    else:
+        is_equal = (float(actual) if isinstance(expected, float) and isinstance(actual, int) else actual) == expected
+    return "" if is_equal else f"{path} is {_short(actual)}, not {_short(expected)}"
 
 
-def _equal(found: Any, expected: Any) -> bool:
-    if isinstance(found, bool) or isinstance(expected, bool):
-        return found is expected
-    if isinstance(expected, float) and isinstance(found, int):
-        return float(found) == expected
-    return found == expected
-
-
-def _both(found: Any, expected: Any, kind: Callable[[Any], T | None]) -> tuple[T, T] | None:
-    one, other = kind(found), kind(expected)
+def _both(actual: Any, expected: Any, kind: Callable[[Any], T | None]) -> tuple[T, T] | None:
+    one, other = kind(actual), kind(expected)
     return None if one is None or other is None else (one, other)
 
 

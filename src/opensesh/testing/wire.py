@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from ..errors import ModelError
-from .scripted import Drip, ErrorResponse, Fail, Script, ScriptedCall, ScriptedModel, error_response
+from .scripted import Drip, ErrorResponse, Fail, Script, ScriptedModel, error_response
 from .wire_anthropic import AnthropicMessage
 from .wire_openai import ChatCompletion
 
@@ -40,6 +40,26 @@ if TYPE_CHECKING:
 _APIS = (ChatCompletion, AnthropicMessage)
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER with a timeout of 0: closing resets the connection."""
+
+
+_MODELS = {
+    "object": "list",
+    "data": [
+        {
+            "id": "scripted",
+            "object": "model",
+            "type": "model",
+            "created": 0,
+            "created_at": "1970-01-01T00:00:00Z",
+            "owned_by": "opensesh",
+            "display_name": "Scripted",
+        }
+    ],
+    "first_id": "scripted",
+    "last_id": "scripted",
+    "has_more": False,
+}
+"""The list of models in the formats of OpenAI and Anthropic at once."""
 
 
 class WireRequest:
@@ -139,7 +159,19 @@ class WireServer:
     def __enter__(self) -> Self:
         ready: Future[None] = Future()
         self._stop = Future()
-        self._thread = threading.Thread(target=self._in_thread, args=(ready,), name="wire", daemon=True)
+
+        async def serve() -> None:
+            async with self:
+                ready.set_result(None)
+                await asyncio.wrap_future(self._stop)
+
+        def run() -> None:
+            try:
+                asyncio.run(serve())
+            except OSError as error:
+                ready.set_exception(error)
+
+        self._thread = threading.Thread(target=run, name="wire", daemon=True)
         self._thread.start()
         ready.result(timeout=30)
         return self
@@ -149,17 +181,6 @@ class WireServer:
         if self._thread is not None:
             self._thread.join(timeout=30)
             self._thread = None
-
-    def _in_thread(self, ready: Future[None]) -> None:
-        try:
-            asyncio.run(self._serve(ready))
-        except OSError as error:
-            ready.set_exception(error)
-
-    async def _serve(self, ready: Future[None]) -> None:
-        async with self:
-            ready.set_result(None)
-            await asyncio.wrap_future(self._stop)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = cast("asyncio.Task[Any]", asyncio.current_task())
@@ -178,7 +199,7 @@ class WireServer:
         reply = _Reply(writer)
         api = next((one for one in _APIS if received.path.endswith(one.path)), None)
         if received.method == "GET" and received.path.endswith("/models"):
-            await reply.send_json(200, _models())
+            await reply.send_json(200, _MODELS)
         elif received.method != "POST" or api is None:
             await reply.send_json(404, {"error": {"message": f"unknown route {received.method} {received.path}"}})
         else:
@@ -196,9 +217,16 @@ class WireServer:
         self, request: WireRequest, api: WireAPI, reader: asyncio.StreamReader, reply: _Reply
     ) -> None:
         """Answer, but stop when the client disconnects."""
+
+        async def raise_when_disconnected() -> None:
+            with suppress(ConnectionError):
+                while await reader.read(1024):
+                    pass
+            raise _Disconnected
+
         try:
             async with asyncio.TaskGroup() as group:
-                watch = group.create_task(_until_disconnected(reader))
+                watch = group.create_task(raise_when_disconnected())
                 await self._answer(request, api, reply)
                 watch.cancel()
         except* _Disconnected:
@@ -217,10 +245,21 @@ class WireServer:
         request.title = call.title
         self._add_request(request)
         answer = api(request.body, call)
-        if request.body.get("stream"):
-            await self._stream(call, answer, reply)
+        is_streamed = bool(request.body.get("stream"))
+        drip = next((step.seconds for step in call.turn.steps if isinstance(step, Drip)), 0.0)
+        events: list[StreamEvent] = []
+        async with aclosing(self.model.play(call)) as actions:
+            async for action in actions:
+                if isinstance(action, Fail):
+                    await self._fail(action, answer, reply)
+                    return
+                events.append(action)
+                for frame in answer.frames(action) if is_streamed else ():
+                    await reply.send(frame.encode(), drip)
+        if is_streamed:
+            await reply.end()
         else:
-            await self._send_complete(call, answer, reply)
+            await reply.send_json(200, answer.complete(events))
 
     def _add_request(self, request: WireRequest) -> None:
         with self._received:
@@ -230,29 +269,6 @@ class WireServer:
                 with self._record.open("a", encoding="utf-8") as file:
                     file.write(f"{line}\n")
             self._received.notify_all()
-
-    async def _stream(self, call: ScriptedCall, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
-        drip = next((step.seconds for step in call.turn.steps if isinstance(step, Drip)), 0.0)
-        async with aclosing(self.model.play(call)) as actions:
-            async for action in actions:
-                if isinstance(action, Fail):
-                    await self._fail(action, answer, reply)
-                    return
-                for frame in answer.frames(action):
-                    await reply.send(frame.encode(), drip)
-        await reply.end()
-
-    async def _send_complete(
-        self, call: ScriptedCall, answer: ChatCompletion | AnthropicMessage, reply: _Reply
-    ) -> None:
-        events: list[StreamEvent] = []
-        async with aclosing(self.model.play(call)) as actions:
-            async for action in actions:
-                if isinstance(action, Fail):
-                    await self._fail(action, answer, reply)
-                    return
-                events.append(action)
-        await reply.send_json(200, answer.complete(events))
 
     async def _fail(self, fail: Fail, answer: ChatCompletion | AnthropicMessage, reply: _Reply) -> None:
         error = error_response(fail, self.model.clock())
@@ -321,27 +337,6 @@ async def _read(reader: asyncio.StreamReader) -> _HTTPRequest:
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     content = await reader.readexactly(int(headers.get("content-length", "0")))
     return _HTTPRequest(method, target.partition("?")[0], headers, content)
-
-
-async def _until_disconnected(reader: asyncio.StreamReader) -> None:
-    with suppress(ConnectionError):
-        while await reader.read(1024):
-            pass
-    raise _Disconnected
-
-
-def _models() -> dict[str, Any]:
-    """Return the list of models in the formats of OpenAI and Anthropic at once."""
-    model = {
-        "id": "scripted",
-        "object": "model",
-        "type": "model",
-        "created": 0,
-        "created_at": "1970-01-01T00:00:00Z",
-        "owned_by": "opensesh",
-        "display_name": "Scripted",
-    }
-    return {"object": "list", "data": [model], "first_id": "scripted", "last_id": "scripted", "has_more": False}
 
 
 def main(arguments: Iterable[str] | None = None) -> None:

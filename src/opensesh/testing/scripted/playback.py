@@ -57,7 +57,7 @@ from .steps import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from ...models.request import ModelMessage, Request
     from .language import ScriptTurn
@@ -266,7 +266,29 @@ def chat_usage(request: Request) -> Usage:
 
 def chat_messages(request: Request) -> list[dict[str, Any]]:
     """Return the messages of ``request`` in the format of OpenAI's chat completions."""
-    return [converted for message in request.messages for converted in _chat_messages(message)]
+    messages: list[dict[str, Any]] = []
+    for message in request.messages:
+        match message:
+            case System():
+                messages.append({"role": "system", "content": message.text})
+            case User(content=(Text(text=text),)):
+                messages.append({"role": "user", "content": text})
+            case User():
+                parts = [
+                    {"type": "text", "text": part.text}
+                    if isinstance(part, Text)
+                    else {"type": "image_url", "image_url": {"url": part.url}}
+                    for part in message.content
+                ]
+                messages.append({"role": "user", "content": parts})
+            case Assistant():
+                messages.append(_chat_answer(message))
+            case ToolResults():
+                messages += [
+                    {"role": "tool", "tool_call_id": result.id, "content": _part_text(result)}
+                    for result in message.content
+                ]
+    return messages
 
 
 def request_tail(request: Request) -> str:
@@ -297,31 +319,6 @@ def _part_text(part: Text | File | Reasoning | ToolUse | ToolUseResult) -> str:
             return f"{part.name} {encode_json(part.input).decode()}"
         case ToolUseResult():
             return "\n".join(map(_part_text, part.output))
-
-
-def _chat_messages(message: ModelMessage) -> list[dict[str, Any]]:
-    match message:
-        case System():
-            return [{"role": "system", "content": message.text}]
-        case User():
-            return [{"role": "user", "content": _chat_content(message.content)}]
-        case Assistant():
-            return [_chat_answer(message)]
-        case ToolResults():
-            return [
-                {"role": "tool", "tool_call_id": result.id, "content": _part_text(result)} for result in message.content
-            ]
-
-
-def _chat_content(content: Sequence[Text | File]) -> str | list[dict[str, Any]]:
-    if len(content) == 1 and isinstance(content[0], Text):
-        return content[0].text
-    return [
-        {"type": "text", "text": part.text}
-        if isinstance(part, Text)
-        else {"type": "image_url", "image_url": {"url": part.url}}
-        for part in content
-    ]
 
 
 def _chat_answer(message: Assistant) -> dict[str, Any]:

@@ -118,7 +118,9 @@ class ScriptedModel:
         }
         self._main: _TurnSource = _PromptedTurns() if script is None else _ScriptedTurns(_as_script(script), "")
         self._route = route or self._session_key
-        self._usage: Callable[[Request], Usage] = usage or (chat_usage if script is None else _fixed_usage)
+        self._usage: Callable[[Request], Usage] = usage or (
+            chat_usage if script is None else lambda _: prompt_usage(1000)
+        )
         self._sleep = sleep
         self.clock = clock
         self._lock = threading.Lock()
@@ -200,7 +202,7 @@ class ScriptedModel:
     def next_call(self, request: Request, usage: Usage | None = None) -> ScriptedCall:
         """Take the turn that answers ``request``, and record the call.
 
-        Raises :class:`OutOfScript` or :class:`UnmetExpectation`. ``usage`` goes before the model's own count.
+        Raises :class:`ScriptExhaustedError` or :class:`UnmetExpectationError`. ``usage`` replaces the model's own.
         """
         title = is_title(request)
         with self._lock:
@@ -269,20 +271,18 @@ class _ScriptedTurns:
     def take(self, request: Request, *, title: bool) -> tuple[ScriptTurn, str]:
         if title:
             self._titles_taken += 1
-            return self._title(), f"{self._id_prefix}title{self._titles_taken}"
+            id_prefix = f"{self._id_prefix}title{self._titles_taken}"
+            if self._titles_taken <= len(self._titles):
+                return self._titles[self._titles_taken - 1], id_prefix
+            # A session may get several titles: after the last one it is used again.
+            last = self._titles[-1] if self._titles else None
+            if last is None or isinstance(last.steps[-1], Fail | Hang):
+                last = ScriptTurn((Title(TITLE),))
+            return last, id_prefix
         if self._taken == len(self._turns):
             raise LookupError(f"all {len(self._turns)} turns of the script were used")
         self._taken += 1
         return self._turns[self._taken - 1], f"{self._id_prefix}{self._taken}"
-
-    def _title(self) -> ScriptTurn:
-        """Return the next title; then, since a session may get several titles, the last one again."""
-        if self._titles_taken <= len(self._titles):
-            return self._titles[self._titles_taken - 1]
-        last = self._titles[-1] if self._titles else None
-        if last is None or isinstance(last.steps[-1], Fail | Hang):
-            return ScriptTurn((Title(TITLE),))
-        return last
 
     def left(self) -> list[ScriptTurn]:
         return self._turns[self._taken :] + self._titles[self._titles_taken :]
@@ -308,20 +308,18 @@ class _PromptedTurns:
         if position >= len(calls):
             hint = "after a CALL the model is called again, so add '---' and another turn, such as 'SAY Done'"
             raise LookupError(f"all {len(calls)} turns of the prompt were used; {hint}")
-        attempt = self._attempt(request, len(calls[position])) if len(calls[position]) > 1 else 0
+        attempts = len(calls[position])
+        attempt = 0
+        if attempts > 1:
+            key = hashlib.sha256(encode_json(request.messages)).digest()
+            attempt = self._attempts.pop(key, 0)
+            if attempt + 1 < attempts:  # after the last one the count starts again
+                self._attempts[key] = attempt + 1
         id_prefix = hashlib.sha256(encode_json((len(request.messages), texts, attempt))).hexdigest()[:10]
         return calls[position][attempt], id_prefix
 
     def left(self) -> list[ScriptTurn]:
         return []
-
-    def _attempt(self, request: Request, attempts: int) -> int:
-        """Return the number of this attempt. After the last one the count starts again."""
-        key = hashlib.sha256(encode_json(request.messages)).digest()
-        attempt = self._attempts.pop(key, 0)
-        if attempt + 1 < attempts:
-            self._attempts[key] = attempt + 1
-        return attempt
 
 
 def _scripted_calls(texts: list[str]) -> list[list[ScriptTurn]]:
@@ -354,10 +352,6 @@ def _position(since: Sequence[ModelMessage], calls: list[list[ScriptTurn]]) -> i
         return count
     scripted = "".join(step.text for step in calls[count - 1][-1].steps if isinstance(step, Say))
     return count if scripted.strip() == text_of(last).strip() else count - 1
-
-
-def _fixed_usage(request: Request) -> Usage:
-    return prompt_usage(1000)
 
 
 def _as_script(script: Script | str) -> Script:
