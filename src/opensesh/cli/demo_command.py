@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..engine.components import Settings
 from ..engine.engine import open_engine
@@ -32,11 +32,9 @@ from .terminal import Stream
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator
 
     from ..engine.loop import Outcome
-    from ..records import Session
-    from ..storage.protocol import StoredMessage
     from .command_arguments import CommandParser
 
 _PROMPT = "The test fails. Find out why, and fix it."
@@ -93,17 +91,6 @@ TITLE Discount taken off, not added
 """
 
 
-class _Stored(NamedTuple):
-    """What the demo has stored, read back from disk."""
-
-    session: Session
-    messages: Sequence[StoredMessage]
-    fork: Session
-    files: int
-    root: str
-    diff: str
-
-
 def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--keep", action="store_true", help="keep the folder")
@@ -112,9 +99,23 @@ def configure(parser: CommandParser) -> None:
 def run(options: Namespace) -> int:
     """Run the demo."""
     folder = os.path.realpath(tempfile.mkdtemp(prefix="opensesh-demo-"))
+    project = os.path.join(folder, "project")
     try:
         with _isolated_environment(folder):
-            return EXIT_CODES[asyncio.run(_run_demo(folder, options)).kind]
+            os.makedirs(project)
+            for name, text in _FILES.items():
+                with open(os.path.join(project, name), "w", encoding="utf-8", newline="\n") as file:
+                    file.write(text)
+            steps = (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message", "Add prices"))
+            has_git = all(_git(project, *step) is not None for step in steps)
+            if not options.json:
+                without = "" if has_git else " (git is not installed; the demo works without it)"
+                print(f"A temporary project: {project}{without}")
+                print(output.paint(f'\n$ opensesh run "{_PROMPT}"', 1))
+                sys.stdout.flush()
+            prompt_run, outcome = asyncio.run(_run_prompt(project, quiet=options.json))
+            _print_result(prompt_run, outcome, folder, _git(project, "diff") if has_git else None, options)
+            return EXIT_CODES[outcome.kind]
     except asyncio.CancelledError:
         return 130
     finally:
@@ -122,48 +123,14 @@ def run(options: Namespace) -> int:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _run_demo(folder: str, options: Namespace) -> Outcome:
-    project = os.path.join(folder, "project")
-    has_git = _make_project(project)
-    if not options.json:
-        print(
-            f"A temporary project: {project}{'' if has_git else ' (git is not installed; the demo works without it)'}"
-        )
-        print(output.paint(f'\n$ opensesh run "{_PROMPT}"', 1))
-        sys.stdout.flush()
-    run, outcome = await _run_prompt(project, quiet=options.json)
-    stored = _read_back(run, _git(project, "diff") if has_git else None)
-    if options.json:
-        document = {
-            **result_document(run, outcome),
-            "forkID": stored.fork.id,
-            "title": stored.session.title,
-            "diff": stored.diff,
-            "messages": len(stored.messages),
-            "folder": folder,
-            "store": stored.root,
-            "seconds": run.usage.seconds,
-        }
-        output.print_json(document)
-        return outcome
-    print(output.paint("\nThe change", 1))
-    for line in output.paint_diff(stored.diff.removesuffix("\n")):
-        print(f"  {line}")
-    print(output.paint("\nThe cost, at the prices of a larger model", 1))
-    print(f"  {run.usage.summary(run.engine)}")
-    print(output.paint("\nThe stored session, read back", 1))
-    _print_stored(stored, utc=options.utc)
-    print(f"\n{folder} {'is kept.' if options.keep else 'is deleted; --keep keeps it.'}")
-    if options.keep:
-        print(f"To look at it: opensesh show last --store {os.path.dirname(stored.root)}")
-    print('Next, in a folder of your own: opensesh run -m scripted/prompt "Hello?", then list, show, search, export.')
-    return outcome
-
-
 async def _run_prompt(project: str, *, quiet: bool) -> tuple[PromptRun, Outcome]:
     out = Stream(sys.stdout)
     pace = 0.02 if out.is_terminal and not quiet else 0.0
-    script = _SCRIPT.replace("PACE", str(pace)).replace("PYTHON", _python())
+    # The shortest name under which a shell finds this Python; a path is escaped for a JSON string.
+    folder = os.path.dirname(sys.executable)
+    name = next((name for name in ("python3", "python") if shutil.which(name, path=folder)), None)
+    python = name or json.dumps(shlex.quote(sys.executable))[1:-1]
+    script = _SCRIPT.replace("PACE", str(pace)).replace("PYTHON", python)
     settings = Settings(owner="opensesh demo", interactive=False)
     engine = open_engine(project, settings=settings, scripts={"demo": ScriptedModel(script)})
     screen = Screen(out, out, project)
@@ -179,8 +146,8 @@ async def _run_prompt(project: str, *, quiet: bool) -> tuple[PromptRun, Outcome]
     return run, outcome
 
 
-def _read_back(run: PromptRun, diff: str | None) -> _Stored:
-    """Read the session with a store of its own, and fork it."""
+def _print_result(run: PromptRun, outcome: Outcome, folder: str, diff: str | None, options: Namespace) -> None:
+    """Read the session with a store of its own, fork it, and print what is stored."""
     store = open_tree(paths.storage())
     sessions = Sessions(store, run.engine.location)
     messages = sessions.messages(run.session_id)
@@ -188,12 +155,28 @@ def _read_back(run: PromptRun, diff: str | None) -> _Stored:
         edits = [part for message in messages for part in message.parts if part.get("tool") == "edit"]
         diff = "".join(str(part["state"].get("metadata", {}).get("diff", "")) for part in edits)
     fork = sessions.fork(run.session_id)
-    return _Stored(sessions.get(run.session_id), messages, fork, len(store.list()), store.root, diff)
-
-
-def _print_stored(stored: _Stored, *, utc: bool) -> None:
-    print(f"  {stored.session.id}  {output.format_time(stored.session.updated, utc=utc)}  {stored.session.title}")
-    for message in stored.messages:
+    session = sessions.get(run.session_id)
+    if options.json:
+        document = {
+            **result_document(run, outcome),
+            "forkID": fork.id,
+            "title": session.title,
+            "diff": diff,
+            "messages": len(messages),
+            "folder": folder,
+            "store": store.root,
+            "seconds": run.usage.seconds,
+        }
+        output.print_json(document)
+        return
+    print(output.paint("\nThe change", 1))
+    for line in output.paint_diff(diff.removesuffix("\n")):
+        print(f"  {line}")
+    print(output.paint("\nThe cost, at the prices of a larger model", 1))
+    print(f"  {run.usage.summary(run.engine)}")
+    print(output.paint("\nThe stored session, read back", 1))
+    print(f"  {session.id}  {output.format_time(session.updated, utc=options.utc)}  {session.title}")
+    for message in messages:
         names = [
             f"{part['tool']} ({part['state']['status']})" if part["type"] == "tool" else str(part["type"])
             for part in message.parts
@@ -201,19 +184,13 @@ def _print_stored(stored: _Stored, *, utc: bool) -> None:
         ]
         print(f"    {message.info['role']:<9} {', '.join(names)}")
     print("  and a fork of it, as 'opensesh session fork' makes one")
-    print(f"  {stored.fork.id}  {output.format_time(stored.fork.updated, utc=utc)}  {stored.fork.title}")
-    print(f"  {pluralize(stored.files, 'file')}, in OpenCode's layout, under")
-    print(f"  {stored.root}")
-
-
-def _make_project(folder: str) -> bool:
-    """Write the project; return whether it is a git repository."""
-    os.makedirs(folder)
-    for name, text in _FILES.items():
-        with open(os.path.join(folder, name), "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    steps = (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "--message", "Add prices"))
-    return all(_git(folder, *step) is not None for step in steps)
+    print(f"  {fork.id}  {output.format_time(fork.updated, utc=options.utc)}  {fork.title}")
+    print(f"  {pluralize(len(store.list()), 'file')}, in OpenCode's layout, under")
+    print(f"  {store.root}")
+    print(f"\n{folder} {'is kept.' if options.keep else 'is deleted; --keep keeps it.'}")
+    if options.keep:
+        print(f"To look at it: opensesh show last --store {os.path.dirname(store.root)}")
+    print('Next, in a folder of your own: opensesh run -m scripted/prompt "Hello?", then list, show, search, export.')
 
 
 def _git(folder: str, *arguments: str) -> str | None:
@@ -249,10 +226,3 @@ def _isolated_environment(folder: str) -> Generator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-def _python() -> str:
-    """Return the shortest name under which a shell finds this Python, escaped for a JSON string."""
-    folder = os.path.dirname(sys.executable)
-    name = next((name for name in ("python3", "python") if shutil.which(name, path=folder)), None)
-    return name or json.dumps(shlex.quote(sys.executable))[1:-1]

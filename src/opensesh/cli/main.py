@@ -98,7 +98,17 @@ def run(words: Sequence[str]) -> int:
         if "--debug" in words:
             raise
         known = _to_opensesh_error(error, words)
-        _print_error(known, as_json="--json" in words)
+        as_json = "--json" in words
+        if as_json:
+            from ..records import dumps  # loads msgspec
+
+            document = {"error": {"name": known.json_name, "message": known.message, "data": known.data}}
+            try:
+                print(dumps(document).decode(), flush=True)
+            except OSError:
+                as_json = False  # standard output is what failed
+        if not as_json:
+            print(f"opensesh: {known.message}", file=sys.stderr)
         Stream(sys.stdout).drop_unwritten()
         return next((code for kind, code in _EXIT_CODES if isinstance(known, kind)), 1)
     return code
@@ -121,8 +131,11 @@ def _to_opensesh_error(error: Exception, words: Sequence[str]) -> errors.Openses
         error = cast("ExceptionGroup[Exception]", error).exceptions[0]
     if isinstance(error, errors.OpenseshError):
         return error
-    if isinstance(error, FileNotFoundError) and not error.filename and _cwd_missing():
-        return errors.NotFoundError("the current directory no longer exists; change to another one")
+    if isinstance(error, FileNotFoundError) and not error.filename:
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            return errors.NotFoundError("the current directory no longer exists; change to another one")
     if isinstance(error, OSError) and error.strerror:
         return errors.OpenseshError(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
     if isinstance(error, ImportError) and error.name:
@@ -133,27 +146,6 @@ def _to_opensesh_error(error: Exception, words: Sequence[str]) -> errors.Openses
     log = log_crash(words[position] if position is not None else "opensesh", error)
     where = f"the traceback is in {log}" if log else "run it with --debug to see the traceback"
     return errors.OpenseshError(f"internal error: {type(error).__name__}: {error}; {where}")
-
-
-def _cwd_missing() -> bool:
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return True
-    return False
-
-
-def _print_error(error: errors.OpenseshError, *, as_json: bool) -> None:
-    if as_json:
-        from ..records import dumps  # loads msgspec
-
-        document = {"error": {"name": error.json_name, "message": error.message, "data": error.data}}
-        try:
-            print(dumps(document).decode(), flush=True)
-        except OSError:
-            as_json = False  # standard output is what failed
-    if not as_json:
-        print(f"opensesh: {error.message}", file=sys.stderr)
 
 
 def _run(words: Sequence[str]) -> int:

@@ -24,9 +24,7 @@ from .directory_config import add_directory_option, load_config
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable
 
-    from ..config import Config
     from ..models.auth import Credential
     from ..models.model import Model, ProviderInfo
     from ..storage.protocol import Damage
@@ -68,15 +66,28 @@ def run(options: Namespace) -> int:
     if options.refresh:
         catalogue.refresh()
     scripts = SCRIPTED_MODELS if options.provider == SCRIPTED_PROVIDER else {}
-    providers = [] if scripts else list(_providers(catalogue, keyring, config, options))
-    defaults = _defaults(catalogue, keyring, config)
+    infos = [catalogue.provider(options.provider)] if options.provider and not scripts else catalogue.providers()
+    providers: list[_Provider] = []
+    for info in () if scripts else infos:
+        credential = keyring.credential(info)
+        if credential is not None or options.provider or options.all:
+            models = list(catalogue.models(info.id).values())
+            if credential is not None and not options.all:
+                models = [model for model in models if credential.covers(model)]
+            providers.append(_Provider(info, credential, models, untrusted_reason(config, info.id)))
+    try:
+        default = choice.default_model(catalogue, keyring, config.document, choice.recent_models())
+        small = choice.small_model(catalogue, keyring, config.document, default.provider_id) or default
+        defaults = _Defaults(default.ref, small.ref)
+    except ModelNotFoundError as error:
+        defaults = _Defaults(None, None, error.message)
     if options.json:
         document = {
             "default": defaults.default,
             "small": defaults.small,
             "problem": defaults.problem,
             "catalogue": {"source": catalogue.origin.label, "date": catalogue.origin.date},
-            "providers": [_provider_document(provider) for provider in providers],
+            "providers": [_document(provider) for provider in providers],
         }
         output.print_json(document | ({"scripted": scripts} if scripts else {}))
     else:
@@ -88,45 +99,32 @@ def run(options: Namespace) -> int:
     return 0
 
 
-def _providers(catalogue: Catalogue, keyring: Keyring, config: Config, options: Namespace) -> Iterable[_Provider]:
-    infos = [catalogue.provider(options.provider)] if options.provider else catalogue.providers()
-    for info in infos:
-        credential = keyring.credential(info)
-        if credential is None and not options.provider and not options.all:
-            continue
-        models = list(catalogue.models(info.id).values())
-        if credential is not None and not options.all:
-            models = [model for model in models if credential.covers(model)]
-        yield _Provider(info, credential, models, untrusted_reason(config, info.id))
-
-
-def _defaults(catalogue: Catalogue, keyring: Keyring, config: Config) -> _Defaults:
-    try:
-        default = choice.default_model(catalogue, keyring, config.document, choice.recent_models())
-        small = choice.small_model(catalogue, keyring, config.document, default.provider_id) or default
-    except ModelNotFoundError as error:
-        return _Defaults(None, None, error.message)
-    return _Defaults(default.ref, small.ref)
-
-
 def _print_models(catalogue: Catalogue, providers: list[_Provider], defaults: _Defaults) -> None:
     if providers:
-        rows: list[tuple[str, str, str]] = []
-        for provider in providers:
-            variables = " or ".join(provider.info.env)
+        keys: list[tuple[str, str, str]] = []
+        for info, credential, models, _ in providers:
+            variables = " or ".join(info.env)
             key = f"none: set {variables}" if variables else "none"
-            if provider.credential is not None:
-                key = str(provider.credential.source)
-            rows.append((provider.info.id, str(len(provider.models)), key))
-        output.table(("PROVIDER", "MODELS", "KEY"), rows)
-        for provider in providers:
-            if provider.untrusted_reason:
-                print(f"! {provider.untrusted_reason}")
-        print()
-    models = [model for provider in providers for model in provider.models]
-    if models:
-        heads = ("MODEL", "CONTEXT", "OUTPUT", "IN", "OUT", "CACHE", "NOTES")
-        output.table(heads, [_row(model, defaults) for model in models])
+            keys.append((info.id, str(len(models)), key if credential is None else str(credential.source)))
+        output.table(("PROVIDER", "MODELS", "KEY"), keys)
+        reasons = [provider.untrusted_reason for provider in providers if provider.untrusted_reason]
+        print("".join(f"! {reason}\n" for reason in reasons))
+    rows: list[tuple[str, ...]] = []
+    for model in (model for provider in providers for model in provider.models):
+        rates = model.price.rates if model.price is not None else None
+        prices: list[str] = []
+        for name in ("input", "output", "cache_read", "cache_write"):
+            rate = getattr(rates, name, None)
+            prices.append("?" if rate is None else f"{rate:.4f}".rstrip("0").rstrip("."))
+        notes = [name for name, ref in (("default", defaults.default), ("small", defaults.small)) if ref == model.ref]
+        notes += [model.status] if model.status != "active" else []
+        notes += ["reasoning"] if model.capabilities.reasoning else []
+        notes += ["no tools"] if not model.capabilities.tools else []
+        notes += [f"higher price above {_size(tier.above)}" for tier in (model.price.tiers if model.price else ())[:1]]
+        limits = (_size(model.limit.context), _size(model.limit.output))
+        rows.append((model.ref, *limits, *prices[:2], " / ".join(prices[2:]), ", ".join(notes)))
+    if rows:
+        output.table(("MODEL", "CONTEXT", "OUTPUT", "IN", "OUT", "CACHE", "NOTES"), rows)
         print()
     if defaults.problem:
         print(f"{defaults.problem[0].upper()}{defaults.problem[1:]}")
@@ -135,30 +133,8 @@ def _print_models(catalogue: Catalogue, providers: list[_Provider], defaults: _D
     print(f"Catalogue: {catalogue.origin.label}, {catalogue.origin.date}.", file=sys.stderr)
 
 
-def _row(model: Model, defaults: _Defaults) -> tuple[str, ...]:
-    rates = model.price.rates if model.price is not None else None
-    prices: list[str] = []
-    for name in ("input", "output", "cache_read", "cache_write"):
-        rate = getattr(rates, name, None)
-        prices.append("?" if rate is None else f"{rate:.4f}".rstrip("0").rstrip("."))
-    notes = [name for name, ref in (("default", defaults.default), ("small", defaults.small)) if ref == model.ref]
-    notes += [model.status] if model.status != "active" else []
-    notes += ["reasoning"] if model.capabilities.reasoning else []
-    notes += ["no tools"] if not model.capabilities.tools else []
-    notes += [f"higher price above {_size(tier.above)}" for tier in (model.price.tiers if model.price else ())[:1]]
-    limits = (_size(model.limit.context), _size(model.limit.output))
-    return (model.ref, *limits, *prices[:2], " / ".join(prices[2:]), ", ".join(notes))
-
-
-def _size(tokens: int) -> str:
-    if not tokens:
-        return "?"
-    if tokens < 10_000:
-        return f"{tokens:,}"
-    return f"{tokens / 1_000_000:.1f}M" if tokens >= 1_000_000 else f"{tokens // 1000}k"
-
-
-def _provider_document(provider: _Provider) -> dict[str, Any]:
+def _document(provider: _Provider) -> dict[str, Any]:
+    """Return a provider and its models as a document. Unknown values are ``null``, never 0."""
     source = provider.credential.source if provider.credential is not None else None
     return {
         "id": provider.info.id,
@@ -167,22 +143,28 @@ def _provider_document(provider: _Provider) -> dict[str, Any]:
         "env": list(provider.info.env),
         "configured": provider.info.configured,
         "untrusted": provider.untrusted_reason or None,
-        "models": [_model_document(model) for model in provider.models],
+        "models": [
+            {
+                "id": model.id,
+                "name": model.name,
+                "status": model.status,
+                "released": model.release_date or None,
+                "limit": {name: getattr(model.limit, name) or None for name in ("context", "input", "output")},
+                "cost": msgspec.to_builtins(model.price.rates) if model.price is not None else None,
+                "tiers": [msgspec.to_builtins(tier) for tier in model.price.tiers] if model.price is not None else [],
+                "reasoning": model.capabilities.reasoning,
+                "tools": model.capabilities.tools,
+                "input": sorted(model.capabilities.input),
+                "variants": list(model.variants),
+            }
+            for model in provider.models
+        ],
     }
 
 
-def _model_document(model: Model) -> dict[str, Any]:
-    """Return a model as a document. Unknown values are ``null``, never 0."""
-    return {
-        "id": model.id,
-        "name": model.name,
-        "status": model.status,
-        "released": model.release_date or None,
-        "limit": {name: getattr(model.limit, name) or None for name in ("context", "input", "output")},
-        "cost": msgspec.to_builtins(model.price.rates) if model.price is not None else None,
-        "tiers": [msgspec.to_builtins(tier) for tier in model.price.tiers] if model.price is not None else [],
-        "reasoning": model.capabilities.reasoning,
-        "tools": model.capabilities.tools,
-        "input": sorted(model.capabilities.input),
-        "variants": list(model.variants),
-    }
+def _size(tokens: int) -> str:
+    if not tokens:
+        return "?"
+    if tokens < 10_000:
+        return f"{tokens:,}"
+    return f"{tokens / 1_000_000:.1f}M" if tokens >= 1_000_000 else f"{tokens // 1000}k"

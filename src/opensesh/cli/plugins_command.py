@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
@@ -29,7 +29,6 @@ from .terminal import escape_control
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Generator
 
     from ..config import Config
     from ..plugins import LoadedPlugin
@@ -55,9 +54,14 @@ def run(options: Namespace) -> int:
     if options.trust or options.untrust:
         _change_trust(config, trust=options.trust, quiet=options.json)
     host = Host(directory=location.directory, worktree=location.sandbox, project_id=location.id)
-    with _silent_log(), redirect_stdout(sys.stderr):  # plugins may print while they are loaded
-        plugins = load_plugins(config, host)
-        tool_ids = [[tool.id for tool in plugin_tools(Plugins([plugin]))] for plugin in plugins.loaded]
+    log = logging.getLogger("opensesh.plugins")
+    was_disabled, log.disabled = log.disabled, True  # what the loader would warn about is printed here
+    try:
+        with redirect_stdout(sys.stderr):  # plugins may print while they are loaded
+            plugins = load_plugins(config, host)
+            tool_ids = [[tool.id for tool in plugin_tools(Plugins([plugin]))] for plugin in plugins.loaded]
+    finally:
+        log.disabled = was_disabled
     skipped = [
         *plugins.skipped,
         *(
@@ -87,29 +91,16 @@ def _change_trust(config: Config, *, trust: bool, quiet: bool) -> None:
         for plugin, digest in candidates_needing_trust(config)
     ]
     items += [(item.key, item.digest, f"{item.kind} {item.name}: {item.what}") for item in trust_items(config)]
+    changed = {key for key, _, _ in items} if trust else set(Trust().revoke(key for key, _, _ in items))
     if trust:
         Trust().grant((key, digest) for key, digest, _ in items)
-        changed = [description for _, _, description in items]
-    else:
-        revoked = Trust().revoke(key for key, _, _ in items)
-        changed = [description for key, _, description in items if key in revoked]
     if quiet:
         return
-    for description in changed:
-        print(f"{'trusted' if trust else 'no longer trusted'}: {escape_control(description)}")
+    for key, _, description in items:
+        if key in changed:
+            print(f"{'trusted' if trust else 'no longer trusted'}: {escape_control(description)}")
     if not changed:
         print("This project has nothing that needs trust." if trust else "Nothing of this project was trusted.")
-
-
-@contextmanager
-def _silent_log() -> Generator[None]:
-    """Disable the log of the plugin loader; what it would warn about is printed here."""
-    log = logging.getLogger("opensesh.plugins")
-    was_disabled, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = was_disabled
 
 
 def _hooks(plugin: LoadedPlugin) -> list[str]:

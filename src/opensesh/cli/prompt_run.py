@@ -161,23 +161,24 @@ class PromptRun:
         if not self.engine.abort(self.session_id) and self._main is not None:
             self._main.cancel()
 
-    def _interrupted(self) -> None:
-        self._interruptions += 1
-        if self._interruptions > 1:
-            # The next run of this session repairs its records, as after a crash.
-            os._exit(130)
-        with suppress(OSError):
-            self._note("aborting; press Ctrl-C again to quit at once")
-        self.abort()
-
     @contextmanager
     def _handle_signals(self) -> Generator[None]:
         loop = asyncio.get_running_loop()
         handled: list[signal.Signals] = []
+
+        def interrupt() -> None:
+            self._interruptions += 1
+            if self._interruptions > 1:
+                # The next run of this session repairs its records, as after a crash.
+                os._exit(130)
+            with suppress(OSError):
+                self._note("aborting; press Ctrl-C again to quit at once")
+            self.abort()
+
         for number in _SIGNALS:
             # Not possible on Windows, nor outside of the main thread: there, an interruption cancels the task.
             with suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, self._interrupted)
+                loop.add_signal_handler(number, interrupt)
                 handled.append(number)
         try:
             yield

@@ -179,7 +179,12 @@ class TerminalResponder(AutoResponder):
 
     async def answer_permission(self, request: PermissionAsked) -> None:
         """Show what is about to be done, and ask."""
-        title, body = describe(request, self._tool_input(request), self.engine.location.directory)
+        # The input of the tool call that asks is stored before the tool does anything.
+        call = (request.tool or {}).get("callID")
+        parts = [part for one in self.engine.sessions.messages(request.session_id, last=2) for part in one.parts]
+        states = [part.get("state") for part in parts if part.get("callID") == call and part.get("type") == "tool"]
+        tool_input = as_object((as_object(states[0]) or {}).get("input")) if states else None
+        title, body = describe(request, tool_input or {}, self.engine.location.directory)
         self._screen.gap()
         self._screen.note(f"? {title}", 1, 33, kind="ask")
         self._show(body[:_LINES_SHOWN])
@@ -201,30 +206,25 @@ class TerminalResponder(AutoResponder):
         """Ask the questions one after the other."""
         answers: list[list[str]] = []
         for question in request.questions:
-            answer = await self._ask(question)
-            if answer is None:
-                self.reject(request)
-                return
+            options = [as_object(option) or {} for option in as_list(question.get("options")) or []]
+            labels = [str(option.get("label", "")) for option in options]
+            self._screen.gap()
+            self._screen.note(f"? {question.get('question')}", 1, 36, kind="ask")
+            for number, (option, label) in enumerate(zip(options, labels, strict=True), 1):
+                meaning = f": {option['description']}" if option.get("description") else ""
+                self._screen.note(f"  {number}  {label}{meaning}", kind="ask")
+            multiple = bool(question.get("multiple"))
+            prompt = f"{'numbers' if multiple else 'a number'}, or your own words" if options else "your answer"
+            answer: list[str] = []
+            while not answer:
+                typed = await self._typed(f"  {prompt}: ")
+                if typed is None:
+                    self.reject(request)
+                    return
+                answer = parse_choice(typed, labels, multiple=multiple)
             answers.append(answer)
         with suppress(NotFoundError):
             self.engine.reply_question(request.id, answers)
-
-    async def _ask(self, question: Document) -> list[str] | None:
-        options = [as_object(option) or {} for option in as_list(question.get("options")) or []]
-        labels = [str(option.get("label", "")) for option in options]
-        self._screen.gap()
-        self._screen.note(f"? {question.get('question')}", 1, 36, kind="ask")
-        for number, option in enumerate(options, 1):
-            description = option.get("description")
-            meaning = f": {description}" if description else ""
-            self._screen.note(f"  {number}  {labels[number - 1]}{meaning}", kind="ask")
-        multiple = bool(question.get("multiple"))
-        prompt = f"{'numbers' if multiple else 'a number'}, or your own words" if options else "your answer"
-        while True:
-            typed = await self._typed(f"  {prompt}: ")
-            answer = None if typed is None else parse_choice(typed, labels, multiple=multiple)
-            if answer != []:
-                return answer
 
     async def _typed(self, prompt: str) -> str | None:
         typed = await self._keyboard.line(lambda: self._screen.ask(prompt))
@@ -232,15 +232,6 @@ class TerminalResponder(AutoResponder):
             return None
         self._screen.answered()
         return typed.strip()
-
-    def _tool_input(self, request: PermissionAsked) -> Document:
-        """Return the input of the tool call that asks; it is stored before the tool does anything."""
-        call = (request.tool or {}).get("callID")
-        for message in self.engine.sessions.messages(request.session_id, last=2):
-            for part in message.parts:
-                if part.get("callID") == call and part.get("type") == "tool":
-                    return as_object((as_object(part.get("state")) or {}).get("input")) or {}
-        return {}
 
     def _show(self, lines: list[str]) -> None:
         for line in lines:

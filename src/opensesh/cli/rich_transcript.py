@@ -19,7 +19,7 @@ from .terminal import escape_control
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ..history.transcript import Block, Transcript, TranscriptMessage
+    from ..history.transcript import Transcript, TranscriptMessage
 
 
 def render(transcript: Transcript, columns: int, *, utc: bool) -> str:
@@ -39,29 +39,24 @@ def _render_turn(turn: TranscriptMessage, *, utc: bool) -> list[RenderableType]:
     title = Text(head, "cyan" if is_assistant else "bold green")
     rendered: list[RenderableType] = [Rule(title, align="left", style="dim")]
     for block in turn.blocks:
-        if isinstance(block, TextBlock) and turn.role == "user":  # users type plain lines, not Markdown
-            rendered.append(Text(escape_control(block.text)))
-        else:
-            rendered += _render_block(block, utc=utc)
+        match block:
+            case TextBlock(text=text):
+                plain = escape_control(text)
+                # Users type plain lines, not Markdown.
+                rendered.append(Text(plain) if turn.role == "user" else Markdown(plain, hyperlinks=False))
+            case ReasoningBlock(text=text):
+                rendered.append(Padding(Text(escape_control(text), "dim italic"), (0, 0, 0, 2)))
+            case ToolBlock():
+                rendered += _render_call(block, utc=utc)
+            case FileBlock(mime=mime, name=name, url=url):
+                rendered.append(Text(escape_control(f"[{mime}] {name or url[:60]}"), "magenta"))
+            case SubtaskBlock(agent=agent, text=text):
+                rendered.append(Text(escape_control(f"[subtask for {agent}] {text}"), "magenta"))
+            case MarkerBlock(kind=kind, text=text):
+                rendered.append(Text(escape_control(f"[{kind}] {text}").rstrip(), "dim"))
     if turn.failure:
         rendered.append(Text(f"! {escape_control(turn.failure)}", "red"))
     return rendered
-
-
-def _render_block(block: Block, *, utc: bool) -> list[RenderableType]:
-    match block:
-        case TextBlock(text=text):
-            return [Markdown(escape_control(text), hyperlinks=False)]
-        case ReasoningBlock(text=text):
-            return [Padding(Text(escape_control(text), "dim italic"), (0, 0, 0, 2))]
-        case ToolBlock():
-            return _render_call(block, utc=utc)
-        case FileBlock(mime=mime, name=name, url=url):
-            return [Text(escape_control(f"[{mime}] {name or url[:60]}"), "magenta")]
-        case SubtaskBlock(agent=agent, text=text):
-            return [Text(escape_control(f"[subtask for {agent}] {text}"), "magenta")]
-        case MarkerBlock(kind=kind, text=text):
-            return [Text(escape_control(f"[{kind}] {text}").rstrip(), "dim")]
 
 
 def _render_call(call: ToolBlock, *, utc: bool) -> list[RenderableType]:

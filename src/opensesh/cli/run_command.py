@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from ..records import Session
     from ..storage.protocol import Store
     from .command_arguments import CommandParser
-    from .prompt_run import Submit
 
 _STDIN_NOTICE_AFTER_SECONDS = 2.0
 
@@ -85,36 +84,40 @@ def configure(parser: CommandParser) -> None:
 
 def run(options: Namespace) -> int:
     """Run the prompt; the exit code tells its outcome."""
-    texts = [" ".join(options.prompt).strip(), _read_standard_input().strip("\n")]
-    text = "\n".join(text for text in texts if text.strip())
+    typed, piped = " ".join(options.prompt).strip(), ""
+    if not sys.stdin.isatty():
+        notice = "reading the prompt from standard input; use '< /dev/null' if there is none"
+        timer = Timer(_STDIN_NOTICE_AFTER_SECONDS, print, [f"opensesh: {notice}"], {"file": sys.stderr})
+        timer.daemon = True
+        timer.start()
+        try:
+            piped = sys.stdin.buffer.read().decode("utf-8", "replace").strip("\n")
+        finally:
+            timer.cancel()
+    text = "\n".join(text for text in (typed, piped) if text.strip())
     if not text and options.command is None:
         raise UsageError("no prompt: give it as words or on standard input")
     try:
-        return _run(options, text)
+        store, session, directory = _find_session(options)
+        keyboard = Keyboard.find()
+        budget = None
+        if options.budget is not None:
+            # --budget limits this run; the limit for the session comes from the environment.
+            budget = replace(budget_from_environment(os.environ), run=parse_amount(options.budget))
+        settings = Settings(
+            owner="opensesh run",
+            interactive=keyboard is not None,
+            budget=budget,
+            find_plugins=not options.no_plugins,
+        )
+        engine = open_engine(directory, store=store, settings=settings)
+        return asyncio.run(_run_prompt(options, engine, session, text, keyboard))
+    except asyncio.CancelledError:  # aborted before the prompt was submitted
+        return 130
     except Exception as error:
         if options.format == "json" and not options.json:
             write_json_line(Stream(sys.stdout), failed_result_document(error))
         raise
-
-
-def _run(options: Namespace, text: str) -> int:
-    store, session = _find_session(options)
-    keyboard = Keyboard.find()
-    budget = None
-    if options.budget is not None:
-        # --budget limits this run; the limit for the session comes from the environment.
-        budget = replace(budget_from_environment(os.environ), run=parse_amount(options.budget))
-    settings = Settings(
-        owner="opensesh run",
-        interactive=keyboard is not None,
-        budget=budget,
-        find_plugins=not options.no_plugins,
-    )
-    engine = open_engine(_directory(options, session), store=store, settings=settings)
-    try:
-        return asyncio.run(_run_prompt(options, engine, session, text, keyboard))
-    except asyncio.CancelledError:  # aborted before the prompt was submitted
-        return 130
 
 
 async def _run_prompt(
@@ -135,43 +138,39 @@ async def _run_prompt(
         title = title.strip() or " ".join(text.split())[:50]
     with show_warnings(screen.note):
         async with _sync_shares(engine, options, keyboard, screen.note) as share:
+            attached = tuple(file_part(path) for path in options.file)
+            how = {"agent": options.agent, "model": options.model, "variant": options.variant}
+            typed = " ".join(options.prompt).strip() or text
+            parts = engine.prompt_parts(text, typed=typed) if options.command is None else ()
+            prompt = Prompt(parts=(*parts, *attached), **how)
 
             async def session_id() -> str:
                 return share(session.id if session is not None else (await engine.create(title=title)).id)
 
-            outcome = await run.run(session_id, _submit(engine, text, options))
-            _print_result(options, run, outcome, screen, out)
+            async def submit(session_id: str) -> asyncio.Future[Outcome]:
+                if options.command is not None:
+                    return await engine.command(session_id, options.command, text, attached, **how)
+                return await engine.submit(session_id, prompt)
+
+            outcome = await run.run(session_id, submit)
+            try:
+                _print_result(options, run, outcome, screen, out)
+            except BrokenPipeError:
+                run.output_open = False
+            if not run.output_open:
+                out.drop_unwritten()
     return EXIT_CODES[outcome.kind]
 
 
-def _submit(engine: Engine, text: str, options: Namespace) -> Submit:
-    """Return a function that submits the prompt or command to a session. Invalid attachments raise here."""
-    attached = tuple(file_part(path) for path in options.file)
-    how = {"agent": options.agent, "model": options.model, "variant": options.variant}
-    if options.command is not None:
-        return lambda session_id: engine.command(session_id, options.command, text, attached, **how)
-    typed = " ".join(options.prompt).strip() or text
-    prompt = Prompt(parts=(*engine.prompt_parts(text, typed=typed), *attached), **how)
-    return lambda session_id: engine.submit(session_id, prompt)
-
-
 def _print_result(options: Namespace, run: PromptRun, outcome: Outcome, screen: Screen, out: Stream) -> None:
-    try:
-        if options.json:
-            output.print_json(result_document(run, outcome))
-        elif options.format == "json":
-            write_json_line(out, result_document(run, outcome))
-        else:
-            screen.close()
-            _print_summary(options, run, outcome, screen)
-    except BrokenPipeError:
-        run.output_open = False
-    if not run.output_open:
-        out.drop_unwritten()
-
-
-def _print_summary(options: Namespace, run: PromptRun, outcome: Outcome, screen: Screen) -> None:
-    """Print on standard error how the run ended, what it cost, and how to continue."""
+    """Print the result as JSON; or on standard error how the run ended, what it cost, and how to continue."""
+    if options.json:
+        output.print_json(result_document(run, outcome))
+        return
+    if options.format == "json":
+        write_json_line(out, result_document(run, outcome))
+        return
+    screen.close()
     if outcome.kind == "aborted":
         screen.note("aborted", 33)
     elif outcome.kind == "blocked":
@@ -185,54 +184,32 @@ def _print_summary(options: Namespace, run: PromptRun, outcome: Outcome, screen:
 # -- what to run, and where --------------------------------------------------------------------------------------------
 
 
-def _read_standard_input() -> str:
-    if sys.stdin.isatty():
-        return ""
-    notice = "reading the prompt from standard input; use '< /dev/null' if there is none"
-    timer = Timer(_STDIN_NOTICE_AFTER_SECONDS, print, [f"opensesh: {notice}"], {"file": sys.stderr})
-    timer.daemon = True
-    timer.start()
-    try:
-        return sys.stdin.buffer.read().decode("utf-8", "replace")
-    finally:
-        timer.cancel()
-
-
-def _find_session(options: Namespace) -> tuple[Store, Session | None]:
-    """Return the store, and the session to continue, if any."""
+def _find_session(options: Namespace) -> tuple[Store, Session | None, str]:
+    """Return the store, the session to continue, if any, and the directory to work in."""
     if options.session and options.continue_last:
         raise UsageError("--session and --continue cannot be combined")
     if options.title is not None and (options.session or options.continue_last):
         raise UsageError("--title is for new sessions; use 'opensesh session rename' for this one")
     if options.dir is not None and not os.path.isdir(options.dir):
         raise UsageError(f"the directory {options.dir} does not exist")
-    store = open_store(options.store)
+    library = Library(store=open_store(options.store))
+    session = None
     if options.session:
-        return store, Library(store=store).session(options.session).record
-    return store, _last_session(store, options.dir or os.getcwd()) if options.continue_last else None
-
-
-def _last_session(store: Store, directory: str) -> Session:
-    """Return the session that was last active in this directory, else in its project; not a subagent's."""
-    location = resolve(directory)
-    sessions = [
-        session for _, session in Library(store=store).records() if session.parent_id is None and not session.archived
-    ]
-    in_directory = [session for session in sessions if session.directory == location.directory]
-    in_project = [session for session in sessions if session.project_id == location.id != GLOBAL]
-    if not in_directory and not in_project:
-        raise NotFoundError(f"no session of {location.directory} to continue; run it without --continue to start one")
-    return max(in_directory or in_project, key=lambda session: session.updated)
-
-
-def _directory(options: Namespace, session: Session | None) -> str:
-    if options.dir is not None:
-        return options.dir
-    if session is None or not session.directory:
-        return os.getcwd()
-    if not os.path.isdir(session.directory):
-        raise UsageError(f"the session's directory {session.directory} does not exist; name another one with --dir")
-    return session.directory
+        session = library.session(options.session).record
+    elif options.continue_last:  # the last one of this directory, else of its project; not a subagent's
+        location = resolve(options.dir or os.getcwd())
+        sessions = [session for _, session in library.records() if session.parent_id is None and not session.archived]
+        in_directory = [session for session in sessions if session.directory == location.directory]
+        in_project = [session for session in sessions if session.project_id == location.id != GLOBAL]
+        if not in_directory and not in_project:
+            raise NotFoundError(
+                f"no session of {location.directory} to continue; run it without --continue to start one"
+            )
+        session = max(in_directory or in_project, key=lambda session: session.updated)
+    directory = options.dir or (session.directory if session is not None else "") or os.getcwd()
+    if not os.path.isdir(directory):
+        raise UsageError(f"the session's directory {directory} does not exist; name another one with --dir")
+    return library.store, session, directory
 
 
 def _check_options(engine: Engine, options: Namespace, session: Session | None) -> None:
@@ -271,7 +248,13 @@ async def _sync_shares(
     if options.share:
         settings.check()
         if not settings.chosen_by_user and not options.yes:
-            await _confirm_sharing(settings.describe(), keyboard)
+            server = settings.describe()
+            if keyboard is None:
+                raise UsageError(f"--share would send the session to {server}; confirm with --yes")
+            question = f"Share this session at {server}? [y/N] "
+            answer = await keyboard.line(lambda: print(question, end="", file=sys.stderr, flush=True))
+            if (answer or "").strip().lower() not in ("y", "yes"):
+                raise UsageError("nothing was shared and nothing was run; leave out --share to run it")
     if settings.disabled_by:
         yield lambda session_id: session_id
         return
@@ -285,15 +268,3 @@ async def _sync_shares(
             return session_id
 
         yield share
-
-
-async def _confirm_sharing(server: str, keyboard: Keyboard | None) -> None:
-    """Ask before a session is shared with a server that the user did not configure."""
-    if keyboard is None:
-        raise UsageError(f"--share would send the session to {server}; confirm with --yes")
-
-    def show_prompt() -> None:
-        print(f"Share this session at {server}? [y/N] ", end="", file=sys.stderr, flush=True)
-
-    if (await keyboard.line(show_prompt) or "").strip().lower() not in ("y", "yes"):
-        raise UsageError("nothing was shared and nothing was run; leave out --share to run it")

@@ -104,10 +104,18 @@ class Screen:
                     self.note("(incomplete; discarded)", 2)
             case events.SessionCreated(info=info) if info.get("parentID") in self._depths:
                 self._depths[info["id"]] = self._depths[info["parentID"]] + 1
-            case events.SessionStatus(session_id=session_id, status=status) if session_id in self._depths:
-                self._show_retry(status)
-            case events.SessionError(error=error) if error is not None:
-                self._show_error(error)
+            case events.SessionStatus(session_id=session_id, status={"type": "retry"} as status) if (
+                session_id in self._depths
+            ):
+                at = int(status.get("next", 0))
+                clock = time.strftime("%H:%M:%S", time.localtime(at / 1000))
+                wait = format_duration(max(at - ids.now_ms(), 0))
+                self.note(f"! {status.get('message')}", 33)
+                self.note(f"  attempt {int(status.get('attempt', 0)) + 1} at {clock}, in {wait}", 33)
+            case events.SessionError(error=error) if error and not isinstance(
+                failure := read_failure(error), MessageAbortedError
+            ):
+                self.note(f"! {getattr(failure, 'message', '') or type(failure).__name__}", 31)
             case events.SessionCompacted(session_id=session_id) if session_id in self._depths:
                 self.note("the conversation was compacted, because the context window was full", 2)
             case _:
@@ -124,14 +132,25 @@ class Screen:
                 self.note(header, 2)
 
     def _show_part(self, part: Document) -> None:
+        state = as_object(part.get("state")) or {}
         match part.get("type"):
             case "text" | "reasoning" if part.get("messageID") in self._answers:
                 block = self._blocks.setdefault(part["id"], _StreamedBlock(part["type"]))
                 self._append(part["id"], part["text"][block.received :])
                 if (as_object(part.get("time")) or {}).get("end"):
                     self._end_block(part["id"])
-            case "tool" if part.get("sessionID") in self._depths:
-                self._show_tool(part)
+            case "tool" if part.get("sessionID") in self._depths and state.get("status") == "running":
+                if part["tool"] == "task" and part["id"] not in self._running:
+                    self._show_tool_line(part, "", succeeded=True)
+                self._running[part["id"]] = part
+                self._show_status()
+            case "tool" if part.get("sessionID") in self._depths and state.get("status") in ("completed", "error"):
+                self._running.pop(part["id"], None)
+                self._show_tool_line(part, *tool_outcome(part))
+                if part.get("tool") == formatting.TODO_TOOL and state["status"] == "completed":
+                    margin = "  " * (self._depths[part["sessionID"]] + 1)
+                    for line in formatting.todo_lines(as_object(state.get("input")) or {}):
+                        self.note(output.clip(f"{margin}{line}", 200), 2, kind="tool")
             case _:
                 pass
 
@@ -168,22 +187,6 @@ class Screen:
             return self._out
         return self._notes if self._notes.is_terminal else None
 
-    def _show_tool(self, part: Document) -> None:
-        status = (as_object(part.get("state")) or {}).get("status")
-        if status in ("completed", "error"):
-            self._running.pop(part["id"], None)
-            self._show_tool_line(part, *tool_outcome(part))
-            state = as_object(part.get("state")) or {}
-            if part.get("tool") == formatting.TODO_TOOL and status == "completed":
-                margin = "  " * (self._depths[part["sessionID"]] + 1)
-                for line in formatting.todo_lines(as_object(state.get("input")) or {}):
-                    self.note(output.clip(f"{margin}{line}", 200), 2, kind="tool")
-        elif status == "running":
-            if part["tool"] == "task" and part["id"] not in self._running:
-                self._show_tool_line(part, "", succeeded=True)
-            self._running[part["id"]] = part
-            self._show_status()
-
     def _show_tool_line(self, part: Document, outcome: str, succeeded: bool) -> None:
         self._begin_lines("tool")
         name = f"{'  ' * self._depths[part['sessionID']]}> {tool_label(part, self._directory)}"
@@ -193,19 +196,6 @@ class Screen:
         line = f"{self._notes.paint(name, 33)}  {self._notes.paint(outcome, 2 if succeeded else 31)}".rstrip()
         self._notes.write(line + "\n")
         self._show_status()
-
-    def _show_error(self, error: Document) -> None:
-        failure = read_failure(error)
-        if not isinstance(failure, MessageAbortedError):
-            self.note(f"! {getattr(failure, 'message', '') or type(failure).__name__}", 31)
-
-    def _show_retry(self, status: Document) -> None:
-        if status.get("type") == "retry":
-            at = int(status.get("next", 0))
-            clock = time.strftime("%H:%M:%S", time.localtime(at / 1000))
-            wait = format_duration(max(at - ids.now_ms(), 0))
-            self.note(f"! {status.get('message')}", 33)
-            self.note(f"  attempt {int(status.get('attempt', 0)) + 1} at {clock}, in {wait}", 33)
 
     # -- where the cursor is -------------------------------------------------------------------------------------------
 
@@ -253,33 +243,29 @@ def tool_label(part: Document, directory: str) -> str:
     """Return the tool and its subject, such as ``read src/a.py``, with paths relative to ``directory``."""
     tool = str(part.get("tool"))
     tool_input = as_object((as_object(part.get("state")) or {}).get("input")) or {}
-    if tool == "invalid":
-        return str(tool_input.get("tool"))
-    return f"{tool} {_subject(tool, tool_input, directory)}".rstrip()
-
-
-def _subject(tool: str, tool_input: Document, directory: str) -> str:
+    telling = next((name for name in _TELLING_INPUTS if isinstance(tool_input.get(name), str) and tool_input[name]), "")
     match tool:
+        case "invalid":
+            return str(tool_input.get("tool"))
         case formatting.TODO_TOOL:
-            return formatting.todo_progress(tool_input)
+            subject = formatting.todo_progress(tool_input)
         case "task":
-            return f"{tool_input.get('description', '')} (@{tool_input.get('subagent_type', '')})"
+            subject = f"{tool_input.get('description', '')} (@{tool_input.get('subagent_type', '')})"
         case "question":
             questions = [as_object(question) or {} for question in as_list(tool_input.get("questions")) or []]
-            return " ".join(str(question.get("question", "")) for question in questions)
+            subject = " ".join(str(question.get("question", "")) for question in questions)
         case "grep" if isinstance(tool_input.get("path"), str):
-            return f"{tool_input.get('pattern')} in {relative_to(tool_input['path'], directory)}"
+            subject = f"{tool_input.get('pattern')} in {relative_to(tool_input['path'], directory)}"
+        case _ if telling:
+            value = tool_input[telling]
+            subject = relative_to(value, directory) if telling in ("filePath", "path") else value
         case _:
-            pass
-    for name in _TELLING_INPUTS:
-        value = tool_input.get(name)
-        if isinstance(value, str) and value:
-            return relative_to(value, directory) if name in ("filePath", "path") else value
-    values = {
-        name: value if isinstance(value, str) else dumps_compact(value).decode(errors="replace")
-        for name, value in tool_input.items()
-    }
-    return ", ".join(f"{name}={value}" for name, value in values.items())
+            values = {
+                name: value if isinstance(value, str) else dumps_compact(value).decode(errors="replace")
+                for name, value in tool_input.items()
+            }
+            subject = ", ".join(f"{name}={value}" for name, value in values.items())
+    return f"{tool} {subject}".rstrip()
 
 
 def tool_outcome(part: Document) -> tuple[str, bool]:

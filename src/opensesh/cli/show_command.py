@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator
 
-    from ..history.transcript import Block, Transcript
+    from ..history.transcript import Transcript
     from .command_arguments import CommandParser
 
 _MAX_RICH_CHARACTERS = 2_000_000
@@ -49,7 +49,16 @@ def configure(parser: CommandParser) -> None:
 def run(options: Namespace) -> int:
     """Print the session."""
     library = Library(options.store)
-    session = _find_session(library, options.session)
+    try:
+        session = library.session(options.session).record
+    except NotFoundError:
+        word = options.session
+        messages = library.store.messages(word, last=1) if word.startswith("ses_") and is_plain(word) else ()
+        if not messages:
+            raise
+        # Only the messages of a damaged session are left.
+        created = messages[0].info["time"]["created"]
+        session = view({"id": word, "title": "(the session record is missing)", "time": {"created": created}}, Session)
     if options.context:
         from . import show_context  # loads the engine
 
@@ -75,18 +84,6 @@ def run(options: Namespace) -> int:
         output.page(_render(session, transcript, notice, utc=options.utc))
     output.report_damage(library.damage)
     return 0
-
-
-def _find_session(library: Library, word: str) -> Session:
-    """Return the session, or a stand-in if only its messages are left."""
-    try:
-        return library.session(word).record
-    except NotFoundError:
-        messages = library.store.messages(word, last=1) if word.startswith("ses_") and is_plain(word) else ()
-        if not messages:
-            raise
-        created = messages[0].info["time"]["created"]
-        return view({"id": word, "title": "(the session record is missing)", "time": {"created": created}}, Session)
 
 
 def _revert_notice(library: Library, session: Session) -> tuple[str, frozenset[str]]:
@@ -130,32 +127,27 @@ def _render(session: Session, transcript: Transcript, revert_notice: str, *, utc
 
 def _lines(transcript: Transcript, *, utc: bool) -> Iterator[str]:
     for turn in transcript.messages:
-        is_assistant = turn.role == "assistant"
-        who = (
-            output.paint(f"assistant  {turn.agent}  {turn.model}", 36) if is_assistant else output.paint("user", 32, 1)
+        who, codes = (
+            (f"assistant  {turn.agent}  {turn.model}", (36,)) if turn.role == "assistant" else ("user", (32, 1))
         )
         yield ""
-        yield f"{who}  {output.paint(output.format_time(turn.created, utc=utc), 2)}"
+        yield f"{output.paint(who, *codes)}  {output.paint(output.format_time(turn.created, utc=utc), 2)}"
         for block in turn.blocks:
-            yield from _block_lines(block, utc=utc)
+            match block:
+                case TextBlock(text=text):
+                    yield from text.splitlines()
+                case ReasoningBlock(text=text):
+                    yield from (output.paint(f"  {line}", 2, 3) for line in text.splitlines())
+                case ToolBlock():
+                    yield from _call_lines(block, utc=utc)
+                case FileBlock(mime=mime, name=name, url=url):
+                    yield output.paint(f"[{mime}] {name or url[:60]}", 35)
+                case SubtaskBlock(agent=agent, text=text):
+                    yield output.paint(f"[subtask for {agent}] {text}", 35)
+                case MarkerBlock(kind=kind, text=text):
+                    yield output.paint(f"[{kind}] {text}".rstrip(), 2)
         if turn.failure:
             yield output.paint(f"! {turn.failure}", 31)
-
-
-def _block_lines(block: Block, *, utc: bool) -> list[str]:
-    match block:
-        case TextBlock(text=text):
-            return text.splitlines()
-        case ReasoningBlock(text=text):
-            return [output.paint(f"  {line}", 2, 3) for line in text.splitlines()]
-        case ToolBlock():
-            return _call_lines(block, utc=utc)
-        case FileBlock(mime=mime, name=name, url=url):
-            return [output.paint(f"[{mime}] {name or url[:60]}", 35)]
-        case SubtaskBlock(agent=agent, text=text):
-            return [output.paint(f"[subtask for {agent}] {text}", 35)]
-        case MarkerBlock(kind=kind, text=text):
-            return [output.paint(f"[{kind}] {text}".rstrip(), 2)]
 
 
 def _call_lines(call: ToolBlock, *, utc: bool) -> list[str]:

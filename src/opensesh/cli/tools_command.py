@@ -7,7 +7,7 @@ tools an agent may use is decided by its permission rules.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..config import agents, skills
 from ..engine.model_choice import subagents
@@ -80,7 +80,24 @@ def run(options: Namespace) -> int:
         for tool in plugin_tools(Plugins([plugin])):
             tools[tool.id] = _ListedTool(tool, "plugin", plugin.name, variables.fill(tool.description))
     if options.json:
-        output.print_json(_document([*tools.values()], states, packages))
+        document = {
+            "tools": [
+                {
+                    "id": listed.tool.id,
+                    "origin": {"kind": listed.kind} | ({"name": listed.source} if listed.source else {}),
+                    "description": listed.description,
+                    "parameters": listed.tool.schema,
+                }
+                for listed in tools.values()
+            ],
+            "servers": {
+                name: {"status": state.status, "tools": list(state.tools)}
+                | ({"error": state.error} if state.error else {})
+                for name, state in states.items()
+            },
+            "unusable": [entry._asdict() for entry in packages.unusable],
+        }
+        output.print_json(document)
     else:
         _print_tools([*tools.values()], states, packages)
     failed = any(state.status in _UNUSABLE for state in states.values())
@@ -95,27 +112,6 @@ async def _server_tools(config: Config) -> tuple[tuple[McpTool, ...], Mapping[st
             return await servers.tools(), servers.states
         finally:
             servers.end()
-
-
-def _document(
-    tools: list[_ListedTool], states: Mapping[str, McpServerState], packages: InstalledTools
-) -> dict[str, Any]:
-    return {
-        "tools": [
-            {
-                "id": listed.tool.id,
-                "origin": {"kind": listed.kind} | ({"name": listed.source} if listed.source else {}),
-                "description": listed.description,
-                "parameters": listed.tool.schema,
-            }
-            for listed in tools
-        ],
-        "servers": {
-            name: {"status": state.status, "tools": list(state.tools)} | ({"error": state.error} if state.error else {})
-            for name, state in states.items()
-        },
-        "unusable": [entry._asdict() for entry in packages.unusable],
-    }
 
 
 def _print_tools(tools: list[_ListedTool], states: Mapping[str, McpServerState], packages: InstalledTools) -> None:
