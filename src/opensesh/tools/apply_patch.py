@@ -191,16 +191,13 @@ def _apply(ctx: Context, changes: Sequence[PatchedFile]) -> None:
                 ctx.files.note(change.target)
                 ctx.after_write(change.target)
             if change.kind in ("delete", "move"):
-                _delete(change.path)
+                try:
+                    os.unlink(change.path)
+                except OSError as error:
+                    reason = error.strerror or error
+                    raise ToolFailedError(f"{change.path} cannot be deleted: {reason}", path=change.path) from error
                 ctx.files.forget(change.path)
                 ctx.after_write(change.path)
         except ToolFailedError as error:
             done = ", ".join(paths.relative(ctx, applied.target) for applied in changes[:number]) or "nothing"
             raise ToolFailedError(f"{error.message}. The patch was not applied further; done before: {done}") from error
-
-
-def _delete(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError as error:
-        raise ToolFailedError(f"{path} cannot be deleted: {error.strerror or error}", path=path) from error

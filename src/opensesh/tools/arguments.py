@@ -8,6 +8,7 @@ JSON repair libraries do not look at. Every other mistake is reported to the mod
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
@@ -116,23 +117,18 @@ def _repair(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]
             continue
         if name not in required and (value is None or value in ("undefined", "null")):
             continue
-        repaired[name] = _repair_value(value, properties.get(name, {}))
+        repaired[name] = without_surrogates(value)
+        # A list or an object may have been written as JSON text.
+        container = {"array": list, "object": dict}.get(properties.get(name, {}).get("type", ""))
+        if container is not None and isinstance(value, str):
+            with suppress(RecordError):
+                decoded = loads(value.encode("utf-8", "surrogatepass"))
+                repaired[name] = decoded if isinstance(decoded, container) else value
     return repaired
 
 
 def _folded(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
-
-
-def _repair_value(value: Any, schema: dict[str, Any]) -> Any:
-    container = {"array": list, "object": dict}.get(schema.get("type", ""))
-    if container is None or not isinstance(value, str):
-        return without_surrogates(value)
-    try:
-        decoded = loads(value.encode("utf-8", "surrogatepass"))
-    except RecordError:
-        return value
-    return cast("Any", decoded) if isinstance(decoded, container) else value
 
 
 def without_surrogates(value: Any) -> Any:

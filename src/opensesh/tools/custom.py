@@ -64,7 +64,19 @@ class FunctionTool:
             raise ValueError(f"the tool {self.id!r} needs a docstring: the model reads it as the description")
         signature = inspect.signature(function)
         self._takes_context = "ctx" in signature.parameters
-        self.parameters = _parameter_struct(self.id, function, signature)
+        hints = get_type_hints(function, localns={"Context": Context}, include_extras=True)
+        fields: list[Any] = []
+        for parameter in signature.parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+                raise ValueError(f"the tool {self.id!r} cannot take {parameter}: a model passes arguments by name")
+            if parameter.name != "ctx":
+                default = () if parameter.default is parameter.empty else (parameter.default,)
+                fields.append((parameter.name, hints.get(parameter.name, str), *default))
+        self.parameters = msgspec.defstruct(f"{self.id}_arguments", fields, kw_only=True)
+        try:
+            schema_of(self.parameters)  # fail when the tool is defined, not when a model calls it
+        except TypeError as error:
+            raise ValueError(f"the parameters of the tool {self.id!r} have no JSON schema: {error}") from error
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -110,25 +122,6 @@ def tool(
         return FunctionTool(wrapped, name=name, description=description)
 
     return wrap if function is None else wrap(function)
-
-
-def _parameter_struct(name: str, function: Function, signature: inspect.Signature) -> type[msgspec.Struct]:
-    hints = get_type_hints(function, localns={"Context": Context}, include_extras=True)
-    fields: list[Any] = []
-    for parameter in signature.parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise ValueError(f"the tool {name!r} cannot take {parameter}: a model passes arguments by name")
-        if parameter.name == "ctx":
-            continue
-        hint = hints.get(parameter.name, str)
-        default = parameter.default
-        fields.append((parameter.name, hint) if default is parameter.empty else (parameter.name, hint, default))
-    kind = msgspec.defstruct(f"{name}_arguments", fields, kw_only=True)
-    try:
-        schema_of(kind)  # fail when the tool is defined, not when a model calls it
-    except TypeError as error:
-        raise ValueError(f"the parameters of the tool {name!r} have no JSON schema: {error}") from error
-    return kind
 
 
 class InstalledTool(NamedTuple):

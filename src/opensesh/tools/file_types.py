@@ -164,13 +164,11 @@ def is_binary(path: str) -> bool:
 def skip_bom(file: IO[bytes]) -> str | None:
     """Skip the byte order mark and return the encoding if it is UTF-16; ``None`` for all other text."""
     start = file.read(3)
-    if start[:2] == codecs.BOM_UTF16_LE:
-        file.seek(2)
-        return "utf-16-le"
-    if start[:2] == codecs.BOM_UTF16_BE:
-        file.seek(2)
-        return "utf-16-be"
-    file.seek(3 if start == codecs.BOM_UTF8 else 0)
+    for bom, encoding in _BOMS:
+        if start.startswith(bom):
+            file.seek(len(bom))
+            return None if encoding == "utf-8" else encoding
+    file.seek(0)
     return None
 
 

@@ -189,7 +189,13 @@ class _MarkdownConverter(_Converter):
                 start = attributes.get("start", "1")
                 self._lists.append(None if tag == "ul" else int(start) if _NUMBER.fullmatch(start) else 1)
             case "li":
-                self._item()
+                self._break(1)
+                depth = min(max(0, len(self._lists) - 1), _MAX_DEPTH)
+                mark = "-"
+                if self._lists and (number := self._lists[-1]) is not None:
+                    mark = f"{number}."
+                    self._lists[-1] = number + 1
+                self._pieces.append(f"{'  ' * depth}{mark} ")
             case "blockquote":
                 self._break(2)
                 self._quotes.append(len(self._pieces) if len(self._quotes) < _MAX_DEPTH else None)
@@ -231,7 +237,13 @@ class _MarkdownConverter(_Converter):
             case "li":
                 self._break(1)
             case "blockquote" if self._quotes:
-                self._quote(self._quotes.pop())
+                start = self._quotes.pop()
+                if start is None:
+                    self._break(2)
+                else:
+                    text = "".join(self._pieces[start:]).strip()
+                    del self._pieces[start:]
+                    self._pieces.append("\n".join(f"> {line}".rstrip() for line in text.split("\n")) + "\n\n")
             case "td" | "th" if self._cell is not None:
                 text = "".join(self._pieces[self._cell :])
                 del self._pieces[self._cell :]
@@ -239,7 +251,11 @@ class _MarkdownConverter(_Converter):
                 if self._row is not None:
                     self._row.append(" ".join(text.split()).replace("|", "\\|"))
             case "tr" if self._row is not None:
-                self._table_row(self._row)
+                self._break(1)
+                self._pieces.append(f"| {' | '.join(self._row)} |\n")
+                if self._rows == 0:
+                    self._pieces.append(f"|{' --- |' * len(self._row)}\n")
+                self._rows += 1
                 self._row = None
             case _ if (tag in _BLOCKS or tag in _HEADINGS or tag == "table") and self._cell is None:
                 self._break(1 if self._lists and tag not in _HEADINGS else 2)
@@ -256,27 +272,3 @@ class _MarkdownConverter(_Converter):
         lead = text[: len(text) - len(text.lstrip())]
         tail = text[len(text.rstrip()) :]
         self._pieces[start:] = [f"{lead}[{' '.join(text.split())}]({absolute(self._base, target)}){tail}"]
-
-    def _item(self) -> None:
-        self._break(1)
-        depth = min(max(0, len(self._lists) - 1), _MAX_DEPTH)
-        mark = "-"
-        if self._lists and (number := self._lists[-1]) is not None:
-            mark = f"{number}."
-            self._lists[-1] = number + 1
-        self._pieces.append(f"{'  ' * depth}{mark} ")
-
-    def _quote(self, start: int | None) -> None:
-        if start is None:
-            self._break(2)
-            return
-        text = "".join(self._pieces[start:]).strip()
-        del self._pieces[start:]
-        self._pieces.append("\n".join(f"> {line}".rstrip() for line in text.split("\n")) + "\n\n")
-
-    def _table_row(self, cells: list[str]) -> None:
-        self._break(1)
-        self._pieces.append(f"| {' | '.join(cells)} |\n")
-        if self._rows == 0:
-            self._pieces.append(f"|{' --- |' * len(cells)}\n")
-        self._rows += 1

@@ -28,7 +28,7 @@ from msgspec import Struct
 from ..errors import ToolFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _HEADERS = ("*** Add File:", "*** Delete File:", "*** Update File:")
 _HEREDOC = re.compile(r"\s*(?:cat\s+)?<<-?\s*['\"]?(\w+)['\"]?\s*\n(.*?)\n\1\s*", re.DOTALL)
@@ -38,6 +38,13 @@ _QUOTES = dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b"), "'") | dict.fromke
 )
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u2002\u2003\u2007\u2009\u202f\u3000"), " ")
 _PUNCTUATION = {**_DASHES, **_QUOTES, **_SPACES, ord("\u2026"): "..."}
+_COMPARISONS: tuple[Callable[[str], str], ...] = (
+    str,
+    str.rstrip,
+    str.strip,
+    lambda line: unicodedata.normalize("NFC", line).translate(_PUNCTUATION).strip(),
+)
+"""Forms of a line in which it is compared, from the exact to the lenient."""
 
 
 class Chunk(Struct, kw_only=True):
@@ -174,13 +181,9 @@ def _find(lines: Sequence[str], quoted: Sequence[str], start: int, *, at_end: bo
     """Return where ``quoted`` begins at or after ``start``: first exactly, then with looser comparisons."""
     last = len(lines) - len(quoted)
     positions = range(last, last + 1) if at_end else range(start, last + 1)
-    for normalise in (str, str.rstrip, str.strip, _plain_punctuation):
+    for normalise in _COMPARISONS:
         folded = [normalise(line) for line in quoted]
         for index in positions:
             if index >= start and all(normalise(lines[index + offset]) == line for offset, line in enumerate(folded)):
                 return index
     return None
-
-
-def _plain_punctuation(line: str) -> str:
-    return unicodedata.normalize("NFC", line).translate(_PUNCTUATION).strip()

@@ -160,12 +160,7 @@ def escape_normalized(text: str, old: str) -> Iterator[str]:
     quoted = _unescaped(old)
     if quoted in text:
         yield quoted
-    count = quoted.count("\n") + 1
-    lines = text.split("\n")
-    for start in range(len(lines) - count + 1):
-        piece = "\n".join(lines[start : start + count])
-        if _unescaped(piece) == quoted:
-            yield piece
+    yield from (piece for piece in _windows(text, quoted.count("\n") + 1) if _unescaped(piece) == quoted)
 
 
 def trimmed_boundary(text: str, old: str) -> Iterator[str]:
@@ -175,12 +170,7 @@ def trimmed_boundary(text: str, old: str) -> Iterator[str]:
         return
     if quoted in text:
         yield quoted
-    count = old.count("\n") + 1
-    lines = text.split("\n")
-    for start in range(len(lines) - count + 1):
-        piece = "\n".join(lines[start : start + count])
-        if piece.strip() == quoted:
-            yield piece
+    yield from (piece for piece in _windows(text, old.count("\n") + 1) if piece.strip() == quoted)
 
 
 def context_aware(text: str, old: str) -> Iterator[str]:
@@ -219,6 +209,13 @@ def _anchored(lines: Sequence[str], first: str, last: str) -> Iterator[tuple[int
         nearest = bisect_left(ends, start + 2)
         if line == first and nearest < len(ends):
             yield start, ends[nearest]
+
+
+def _windows(text: str, count: int) -> Iterator[str]:
+    """Yield every run of ``count`` lines."""
+    lines = text.split("\n")
+    for start in range(len(lines) - count + 1):
+        yield "\n".join(lines[start : start + count])
 
 
 def _quoted_lines(old: str) -> list[str]:

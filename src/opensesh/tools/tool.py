@@ -216,8 +216,7 @@ class BuiltinTool(ABC, Generic[A]):
 
 @cache
 def _markdown(name: str) -> str:
-    path = os.path.join(os.path.dirname(__file__), f"{name}.md")
-    with open(path, encoding="utf-8") as file:
+    with open(os.path.join(os.path.dirname(__file__), f"{name}.md"), encoding="utf-8") as file:
         return file.read().strip()
 
 

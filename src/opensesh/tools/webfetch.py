@@ -50,16 +50,6 @@ class _FetchedPage(Struct, frozen=True, kw_only=True):
     """As the server declares it."""
 
 
-class _Redirected(Struct, frozen=True):
-    """A redirect."""
-
-    target: str
-
-
-class _BrowserChallenge(Struct, frozen=True):
-    """A check for browsers (Cloudflare); some let an honest user agent pass."""
-
-
 class WebFetchTool(BuiltinTool[WebFetchArguments]):
     """Sends a GET request. Pages become Markdown or text, images attachments."""
 
@@ -92,57 +82,49 @@ class WebFetchTool(BuiltinTool[WebFetchArguments]):
             for _ in range(_MAX_REQUESTS):
                 headers = {"user-agent": agent, "accept": _ACCEPT[args.format], "accept-language": "en-US,en;q=0.9"}
                 answer = await _get(client, url, headers, seconds)
-                match answer:
-                    case _FetchedPage():
-                        return answer
-                    case _Redirected():
-                        _check_address(answer.target)
-                        if _origin(answer.target) != _origin(url):
-                            asked = {"url": answer.target, "format": args.format}
-                            await ctx.ask("webfetch", _names(answer.target), always=["*"], metadata=asked)
-                        url = answer.target
-                    case _BrowserChallenge():
-                        if agent == _PLAIN_AGENT:
-                            break
-                        agent = _PLAIN_AGENT
+                if isinstance(answer, _FetchedPage):
+                    return answer
+                if answer is not None:
+                    _check_address(answer)
+                    if _origin(answer) != _origin(url):
+                        asked = {"url": answer, "format": args.format}
+                        await ctx.ask("webfetch", _names(answer), always=["*"], metadata=asked)
+                    url = answer
+                elif agent == _AGENT:
+                    agent = _PLAIN_AGENT  # some sites that check browsers let an honest user agent pass
+                else:
+                    break
         raise ToolFailedError(f"{args.url} cannot be reached: it requires a browser, or redirects without end")
 
 
 async def _get(
     client: httpx2.AsyncClient, url: str, headers: dict[str, str], seconds: float
-) -> _FetchedPage | _Redirected | _BrowserChallenge:
+) -> _FetchedPage | str | None:
+    """Return the page, the target of a redirect, or ``None`` for a check that only browsers pass (Cloudflare)."""
     import httpx2
 
     try:
         async with asyncio.timeout(seconds), client.stream("GET", url, headers=headers) as response:
             if response.has_redirect_location:
-                return _Redirected(html_to_text.absolute(url, response.headers["location"]))
+                return html_to_text.absolute(url, response.headers["location"])
             if response.status_code == 403 and response.headers.get("cf-mitigated") == "challenge":
-                return _BrowserChallenge()
-            return await _read_body(response, url)
+                return None
+            if not response.is_success:
+                raise ToolFailedError(f"{url} answered {response.status_code} {response.reason_phrase}".rstrip())
+            declared = response.headers.get("content-length", "")
+            if declared.isdigit() and int(declared) > MAX_BYTES:
+                raise _too_large(url)
+            body = bytearray()
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > MAX_BYTES:
+                    raise _too_large(url)
+            content_type = response.headers.get("content-type", "")
+            return _FetchedPage(url=url, content_type=content_type, body=bytes(body), charset=response.charset_encoding)
     except (TimeoutError, httpx2.TimeoutException):
         raise ToolFailedError(f"{url} did not answer within {seconds:g} s") from None
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise ToolFailedError(f"{url} could not be fetched: {error or type(error).__name__}") from error
-
-
-async def _read_body(response: httpx2.Response, url: str) -> _FetchedPage:
-    if not response.is_success:
-        raise ToolFailedError(f"{url} answered {response.status_code} {response.reason_phrase}".rstrip())
-    declared = response.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > MAX_BYTES:
-        raise _too_large(url)
-    body = bytearray()
-    async for chunk in response.aiter_bytes():
-        body += chunk
-        if len(body) > MAX_BYTES:
-            raise _too_large(url)
-    return _FetchedPage(
-        url=url,
-        content_type=response.headers.get("content-type", ""),
-        body=bytes(body),
-        charset=response.charset_encoding,
-    )
 
 
 def _too_large(url: str) -> ToolFailedError:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from ..errors import ToolFailedError
 from ..models.sse import SSESplitter
-from ..records import as_list, as_object
+from ..records import as_list, as_object, object_at
 from .arguments import Arguments, Positive
 from .tool import BuiltinTool, Context, ToolOutput
 
@@ -19,7 +19,55 @@ if TYPE_CHECKING:
 
     import httpx2
 
+A = TypeVar("A", bound=Arguments)
 EXA_URL = "https://mcp.exa.ai/mcp"
+
+
+class _ExaTool(BuiltinTool[A]):
+    """A tool that asks Exa. Each call is one request, so the MCP SDK is not used."""
+
+    def __init__(self, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        """``transport`` replaces the network in tests."""
+        self._transport = transport
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], timeout_seconds: float) -> str:
+        """Return the text that Exa's ``tool`` answers; empty if it found nothing."""
+        import httpx2  # takes long to import
+
+        request = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": tool, "arguments": dict(arguments)},
+        }
+        headers = {"accept": "application/json, text/event-stream"}
+        try:
+            async with (
+                asyncio.timeout(timeout_seconds),
+                httpx2.AsyncClient(transport=self._transport, timeout=timeout_seconds) as client,
+            ):
+                response = await client.post(EXA_URL, json=request, headers=headers)
+        except TimeoutError:
+            raise ToolFailedError(f"The search took longer than {timeout_seconds:g} s") from None
+        except httpx2.HTTPError as error:
+            reason = error or type(error).__name__
+            raise ToolFailedError(f"The search service could not be reached: {reason}") from error
+        if not response.is_success:
+            raise ToolFailedError(f"The search service answered {response.status_code}: {response.text[:500]}")
+        splitter = SSESplitter()
+        events = [*splitter.feed(response.content), *splitter.close()]
+        for message in [event.data for event in events] or [response.content.decode("utf-8", "replace")]:
+            try:
+                fields = msgspec.json.decode(message, type=dict[str, Any])
+            except (msgspec.MsgspecError, RecursionError):
+                continue
+            if "error" in fields:
+                raise ToolFailedError(f"The search service reported an error: {fields['error']}")
+            for content in as_list(object_at(fields, "result").get("content")) or []:
+                text = (as_object(content) or {}).get("text")
+                if isinstance(text, str):
+                    return text
+        return ""
 
 
 class WebSearchArguments(Arguments, frozen=True):
@@ -41,15 +89,11 @@ class WebSearchArguments(Arguments, frozen=True):
     ] = None
 
 
-class WebSearchTool(BuiltinTool[WebSearchArguments]):
+class WebSearchTool(_ExaTool[WebSearchArguments]):
     """Searches the web."""
 
     id = "websearch"
     parameters = WebSearchArguments
-
-    def __init__(self, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
-        """``transport`` replaces the network in tests."""
-        self._transport = transport
 
     async def execute(self, args: WebSearchArguments, ctx: Context) -> ToolOutput:
         """Ask, and search."""
@@ -62,7 +106,7 @@ class WebSearchTool(BuiltinTool[WebSearchArguments]):
         if args.context_max_characters is not None:
             query["contextMaxCharacters"] = args.context_max_characters
         await ctx.ask("websearch", [args.query], always=["*"], metadata=query)
-        text = await _call_exa("web_search_exa", query, timeout_seconds=25, transport=self._transport)
+        text = await self.call("web_search_exa", query, timeout_seconds=25)
         return ToolOutput(f"Web search: {args.query}", text or "No search results found. Try another query.")
 
 
@@ -75,66 +119,15 @@ class CodeSearchArguments(Arguments, frozen=True):
     ] = 5000
 
 
-class CodeSearchTool(BuiltinTool[CodeSearchArguments]):
+class CodeSearchTool(_ExaTool[CodeSearchArguments]):
     """Searches for code and documentation."""
 
     id = "codesearch"
     parameters = CodeSearchArguments
 
-    def __init__(self, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
-        """``transport`` replaces the network in tests."""
-        self._transport = transport
-
     async def execute(self, args: CodeSearchArguments, ctx: Context) -> ToolOutput:
         """Ask, and search."""
         query = {"query": args.query, "tokensNum": args.tokens_num}
         await ctx.ask("codesearch", [args.query], always=["*"], metadata=query)
-        text = await _call_exa("get_code_context_exa", query, timeout_seconds=30, transport=self._transport)
+        text = await self.call("get_code_context_exa", query, timeout_seconds=30)
         return ToolOutput(f"Code search: {args.query}", text or "Nothing was found. Try other words.")
-
-
-async def _call_exa(
-    tool: str,
-    arguments: Mapping[str, Any],
-    *,
-    timeout_seconds: float,
-    transport: httpx2.AsyncBaseTransport | None = None,
-) -> str:
-    """Return the text that Exa's ``tool`` answers; empty if it found nothing. One request, so the MCP SDK is not
-    used."""
-    import httpx2  # takes long to import
-
-    request = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {"name": tool, "arguments": dict(arguments)},
-    }
-    headers = {"accept": "application/json, text/event-stream"}
-    try:
-        async with (
-            asyncio.timeout(timeout_seconds),
-            httpx2.AsyncClient(transport=transport, timeout=timeout_seconds) as client,
-        ):
-            response = await client.post(EXA_URL, json=request, headers=headers)
-    except TimeoutError:
-        raise ToolFailedError(f"The search took longer than {timeout_seconds:g} s") from None
-    except httpx2.HTTPError as error:
-        raise ToolFailedError(f"The search service could not be reached: {error or type(error).__name__}") from error
-    if not response.is_success:
-        raise ToolFailedError(f"The search service answered {response.status_code}: {response.text[:500]}")
-    splitter = SSESplitter()
-    body = response.content
-    messages = [event.data for event in (*splitter.feed(body), *splitter.close())] or [body.decode("utf-8", "replace")]
-    for message in messages:
-        try:
-            fields = msgspec.json.decode(message, type=dict[str, Any])
-        except (msgspec.MsgspecError, RecursionError):
-            continue
-        if "error" in fields:
-            raise ToolFailedError(f"The search service reported an error: {fields['error']}")
-        for content in as_list((as_object(fields.get("result")) or {}).get("content")) or []:
-            text = (as_object(content) or {}).get("text")
-            if isinstance(text, str):
-                return text
-    return ""

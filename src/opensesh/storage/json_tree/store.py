@@ -163,7 +163,14 @@ class JsonTree:
         infos = self._newest(folder, last) if last else None
         if infos is None:
             infos = self._infos(folder, _names(folder, report), report)[-last:]
-        return [StoredMessage(info, self._parts(name, info, report)) for name, info in infos]
+        messages: list[StoredMessage] = []
+        for name, info in infos:
+            part_folder = os.path.join(self.root, "part", name)
+            part_names = order.names_in_order(_names(part_folder, report), order.created(info))
+            paths = (os.path.join(part_folder, part_name + _SUFFIX) for part_name in part_names)
+            parts = (self._try_read(path, report, kind=dict) for path in paths)
+            messages.append(StoredMessage(info, [part for part in parts if part is not _ABSENT]))
+        return messages
 
     def _infos(self, folder: str, names: Sequence[str], report: Report) -> list[tuple[str, Document]]:
         positions: list[tuple[order.Position, str, Document]] = []
@@ -210,12 +217,6 @@ class JsonTree:
             except (RecordError, NotFoundError):
                 continue
         return ids.now_ms()
-
-    def _parts(self, message: str, info: Document, report: Report) -> list[Document]:
-        folder = os.path.join(self.root, "part", message)
-        names = order.names_in_order(_names(folder, report), order.created(info))
-        parts = (self._try_read(os.path.join(folder, name + _SUFFIX), report, kind=dict) for name in names)
-        return [part for part in parts if part is not _ABSENT]
 
     def _try_read(self, path: str, report: Report, kind: type | None = None) -> Any:
         try:

@@ -219,7 +219,10 @@ class McpServer:
                 if await self._connect_and_serve(transport_option, last=number == len(candidates)):
                     return
         except _Untrusted as error:
-            self._mark_untrusted(error.message)
+            self._state = McpServerState(status="untrusted", error=error.message)
+            if error.message != self._reported_reason:  # each prompt checks again; the warning is not repeated
+                self._reported_reason = error.message
+                self._report(error.message)
         except McpLoginRequiredError as error:
             self._fail("needs_auth", error.message)
         except Exception as error:
@@ -366,13 +369,6 @@ class McpServer:
         self._retry_at = time.monotonic() + _RETRY_DELAY_SECONDS * 2 ** (self._failures - 1)
         self._state = McpServerState(status=status, error=why)
         self._report(why)
-
-    def _mark_untrusted(self, why: str) -> None:
-        """Record that the server is not trusted. The next prompt checks again; the warning is not repeated."""
-        self._state = McpServerState(status="untrusted", error=why)
-        if why != self._reported_reason:
-            self._reported_reason = why
-            self._report(why)
 
     def _report(self, why: str) -> None:
         log.warning("the MCP server %s cannot be used: %s", self.name, why)

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import shlex
-import stat
 from typing import TYPE_CHECKING, Any
 
 from ...config.trust import UntrustedItem, configured_values, digest, owner_of, why_untrusted
@@ -22,7 +21,7 @@ from .transports import is_remote, working_directory
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ...config import Config, McpConfig, Origin
+    from ...config import Config, McpConfig
     from ...config.source import SettingPath
 
 _DECIDING = ("command", "url", "environment", "headers", "cwd", "type", "enabled")
@@ -43,7 +42,16 @@ def untrusted_reason(config: Config, name: str) -> str:
 
 def _trust_item(config: Config, name: str) -> UntrustedItem | None:
     section = config.settings.mcp[name]
-    origin = _untrusted_origin(config, name) if section.enabled else None
+    # Where the project or an organisation sets a deciding setting; the items of a list have no owner of their own.
+    origins = (
+        origin
+        for setting in _DECIDING
+        for path, origin in config.origins.items()
+        if path[:3] == ("mcp", name, setting)
+        and not isinstance(path[-1], int)
+        and owner_of(origin, config) in ("project", "organisation")
+    )
+    origin = next(origins, None) if section.enabled else None
     if origin is None:
         return None
     values = configured_values(config, "mcp", name, files=True)
@@ -65,33 +73,16 @@ def _trust_item(config: Config, name: str) -> UntrustedItem | None:
     return UntrustedItem("MCP server", name, what, ("mcp", name), origin, key, now)
 
 
-def _untrusted_origin(config: Config, name: str) -> Origin | None:
-    """Return where the project or an organisation sets a deciding setting of the server."""
-    for setting in _DECIDING:
-        for path, origin in config.origins.items():
-            is_item = isinstance(path[-1], int)
-            is_setting = path[:3] == ("mcp", name, setting) and not is_item
-            if is_setting and owner_of(origin, config) in ("project", "organisation"):
-                return origin
-    return None
-
-
 def _project_files(config: Config, section: McpConfig, cwd: str) -> Iterator[tuple[str, bytes]]:
     """Yield the files of the project that a command runs, with their digests: the program, and scripts among its
     arguments."""
     root = config.worktree if config.worktree != os.path.dirname(config.worktree) else config.directory
     for index, word in enumerate(section.command or ()):
         path = os.path.normpath(os.path.join(cwd, word.rpartition("=")[2]))
-        if (index == 0 or path.endswith(_SCRIPTS)) and path.startswith(os.path.join(root, "")) and _is_file(path):
+        is_run = (index == 0 or path.endswith(_SCRIPTS)) and path.startswith(os.path.join(root, ""))
+        if is_run and os.path.isfile(path) and os.access(path, os.R_OK):
             with open(path, "rb") as file:
                 yield path, hashlib.file_digest(file, "sha256").digest()
-
-
-def _is_file(path: str) -> bool:
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode) and os.access(path, os.R_OK)
-    except (OSError, ValueError):
-        return False
 
 
 def _listed(kind: str, setting: str, values: Mapping[SettingPath, Any]) -> str:

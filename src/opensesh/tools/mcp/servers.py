@@ -6,6 +6,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ...config.commands import Command
 from ...config.commands import hints as hints_of
 from ...errors import NotFoundError, OpenseshError
@@ -34,7 +36,24 @@ class McpServers:
 
     def __init__(self, config: Config, publish: Publish) -> None:
         self._group: asyncio.TaskGroup | None = None
-        self._servers = _create_servers(config, publish)
+        self._servers: dict[str, McpServer] = {}
+        if config.settings.mcp:
+            # Not at the top: most configurations name no server.
+            from .server import McpServer
+            from .server_trust import untrusted_reason
+
+            self._servers = {
+                name: McpServer(
+                    name,
+                    section,
+                    directory=config.directory,
+                    variables=config.variables,
+                    publish=publish,
+                    timeout_ms=config.settings.experimental.mcp_timeout,
+                    untrusted_reason=partial(untrusted_reason, config, name),
+                )
+                for name, section in config.settings.mcp.items()
+            }
 
     def begin(self, group: asyncio.TaskGroup) -> None:
         """Allow servers to start, in this task group."""
@@ -91,13 +110,7 @@ class McpServers:
                         placeholders = {item.name: f"${index}" for index, item in enumerate(prompt.arguments or (), 1)}
                         # !`...` runs a command; text from a server must not.
                         template = (await server.prompt(prompt.name, placeholders)).replace("!`", "! `")
-                        return Command(
-                            name=name,
-                            description=command.description,
-                            source="mcp",
-                            template=template,
-                            hints=hints_of(template),
-                        )
+                        return replace(command, template=template, hints=hints_of(template))
         raise NotFoundError(f"no MCP server has a prompt {name!r}{why}", command=name)
 
     async def read(self, name: str, uri: str) -> list[ResourceContent]:
@@ -116,29 +129,6 @@ class McpServers:
         for server in servers:
             await server.settled()
             await server.refresh()
-
-
-def _create_servers(config: Config, publish: Publish) -> dict[str, McpServer]:
-    if not config.settings.mcp:
-        return {}
-    from .server import McpServer
-
-    # Not at the top: most configurations name no server.
-    from .server_trust import untrusted_reason
-
-    timeout = config.settings.experimental.mcp_timeout
-    return {
-        name: McpServer(
-            name,
-            section,
-            directory=config.directory,
-            variables=config.variables,
-            publish=publish,
-            timeout_ms=timeout,
-            untrusted_reason=partial(untrusted_reason, config, name),
-        )
-        for name, section in config.settings.mcp.items()
-    }
 
 
 def _command(server: str, prompt: Prompt) -> Command:

@@ -31,18 +31,18 @@ def main() -> int:
     null = os.open(os.devnull, os.O_RDWR)
     for inherited in (0, 1, 2):
         os.dup2(null, inherited)
-    threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()
+
+    def watch_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(_CHECK_INTERVAL_SECONDS)
+        os.killpg(0, signal.SIGTERM)
+        time.sleep(_GRACE_SECONDS)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch_parent, daemon=True).start()
     code = server.wait()
     os.killpg(0, signal.SIGTERM)
     return code if code >= 0 else 128 - code
-
-
-def _watch_parent(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_CHECK_INTERVAL_SECONDS)
-    os.killpg(0, signal.SIGTERM)
-    time.sleep(_GRACE_SECONDS)
-    os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":

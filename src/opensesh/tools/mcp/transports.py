@@ -76,7 +76,13 @@ def _local(config: McpConfig, command: list[str], directory: str, variables: Map
 
     environment = {**os.environ, **variables, **config.environment}
     cwd = working_directory(config, directory)
-    words = [_find_program(command[0], cwd, environment.get("PATH")), *command[1:]]
+    name = command[0]
+    if os.sep in name and not os.path.isabs(name):
+        name = os.path.join(cwd, name)
+    program = shutil.which(name, path=environment.get("PATH"))
+    if program is None:
+        raise ToolFailedError(f"program not found: {name}")
+    words = [program, *command[1:]]
     if os.name == "posix" and sys.executable:
         words = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), *words]
     server = StdioServerParameters(
@@ -98,15 +104,6 @@ def _local(config: McpConfig, command: list[str], directory: str, variables: Map
 def working_directory(config: McpConfig, directory: str) -> str:
     """Return the directory that the program runs in."""
     return os.path.join(directory, os.path.expanduser(config.cwd)) if config.cwd else directory
-
-
-def _find_program(name: str, directory: str, path: str | None) -> str:
-    if os.sep in name and not os.path.isabs(name):
-        name = os.path.join(directory, name)
-    program = shutil.which(name, path=path)
-    if program is None:
-        raise ToolFailedError(f"program not found: {name}")
-    return program
 
 
 class _StderrTail:
@@ -182,18 +179,18 @@ class _HttpClients:
 
         from ...models.transport import ssl_context
 
+        async def record_status(response: httpx2.Response) -> None:
+            self._status = response.status_code if response.status_code >= 400 else self._status
+            self._refused |= response.status_code == 401
+
         return httpx2.AsyncClient(
             headers={**self._headers, **(headers or {})},
             # The timeout of a call limits the answer, not the transport.
             timeout=timeout or httpx2.Timeout(30.0, read=None),
             auth=auth,
             verify=ssl_context(),
-            event_hooks={"response": [self._record_status]},
+            event_hooks={"response": [record_status]},
         )
-
-    async def _record_status(self, response: httpx2.Response) -> None:
-        self._status = response.status_code if response.status_code >= 400 else self._status
-        self._refused |= response.status_code == 401
 
     def explain(self) -> str:
         """Return the HTTP error. Raises :class:`McpLoginRequiredError` if the server refused the login."""
