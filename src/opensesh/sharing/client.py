@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFoundError, RecordError, ShareError, UsageError
 from ..history.import_export.import_sources import session_from_document
-from ..models.failures import retry_after_ms
+from ..models.retry_after import retry_after_ms
 from ..records import Share, as_list, as_object, dumps_compact, loads, view
 from ..storage import keys
 from ..storage.protocol import Damage, log_damage
