@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
@@ -101,15 +102,9 @@ class UsageTotals(NamedTuple):
         }
 
 
-class _Checksums(dict[str, int]):
-    """Checksums of texts, computed once: there are few different ones."""
-
-    def __missing__(self, text: str) -> int:
-        number = self[text] = crc32(text.encode(errors="surrogatepass"))
-        return number
-
-
-_CHECKSUMS = _Checksums()
+@cache
+def _checksum(text: str) -> int:
+    return crc32(text.encode(errors="surrogatepass"))
 
 
 class UsageEntry(NamedTuple):
@@ -153,8 +148,8 @@ class UsageEntry(NamedTuple):
         It is the same in every process: Python's hash of numbers does not depend on the hash seed.
         """
         _, role, created, completed, provider, model, agent, fresh, output, reasoning, read, write, cost, _ = self
-        who, what, how = _CHECKSUMS[provider], _CHECKSUMS[model], _CHECKSUMS[agent]
-        return hash((_CHECKSUMS[role], created, completed, who, what, how, fresh, output, reasoning, read, write, cost))
+        origin = _checksum(provider), _checksum(model), _checksum(agent)
+        return hash((_checksum(role), created, completed, *origin, fresh, output, reasoning, read, write, cost))
 
 
 class UsageBucket(NamedTuple):

@@ -21,7 +21,7 @@ from .session_usage import QUARTER_MS, UsageBucket, UsageTotals, buckets_of
 from .usage_layer import UsageLayer, UsageTable, damage_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from sqlite3 import Connection
 
     from ...records import Document
@@ -64,36 +64,30 @@ class UsageFilter(NamedTuple):
         return (self.since is None or bucket.last >= self.since) and (self.until is None or bucket.first < self.until)
 
 
-class StatsRow:
+class StatsRow(NamedTuple):
     """One group and its totals."""
 
-    __slots__ = ("_newest", "first", "inclusive", "key", "last", "parent", "project", "sessions", "title", "totals")
+    key: str
+    totals: UsageTotals = UsageTotals()
+    sessions: int = 0
+    """How many sessions contribute."""
+    first: int | None = None
+    """The first quarter of an hour in it, counted from 1970."""
+    last: int | None = None
+    inclusive: UsageTotals | None = None
+    """For a session: its totals and those of all its subagents."""
+    title: str | None = None
+    """For a session: its title, and below its project and parent; ``None`` if it has no record."""
+    project: str = ""
+    parent: str = ""
 
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.totals = UsageTotals()
-        self.sessions = 0
-        """How many sessions contribute."""
-        self.first: int | None = None
-        """The first quarter of an hour in it, counted from 1970."""
-        self.last: int | None = None
-        self.inclusive: UsageTotals | None = None
-        """For a session: its totals and those of all its subagents."""
-        self.title: str | None = None
-        """For a session: its title, and below its project and parent; ``None`` if it has no record."""
-        self.project = ""
-        self.parent = ""
-        self._newest = ""
-
-    def add(self, session: str, bucket: UsageBucket) -> None:
-        """Add a bucket of a session. All buckets of a session are added one after the other."""
-        self.totals = self.totals.plus(bucket.totals)
-        slot = bucket.slot
-        self.first = slot if self.first is None else min(self.first, slot)
-        self.last = slot if self.last is None else max(self.last, slot)
-        if session != self._newest:
-            self._newest = session
-            self.sessions += 1
+    def plus(self, buckets: Sequence[UsageBucket]) -> StatsRow:
+        """Return the row with the buckets of one more session."""
+        totals = self.totals
+        for bucket in buckets:
+            totals = totals.plus(bucket.totals)
+        slots = [slot for slot in (self.first, self.last, *(bucket.slot for bucket in buckets)) if slot is not None]
+        return self._replace(totals=totals, sessions=self.sessions + 1, first=min(slots), last=max(slots))
 
     def document(self) -> Document:
         """Return JSON data."""
@@ -103,12 +97,6 @@ class StatsRow:
         if self.inclusive is not None:
             row["inclusive"] = self.inclusive.document()
         return row
-
-    @property
-    def plain(self) -> tuple[Any, ...]:
-        """All values, for :func:`restored_row`."""
-        about = (self.title, self.project, self.parent)
-        return self.key, self.totals, self.sessions, self.first, self.last, self.inclusive, about
 
 
 class CopiedUsage(NamedTuple):
@@ -138,28 +126,18 @@ class Statistics(NamedTuple):
             "copied": self.copied.totals.document() | {"sessions": self.copied.sessions},
         }
 
-    @property
-    def plain(self) -> tuple[Any, ...]:
-        """All values, for :func:`restored`."""
-        return self.by, [row.plain for row in self.rows], self.total.plain, self.prices, self.copied
 
+def restored(values: Iterable[Any]) -> Statistics:
+    """Restore statistics from JSON."""
 
-def restored(plain: Iterable[Any]) -> Statistics:
-    """Restore what :attr:`Statistics.plain` returned."""
-    by, rows, total, prices, (sessions, sums) = plain
-    copied = CopiedUsage(sessions, UsageTotals(*sums))
-    return Statistics(by, [restored_row(row) for row in rows], restored_row(total), PriceTable(*prices), copied)
+    def row(key: str, totals: Iterable[int], *others: Any) -> StatsRow:
+        sessions, first, last, inclusive, *about = others
+        own, with_subagents = UsageTotals(*totals), inclusive and UsageTotals(*inclusive)
+        return StatsRow(key, own, sessions, first, last, with_subagents, *about)
 
-
-def restored_row(plain: Iterable[Any]) -> StatsRow:
-    """Restore what :attr:`StatsRow.plain` returned."""
-    key, sums, sessions, first, last, inclusive, (title, project, parent) = plain
-    row = StatsRow(key)
-    row.totals = UsageTotals(*sums)
-    row.sessions, row.first, row.last = sessions, first, last
-    row.title, row.project, row.parent = title, project, parent
-    row.inclusive = None if inclusive is None else UsageTotals(*inclusive)
-    return row
+    by, rows, total, prices, (sessions, copied) = values
+    all_rows = [row(*values) for values in rows]
+    return Statistics(by, all_rows, row(*total), PriceTable(*prices), CopiedUsage(sessions, UsageTotals(*copied)))
 
 
 def statistics(
@@ -193,7 +171,7 @@ def cached_statistics(cache: DerivedCache, by: By, *, utc: bool = False) -> tupl
     """
     layer = UsageLayer()
     cache.refresh(layer)
-    question = f"{by} utc" if utc else by
+    question = f"rows by {by}{' utc' if utc else ''}"
 
     def load(db: Connection) -> tuple[int, str | None]:
         (generation,) = db.execute("SELECT value FROM meta WHERE name = 'generation usage'").fetchone()
@@ -210,7 +188,7 @@ def cached_statistics(cache: DerivedCache, by: By, *, utc: bool = False) -> tupl
             return result, damage_of(cache, layer), True
     usage = UsageTable(cache, layer)
     result = add_up(usage, by, UsageFilter(), utc=utc)
-    values = [question, generation, json.dumps(result.plain)]
+    values = [question, generation, json.dumps(result)]
     sql = "INSERT OR REPLACE INTO answer VALUES (?, ?, ?)"
     cache.write(lambda db: db.execute(sql, values), wait=False)
     return result, usage.damage, False
@@ -227,16 +205,17 @@ def add_up(usage: UsageTable, by: By, usage_filter: UsageFilter, *, utc: bool = 
         info = usage.infos.get(session)
         if not usage_filter.matches_session(info):
             continue
-        for bucket in _counted_buckets(usage, session, copied_positions.get(session), usage_filter, copied):
+        groups: dict[str, list[UsageBucket]] = {}
+        buckets = _counted_buckets(usage, session, copied_positions.get(session), usage_filter, copied)
+        for bucket in buckets:
             if by in ("day", "month"):
                 key = dates.get(bucket.slot) or dates.setdefault(bucket.slot, _date(bucket.slot, by, utc=utc))
             else:
                 key = _group(session, info, bucket, by)
-            row = rows.get(key)
-            if row is None:
-                row = rows[key] = StatsRow(key)
-            row.add(session, bucket)
-            total.add(session, bucket)
+            groups.setdefault(key, []).append(bucket)
+        for key, group in groups.items():
+            rows[key] = rows.get(key, StatsRow(key)).plus(group)
+        total = total.plus(buckets) if buckets else total
     if by == "session":
         _add_inclusive(usage, rows)
 
@@ -310,11 +289,11 @@ def _add_inclusive(usage: UsageTable, rows: dict[str, StatsRow]) -> None:
         while info and info.parent in usage.infos and info.parent not in rows:
             rows[info.parent] = StatsRow(info.parent)
             info = usage.infos[info.parent]
+    own = {session: row.totals for session, row in rows.items()}
     for session, row in rows.items():
+        inclusive = own[session]
+        for subagent in descendants(session, children):
+            inclusive = inclusive.plus(own.get(subagent, UsageTotals()))
         info = usage.infos.get(session)
-        if info is not None:
-            row.title, row.project, row.parent = info.title, info.project, info.parent
-        row.inclusive = UsageTotals()
-        for included in (session, *descendants(session, children)):
-            if included in rows:
-                row.inclusive = row.inclusive.plus(rows[included].totals)
+        about = {} if info is None else {"title": info.title, "project": info.project, "parent": info.parent}
+        rows[session] = row._replace(inclusive=inclusive, **about)
