@@ -177,8 +177,12 @@ class DerivedCache:
                 self.note = "another opensesh is writing the cache; the newest records may be missing"
                 return
             self._write(writer, layer, full=full, progress=progress)
-            worn = _needs_vacuum(writer)
-        if worn:
+            (tombstones,) = writer.execute("SELECT count(*) FROM tombstone").fetchone()
+            rows = tombstones
+            if tombstones >= _TOMBSTONES_MIN:
+                rows += writer.execute("SELECT count(*) FROM part").fetchone()[0]
+        # So much was replaced that the cache is better made again.
+        if tombstones >= _TOMBSTONES_MIN and tombstones > _TOMBSTONE_SHARE * rows:
             self._rebuild(progress)
 
     def _rebuild(self, progress: Progress | None = None) -> None:
@@ -373,15 +377,6 @@ def _prepare_layer(db: Connection, layer: CacheLayer) -> None:
     db.execute("DELETE FROM meta WHERE name = ?", [f"complete {layer.name}"])
     db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", [name, version])
     db.execute("COMMIT")
-
-
-def _needs_vacuum(db: Connection) -> bool:
-    """Whether so much was replaced that the cache is better made again."""
-    (tombstones,) = db.execute("SELECT count(*) FROM tombstone").fetchone()
-    if tombstones < _TOMBSTONES_MIN:
-        return False
-    (parts,) = db.execute("SELECT count(*) FROM part").fetchone()
-    return tombstones > _TOMBSTONE_SHARE * (parts + tombstones)
 
 
 def _inode(path: str) -> int:

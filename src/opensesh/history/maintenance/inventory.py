@@ -193,7 +193,12 @@ def _add(inventory: Inventory, item: InventoryItem, copies: dict[str, list[Inven
         copies.setdefault(item.name, []).append(item)
     elif item.kind == "message":
         if item.name in inventory.owners:
-            copies.setdefault(item.name, [_first_copy(inventory, item.name)]).append(item)
+            # If the copy that was read first was not kept, there was nothing wrong with it.
+            session = inventory.owners[item.name]
+            path = os.path.join("message", session, f"{item.name}.json")
+            correct = InventoryItem(path, "message", session, item.name, 0, {"id": item.name, "sessionID": session})
+            first = next((other for other in inventory.items["message"] if other.path == path), correct)
+            copies.setdefault(item.name, [first]).append(item)
         else:
             inventory.owners[item.name] = item.folder
         if item.fields.get("id") != item.name:
@@ -213,14 +218,6 @@ def _add(inventory: Inventory, item: InventoryItem, copies: dict[str, list[Inven
         is_correct = own == expected and not is_unfinished(item)
     if not is_correct:
         inventory.items[item.kind].append(item)
-
-
-def _first_copy(inventory: Inventory, name: str) -> InventoryItem:
-    """Return the copy of a message that was read first: if it was not kept, there was nothing wrong with it."""
-    session = inventory.owners[name]
-    path = os.path.join("message", session, f"{name}.json")
-    correct = InventoryItem(path, "message", session, name, 0, {"id": name, "sessionID": session})
-    return next((item for item in inventory.items["message"] if item.path == path), correct)
 
 
 def _update_times(item: InventoryItem) -> tuple[int, ...]:
