@@ -34,7 +34,7 @@ from .session_history import History, masked_part_ids
 from .summary_text import summary_chunks, summary_prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from ..config import Agent, Config
     from ..models.request import ModelMessage
@@ -140,28 +140,26 @@ class Inspector:
         self.new_planner = new_planner
 
     def inspect(self, session: Session, step: str | None = None) -> Inspection:
-        """Inspect the next request of a session, or the one of ``step``: a number from 1, or the id of a message."""
+        """Inspect the next request of a session, or the one of ``step``: a number from 1, or the id of a message. A
+        prompt stands for its first answer."""
         messages = list(self.sessions.messages(session.id))
-        at = _index_of(messages, step) if step is not None else len(messages)
-        return _RequestInspection(self, session, messages, at).inspection()
-
-
-def _index_of(messages: Sequence[StoredMessage], step: str) -> int:
-    """Return the index of the answer that a step names; a prompt stands for its first answer."""
-    answers = [at for at, message in enumerate(messages) if message.info.get("role") == "assistant"]
-    if step.isdecimal():
-        if not 1 <= int(step) <= len(answers):
-            raise NotFoundError(f"there is no step {step}; the session has {len(answers)}", step=step)
-        return answers[int(step) - 1]
-    matches = [at for at, message in enumerate(messages) if str(message.info["id"]).endswith(step)]
-    matches = matches or [at for at, message in enumerate(messages) if str(message.info["id"]).startswith(step)]
-    if len(matches) != 1:
-        number = f"{len(matches)} messages" if matches else "no message"
-        raise NotFoundError(f"{number} of the session match {step!r}", step=step)
-    after = [at for at in answers if at >= matches[0]]
-    if not after:
-        raise UsageError(f"the prompt {step} has no answer yet; without --step the next request is shown")
-    return after[0]
+        if step is None:
+            return _RequestInspection(self, session, messages, len(messages)).inspection()
+        answers = [at for at, message in enumerate(messages) if message.info.get("role") == "assistant"]
+        if step.isdecimal():
+            if not 1 <= int(step) <= len(answers):
+                raise NotFoundError(f"there is no step {step}; the session has {len(answers)}", step=step)
+            return _RequestInspection(self, session, messages, answers[int(step) - 1]).inspection()
+        message_ids = [str(message.info["id"]) for message in messages]
+        matches = [at for at, message_id in enumerate(message_ids) if message_id.endswith(step)]
+        matches = matches or [at for at, message_id in enumerate(message_ids) if message_id.startswith(step)]
+        if len(matches) != 1:
+            number = f"{len(matches)} messages" if matches else "no message"
+            raise NotFoundError(f"{number} of the session match {step!r}", step=step)
+        after = [at for at in answers if at >= matches[0]]
+        if not after:
+            raise UsageError(f"the prompt {step} has no answer yet; without --step the next request is shown")
+        return _RequestInspection(self, session, messages, after[0]).inspection()
 
 
 class _RequestInspection:
@@ -183,7 +181,21 @@ class _RequestInspection:
         self._notes: list[str] = []
 
     def inspection(self) -> Inspection:
-        model, agent = self._model(), self._agent()
+        answer, prompt = self._answer or {}, self._prompt()
+        models, agents = self._inspector.models, self._inspector.agents
+        reference = answer or as_object(prompt.get("model")) or {}
+        provider_id, model_id = str(reference.get("providerID") or ""), str(reference.get("modelID") or "")
+        try:
+            model = models.get(provider_id, model_id) if model_id else models.default()
+        except OpenseshError as error:
+            self._notes.append(error.message)
+            known = models.catalogue.known(provider_id, model_id)
+            model = known or Model(id=model_id or "unknown", provider_id=provider_id or "unknown")
+        try:
+            agent = agents.get(answer.get("agent") or answer.get("mode") or prompt.get("agent"))
+        except OpenseshError as error:
+            self._notes.append(error.message)
+            agent = agents.get()
         usable_tokens = usable(model, self._inspector.config)
         if not usable_tokens:
             self._notes.append(f"The context limit of {model.ref} is not known.")
@@ -191,7 +203,6 @@ class _RequestInspection:
             self._notes.append(f"The folder {self._session.directory} does not exist, nor do its instruction files.")
         if self._answer is not None:
             self._notes.append("System prompts and tools are not stored: they are shown as they would be today.")
-        answer = self._answer or {}
         answers = [message.info for message in self._before if message.info.get("role") == "assistant"]
         return Inspection(
             session=self._session.id,
@@ -214,26 +225,6 @@ class _RequestInspection:
         parent_id = (self._answer or {}).get("parentID")
         named = [info for info in prompts if info["id"] == parent_id]
         return (named or prompts or [{}])[-1]
-
-    def _model(self) -> Model:
-        reference = self._answer or as_object(self._prompt().get("model")) or {}
-        provider_id, model_id = str(reference.get("providerID") or ""), str(reference.get("modelID") or "")
-        models = self._inspector.models
-        try:
-            return models.get(provider_id, model_id) if model_id else models.default()
-        except OpenseshError as error:
-            self._notes.append(error.message)
-        known = models.catalogue.known(provider_id, model_id)
-        return known or Model(id=model_id or "unknown", provider_id=provider_id or "unknown")
-
-    def _agent(self) -> Agent:
-        answer = self._answer or {}
-        name = answer.get("agent") or answer.get("mode") or self._prompt().get("agent")
-        try:
-            return self._inspector.agents.get(name)
-        except OpenseshError as error:
-            self._notes.append(error.message)
-            return self._inspector.agents.get()
 
     def _pieces(self, model: Model, agent: Agent) -> list[Piece]:
         history = History(self._view)
@@ -263,7 +254,20 @@ class _RequestInspection:
 
     def _message_pieces(self, turn: ModelMessage, message: StoredMessage | None) -> list[Piece]:
         message_id = str(message.info["id"]) if message else ""
-        pieces = list(_pieces_of(turn))
+        pieces: list[Piece] = []
+        match turn:
+            case System():
+                pass
+            case User(content=content):
+                pieces = [_piece("prompts", piece) for piece in content]
+            case Assistant(content=content):
+                pieces = [_piece("answers", piece) for piece in content]
+            case ToolResults(content=results):
+                for result in results:
+                    note = "pruned" if result.output == (Text(text=PRUNED),) else ""
+                    texts = [piece for piece in result.output if isinstance(piece, Text)]
+                    pieces.append(Piece("results", result.name, sum(map(piece_tokens, texts)), note))
+                    pieces += [_piece("results", piece) for piece in result.output if isinstance(piece, File)]
         if message is not None and (is_summary(message.info) or compaction_part(message)):
             pieces = [piece._replace(part="summary") for piece in pieces]
         elif message is not None and is_kept(self._view, message):
@@ -298,24 +302,17 @@ class _RequestInspection:
         for message in self._view:
             for part in message.parts:
                 reason = "masked" if part.get("id") in masked else "pruned" if is_pruned(part) else None
-                if reason is not None:
-                    yield Omitted(reason, _part_name(part), _part_tokens(part), str(message.info["id"]))
-
-
-def _pieces_of(turn: ModelMessage) -> Iterator[Piece]:
-    match turn:
-        case System():
-            return
-        case User(content=content):
-            yield from (_piece("prompts", piece) for piece in content)
-        case Assistant(content=content):
-            yield from (_piece("answers", piece) for piece in content)
-        case ToolResults(content=results):
-            for result in results:
-                note = "pruned" if result.output == (Text(text=PRUNED),) else ""
-                texts = [piece for piece in result.output if isinstance(piece, Text)]
-                yield Piece("results", result.name, sum(map(piece_tokens, texts)), note)
-                yield from (_piece("results", piece) for piece in result.output if isinstance(piece, File))
+                if reason is None:
+                    continue
+                match part.get("type"):
+                    case "tool":
+                        title = (as_object(part.get("state")) or {}).get("title") or ""
+                        name = f"{part.get('tool')} {title}".strip()
+                    case "file":
+                        name = f"{part.get('filename') or ''} {part.get('mime')}".strip()
+                    case kind:
+                        name = f"{kind}: {_beginning(str(part.get('text', '')))}"
+                yield Omitted(reason, name, _part_tokens(part), str(message.info["id"]))
 
 
 def _piece(part: str, piece: Text | File | Reasoning | ToolUse) -> Piece:
@@ -345,17 +342,6 @@ def _part_tokens(part: Document) -> int:
     if part.get("type") == "file":
         return piece_tokens(File(mime=str(part.get("mime")), url=str(part.get("url"))))
     return sum(estimate(str(text)) for text in (part.get("text"), state.get("input"), state.get("output")) if text)
-
-
-def _part_name(part: Document) -> str:
-    state = as_object(part.get("state")) or {}
-    match part.get("type"):
-        case "tool":
-            return f"{part.get('tool')} {state.get('title') or ''}".strip()
-        case "file":
-            return f"{part.get('filename') or ''} {part.get('mime')}".strip()
-        case kind:
-            return f"{kind}: {_beginning(str(part.get('text', '')))}"
 
 
 def _beginning(text: str) -> str:

@@ -210,7 +210,13 @@ class PromptComposer:
     async def _expand(self, document: Document, message_id: str, *, steering: bool) -> list[Document]:
         part = replace(validate_prompt_part(document), session_id=self._session.id, message_id=message_id)
         if isinstance(part, FilePart):
-            return await self._file(part)
+            scheme = part.url.partition(":")[0].lower()
+            if part.source is not None and part.source.type == "resource":
+                return await self._resource(part, part.source)
+            if scheme == "file":
+                return await self._local_file(part)
+            is_text = scheme == "data" and part.mime == "text/plain"
+            return [*(self._decoded(part) if is_text else ()), _with_id(part)]
         part = replace(part, id=ids.ascending("prt", part.id))
         if isinstance(part, AgentPart):
             hint = f" Use the context above to write a prompt, and call the task tool with the subagent {part.name!r}."
@@ -226,23 +232,17 @@ class PromptComposer:
 
     # -- attachments ---------------------------------------------------------------------------------------------------
 
-    async def _file(self, part: FilePart) -> list[Document]:
+    def _decoded(self, part: FilePart) -> list[Document]:
+        """Return the text of a data URL, as if the read tool had read it."""
         from urllib.parse import unquote_to_bytes  # slow to import, and only attachments need it
 
-        scheme = part.url.partition(":")[0].lower()
-        if part.source is not None and part.source.type == "resource":
-            return await self._resource(part, part.source)
-        if scheme == "data" and part.mime == "text/plain":
-            call = self._read_call(part.message_id, {"filePath": part.filename or ""})
-            head, _, data = part.url.partition(",")
-            try:
-                content = base64.b64decode(data) if head.endswith(";base64") else unquote_to_bytes(data)
-            except ValueError as error:
-                raise UsageError(f"the data URL of an attached file is damaged: {error}") from None
-            return [call, self._synthetic(part.message_id, content.decode(errors="replace")), _with_id(part)]
-        if scheme == "file":
-            return await self._local_file(part)
-        return [_with_id(part)]
+        head, _, data = part.url.partition(",")
+        try:
+            content = base64.b64decode(data) if head.endswith(";base64") else unquote_to_bytes(data)
+        except ValueError as error:
+            raise UsageError(f"the data URL of an attached file is damaged: {error}") from None
+        call = self._read_call(part.message_id, {"filePath": part.filename or ""})
+        return [call, self._synthetic(part.message_id, content.decode(errors="replace"))]
 
     async def _resource(self, part: FilePart, source: FileSource) -> list[Document]:
         """Read a resource of an MCP server."""

@@ -48,7 +48,15 @@ def _recovered(sessions: Sessions, message: StoredMessage) -> StoredMessage:
     if not is_completed:
         info = info | {"time": info["time"] | {"completed": now}}
         if "finish" not in info and "error" not in info:
-            info |= _ending(info, parts)
+            # The last step has the fields that the message would have, had there been time to write it.
+            step = next((part for part in reversed(parts) if part.get("type") == "step-finish"), None)
+            if step is not None:
+                finish = step.get("reason", "unknown")
+                fields = {"cost": step.get("cost"), "tokens": step.get("tokens"), "finish": finish}
+                info |= {name: value for name, value in fields.items() if value is not None}
+            elif not info.get("summary"):
+                # A summary with any finish reason hides everything before it, in OpenCode too.
+                info |= {"finish": "unknown"}
         sessions.update_message(info)
     return StoredMessage(info, parts)
 
@@ -56,14 +64,3 @@ def _recovered(sessions: Sessions, message: StoredMessage) -> StoredMessage:
 def _is_open(part: Document) -> bool:
     state = as_object(part.get("state")) or {}
     return part.get("type") == "tool" and state.get("status") in ("pending", "running")
-
-
-def _ending(info: Document, parts: list[Document]) -> Document:
-    """Return the fields that the message would have, had there been time to write it: the last step has them."""
-    steps = [part for part in parts if part.get("type") == "step-finish"]
-    if not steps:
-        # A summary with any finish reason hides everything before it, in OpenCode too.
-        return {} if info.get("summary") else {"finish": "unknown"}
-    last = steps[-1]
-    fields = {"cost": last.get("cost"), "tokens": last.get("tokens"), "finish": last.get("reason", "unknown")}
-    return {name: value for name, value in fields.items() if value is not None}

@@ -23,8 +23,7 @@ from .turn import read_text
 
 if TYPE_CHECKING:
     from ..config import Agent
-    from ..models.model import Model
-    from ..models.stream_events import FinishStep, Usage
+    from ..models.stream_events import FinishStep
     from ..records import Document, Session
     from ..storage.protocol import StoredMessage
     from .model_choice import Agents, Models
@@ -94,30 +93,28 @@ class TitleWriter:
         started = ids.now_ms()
 
         async def record_cost(event: FinishStep) -> None:
-            await run_in_thread_uncancellable(self._record_cost, prompt.info, model, event.usage, started)
+            # With the prompt, since there is no answer to record it with.
+            call: Document = {
+                "agent": "title",
+                "providerID": model.provider_id,
+                "modelID": model.id,
+                "time": {"created": started, "completed": ids.now_ms()},
+                "cost": pricing.charge(model.price, event.usage).stored,
+                "tokens": document_of(pricing.tokens(event.usage)),
+            }
+
+            def edit(info: Document) -> None:
+                extension = as_object(info.get(EXTENSION_KEY)) or {}
+                info[EXTENSION_KEY] = extension | {"calls": [*(as_list(extension.get("calls")) or ()), call]}
+
+            key = keys.message(prompt.info["sessionID"], prompt.info["id"])
+            info = await run_in_thread_uncancellable(self._writer.sessions.store.update, key, edit)
+            self._writer.publish(MessageUpdated(info=info))
 
         answer = await read_text(self._models.provider(model), request, record_cost)
         lines = [line.strip() for line in re.sub(_THINKING, "", answer).splitlines()]
         title = next((line for line in lines if line), "")
         return f"{title[: _MAX_TITLE - 3]}..." if len(title) > _MAX_TITLE else title
-
-    def _record_cost(self, prompt: Document, model: Model, usage: Usage, started: int) -> None:
-        """Record the cost of the call with the prompt it was made for; it has no answer to be recorded with."""
-        call: Document = {
-            "agent": "title",
-            "providerID": model.provider_id,
-            "modelID": model.id,
-            "time": {"created": started, "completed": ids.now_ms()},
-            "cost": pricing.charge(model.price, usage).stored,
-            "tokens": document_of(pricing.tokens(usage)),
-        }
-
-        def edit(info: Document) -> None:
-            extension = as_object(info.get(EXTENSION_KEY)) or {}
-            info[EXTENSION_KEY] = extension | {"calls": [*(as_list(extension.get("calls")) or ()), call]}
-
-        info = self._writer.sessions.store.update(keys.message(prompt["sessionID"], prompt["id"]), edit)
-        self._writer.publish(MessageUpdated(info=info))
 
 
 def needs_title(session: Session, history: History) -> bool:

@@ -106,7 +106,17 @@ class CallRunner:
         except BaseException as error:
             self._rejected |= isinstance(error, (PermissionRejectedError, QuestionRejectedError))
             self._corrected |= isinstance(error, PermissionCorrectedError)
-            await run_uncancellable(self._fail_call(part["id"], error, context))
+            text = ABORTED
+            if isinstance(error, Exception):
+                reason = error.message if isinstance(error, OpenseshError) else f"{type(error).__name__}: {error}"
+                text = f"Error: {reason}"
+
+            async def fail() -> None:
+                known = as_object(self._writer.parts[part["id"]]["state"].get("metadata")) or {}
+                kept = {name: value for name, value in known.items() if name != EXTENSION_KEY}
+                await self.fail(part["id"], text, kept | await context.writes.summary())
+
+            await run_uncancellable(fail())
             if not isinstance(error, Exception):
                 raise
             return error
@@ -197,15 +207,6 @@ class CallRunner:
         for part in list(self._writer.parts.values()):
             if part["type"] == "tool" and part["state"]["status"] in ("pending", "running"):
                 await self.fail(part["id"], ABORTED)
-
-    async def _fail_call(self, part_id: str, error: BaseException, context: CallContext) -> None:
-        """Store the error of a call with the files that it changed before it failed."""
-        text = ABORTED
-        if isinstance(error, Exception):
-            text = f"Error: {error.message if isinstance(error, OpenseshError) else f'{type(error).__name__}: {error}'}"
-        known = as_object(self._writer.parts[part_id]["state"].get("metadata")) or {}
-        kept = {name: value for name, value in known.items() if name != EXTENSION_KEY}
-        await self.fail(part_id, text, kept | await context.writes.summary())
 
 
 def _start_of(part: Document) -> int:

@@ -142,24 +142,35 @@ class CallbackDispatcher:
             self._loop.call_soon_threadsafe(function, *arguments)
 
     def _start(self, request: events.PermissionAsked | events.QuestionAsked) -> None:
-        if self._group is None:
-            return
-        if isinstance(request, events.PermissionAsked) and self._permission is not None:
-            answer = self._answer_permission(request, self._permission)
-        elif isinstance(request, events.QuestionAsked) and self._question is not None:
-            answer = self._answer_question(request, self._question)
-        else:
-            answer = self._warn_if_unanswered(request)
-        task = self._group.create_task(answer)
-        self._tasks[request.id] = request.session_id, task
-        task.add_done_callback(lambda _: self._tasks.pop(request.id, None))
+        if self._group is not None:
+            task = self._group.create_task(self._answer(request))
+            self._tasks[request.id] = request.session_id, task
+            task.add_done_callback(lambda _: self._tasks.pop(request.id, None))
 
     def _cancel(self, request_id: str | None, session_id: str | None) -> None:
         for name, (session, task) in list(self._tasks.items()):
             if name == request_id or session == session_id:
                 task.cancel()
 
-    async def _warn_if_unanswered(self, request: events.PermissionAsked | events.QuestionAsked) -> None:
+    async def _answer(self, request: events.PermissionAsked | events.QuestionAsked) -> None:
+        """Call the callback for a request. Without one, log that the request waits, after a while and once."""
+        if isinstance(request, events.PermissionAsked) and self._permission is not None:
+            await self._answer_permission(request, self._permission)
+            return
+        if isinstance(request, events.QuestionAsked) and self._question is not None:
+            async with self._one_at_a_time:
+                try:
+                    result = self._question(request)
+                    answers = await result if isinstance(result, Awaitable) else result
+                except Exception:
+                    log.exception("the question callback failed; the question is dismissed")
+                    answers = None
+                with suppress(NotFoundError):
+                    if answers is None:
+                        self._questions.reject(request.id)
+                    else:
+                        self._questions.reply(request.id, answers)
+            return
         await asyncio.sleep(self._warn_after_seconds)
         if self._warned:
             return
@@ -168,9 +179,8 @@ class CallbackDispatcher:
             waiting = f"a request for the permission {request.permission} is waiting"
             log.warning("%s: pass opensesh.open(permission=...), or call engine.reply_permission()", waiting)
         else:
-            log.warning(
-                "a question of the model is waiting: pass Settings(question=...), or call engine.reply_question()"
-            )
+            waiting = "a question of the model is waiting"
+            log.warning("%s: pass Settings(question=...), or call engine.reply_question()", waiting)
 
     async def _answer_permission(self, request: events.PermissionAsked, callback: PermissionCallback) -> None:
         message: str | None = None
@@ -190,17 +200,3 @@ class CallbackDispatcher:
                 answer = "reject"
             with suppress(NotFoundError):
                 self._permissions.reply(request.id, answer, message)
-
-    async def _answer_question(self, request: events.QuestionAsked, callback: QuestionCallback) -> None:
-        async with self._one_at_a_time:
-            try:
-                result = callback(request)
-                answers = await result if isinstance(result, Awaitable) else result
-            except Exception:
-                log.exception("the question callback failed; the question is dismissed")
-                answers = None
-            with suppress(NotFoundError):
-                if answers is None:
-                    self._questions.reject(request.id)
-                else:
-                    self._questions.reply(request.id, answers)
