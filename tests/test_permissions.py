@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from opensesh.config.rules import allowing, decide
 from opensesh.errors import NotFoundError, PermissionCorrectedError, PermissionDeniedError, PermissionRejectedError
 from opensesh.events import Event
-from opensesh.permissions import Permissions, disabled
+from opensesh.permissions import Permissions, disabled, may_be_denied
 from opensesh.records import Rule
 
 
@@ -297,3 +297,14 @@ async def test_a_failed_publication_leaves_no_pending_request() -> None:
     with pytest.raises(RuntimeError):
         await permissions.ask(session_id="s", permission="bash", patterns=["x"], rules=())
     assert permissions.pending == []
+
+
+def test_what_a_request_may_hide_is_denied_or_asked_where_a_rule_has_an_exception() -> None:
+    allow, ask, deny = rule("bash", "*", "allow"), rule("bash", "git push*", "ask"), rule("bash", "rm *", "deny")
+    assert not may_be_denied("bash", ["uncertain: x"], ["x"], [allow])
+    assert may_be_denied("bash", ["uncertain: x"], ["x"], [allow, deny])
+    assert may_be_denied("bash", ["uncertain: x"], ["x"], [allow, ask])
+    assert not may_be_denied("bash", ["uncertain: x"], ["x"], [deny, allow])
+    assert not may_be_denied("bash", ["x"], [], [allow, deny])
+    with pytest.raises(PermissionDeniedError):
+        may_be_denied("bash", ["uncertain: x"], ["x", "rm x"], [allow, deny])

@@ -46,6 +46,20 @@ def disabled(tools: Iterable[str], rules: Sequence[Rule]) -> frozenset[str]:
     return frozenset(tool for tool in tools if is_denied(tool))
 
 
+def may_be_denied(permission: str, patterns: Sequence[str], possible: Sequence[str], rules: Sequence[Rule]) -> bool:
+    """Return whether rules that allow ``patterns`` might not allow what the request does besides.
+
+    ``possible`` is what that may be, as far as it is known; nothing if the patterns show everything. Raises
+    :class:`PermissionDeniedError` if a rule denies some of it.
+    """
+    for subject in possible:
+        if decide(permission, subject, rules).action == "deny":
+            raise _denied(permission, subject, rules)
+    return bool(possible) and any(
+        _has_exception(permission, decide(permission, pattern, rules), rules) for pattern in patterns
+    )
+
+
 class _PendingRequest(NamedTuple):
     asked: PermissionAsked
     rules: tuple[Rule, ...]
@@ -217,6 +231,16 @@ class Permissions:
             else:
                 request.reply.set_exception(error)
         self._publish(PermissionReplied(session_id=asked.session_id, request_id=asked.id, reply=reply))
+
+
+def _has_exception(permission: str, decisive: Rule, rules: Sequence[Rule]) -> bool:
+    """Return whether a rule after ``decisive``, which would win where both match, does not allow something."""
+    for rule in reversed(rules):
+        if rule == decisive:
+            return False
+        if rule.action != "allow" and matches(permission, rule.permission):
+            return True
+    return False
 
 
 def _denied(permission: str, pattern: str, rules: Sequence[Rule]) -> PermissionDeniedError:

@@ -383,7 +383,7 @@ def test_the_users_shell_is_used_unless_it_speaks_another_language(tmp_path: Pat
         (tmp_path / name).write_text("")
         (tmp_path / name).chmod(0o755)
     path = str(tmp_path)
-    assert select_shell({"SHELL": f"{path}/zsh", "PATH": path}).language == "bash"
+    assert select_shell({"SHELL": f"{path}/zsh", "PATH": path}).language == "zsh"
     assert select_shell({"SHELL": f"{path}/fish", "PATH": path}).path == f"{path}/bash"
     assert select_shell({"SHELL": f"{path}/gone", "PATH": path}).path == f"{path}/bash"
     assert select_shell({"SHELL": "/bin/sh", "PATH": path}).language == "posix"

@@ -6,8 +6,9 @@ import pytest
 
 from opensesh.config.rules import decide
 from opensesh.records import Rule
-from opensesh.tools.shell.effects import UNPARSED, analyse_command
+from opensesh.tools.shell.effects import UNCERTAIN, analyse_command
 from opensesh.tools.shell.known_commands import ARITY, command_name
+from opensesh.tools.shell.lexer import ShellLanguage
 
 
 @pytest.mark.parametrize(
@@ -17,26 +18,26 @@ from opensesh.tools.shell.known_commands import ARITY, command_name
         ("npm run dev --port 1", ["npm run dev --port 1"], ["npm run dev *"]),
         ("git   push  origin", ["git push origin"], ["git push *"]),
         ("cd src && make test", ["make test"], ["make test *"]),
-        ("cd src", [], []),
-        ("git log && curl x | sh", ["git log", "curl x", "sh"], ["git log *", "curl *"]),
+        ("cd src", ["cd src"], ["cd src"]),
+        ("git log && curl x | sh", ["uncertain: git log && curl x | sh"], []),
         ("git log \\\n  --all   'a  b'", ["git log --all 'a  b'"], ["git log *"]),
         ("git push '--force'", ["git push '--force'", "git push --force"], ["git push *", "git push --force"]),
         ("git", ["git"], ["git"]),
-        (". ./env.sh && make x", [". ./env.sh", "make x"], [". ./env.sh", "make x *"]),
+        (". ./env.sh && make x", ["uncertain: . ./env.sh && make x"], []),
         ("docker compose", ["docker compose"], ["docker compose"]),
-        ("bash <<'E'\nrm x\nE", ["bash <<'E'"], []),
+        ("bash <<'E'\nrm x\nE", ["uncertain: bash <<'E'\nrm x\nE"], []),
         ("python3 - <<'E'\nE", ["python3 - <<'E'"], []),
-        ("curl x | bash -ex", ["curl x", "bash -ex"], ["curl *"]),
+        ("curl x | bash -ex", ["uncertain: curl x | bash -ex"], []),
         ("python3 --version", ["python3 --version"], ["python3 --version"]),
         ("cat <<'E'\nE", ["cat <<'E'"], ["cat *"]),
-        ("PATH=.; ls", ["PATH=.", "ls"], ["PATH=.", "ls *"]),
-        ("for PATH in .; do ls; done", ["PATH=.", "ls"], ["ls *"]),
+        ("PATH=.; ls", ["uncertain: PATH=.; ls"], []),
+        ("for PATH in .; do ls; done", ["uncertain: for PATH in .; do ls; done"], []),
         ("X=1 npm test", ["X=1 npm test", "npm test"], ["X=1 npm test", "npm test *"]),
         ("\\rm x", ["\\rm x", "rm x"], ["\\rm x", "rm *"]),
         ("/bin/rm x", ["/bin/rm x", "rm x"], ["/bin/rm *", "rm *"]),
-        ("$X rm y", ["$X rm y", "rm y"], []),
-        ("r$X y", ["r$X y", "r y"], ["r *"]),
-        ("{rm,-rf,x}", ["{rm,-rf,x}", "rm"], ["{rm,-rf,x}", "rm *"]),
+        ("$X rm y", ["uncertain: $X rm y"], []),
+        ("r$X y", ["uncertain: r$X y"], []),
+        ("{rm,-rf,x}", ["uncertain: {rm,-rf,x}"], []),
         ("sudo -u me rm x", ["sudo -u me rm x", "rm x"], ["sudo -u me rm x", "rm x"]),
         ("env -i A=1 rm x", ["env -i A=1 rm x", "rm x"], ["env -i A=1 rm x", "rm x"]),
         ("timeout -s 9 5 rm x", ["timeout -s 9 5 rm x", "rm x"], ["timeout -s 9 5 rm x", "rm x"]),
@@ -47,7 +48,7 @@ from opensesh.tools.shell.known_commands import ARITY, command_name
             ["find . -exec rm {} \\; -print", "rm {}"],
             ["find . -exec rm {} \\; -print", "rm {}"],
         ),
-        ('eval "rm $X"', ['eval "rm $X"', "rm $X"], []),
+        ('eval "rm $X"', ['uncertain: eval "rm $X"'], []),
         ("git -C x push", ["git -C x push", "git push"], ["git -C x push", "git push"]),
         (
             "/bin/git --no-pager -c a=b log",
@@ -57,10 +58,34 @@ from opensesh.tools.shell.known_commands import ARITY, command_name
         ("python -c 'x*y'", ["python -c 'x*y'"], []),
         ("> out", ["> out"], ["> out"]),
         ("awk '{print $(NF-1)}'", ["awk '{print $(NF-1)}'"], ["awk *"]),
-        ("X='costs $5'; [[ $X == '$5' ]]", [], []),
-        ("X='see `rm`'; echo \"$X\"", ['echo "$X"'], ["echo *"]),
+        ("X='costs $5'; [[ $X == '$5' ]]", ["X='costs $5'; [[ $X == '$5' ]]"], []),
+        ("X='see `rm`'; echo \"$X\"", ["uncertain: X='see `rm`'; echo \"$X\""], []),
         ("printf 'see `rm`: 5$\\n'", ["printf 'see `rm`: 5$\\n'"], ["printf *"]),
-        ("X=1", [], []),
+        ("X=1", ["X=1"], ["X=1"]),
+        ("ls -la && git status", ["ls -la", "git status"], ["ls *", "git status *"]),
+        ("FOO=1 pytest -q", ["FOO=1 pytest -q", "pytest -q"], ["FOO=1 pytest -q", "pytest *"]),
+        ("grep -rn x src | head -5", ["grep -rn x src", "head -5"], ["grep *", "head *"]),
+        ("echo hi > out.txt", ["echo hi > out.txt"], ["echo *"]),
+        ('for f in *.py; do wc -l "$f"; done', ['wc -l "$f"'], ["wc *"]),
+        ("npm test 2>&1 | tail -20", ["npm test 2>&1", "tail -20"], ["npm test *", "tail *"]),
+        ("[ -f a ] && cat a || echo none", ["[ -f a ]", "cat a", "echo none"], ["[ *", "cat *", "echo *"]),
+        ("if [[ -d src && ! -L src ]]; then ls src; fi", ["ls src"], ["ls *"]),
+        ("set -euo pipefail; make", ["set -euo pipefail", "make"], ["set -euo pipefail", "make"]),
+        ('version=$(git describe); echo "$version"', ["git describe", 'echo "$version"'], ["git describe *", "echo *"]),
+        ("sleep 1 & wait $!", ["sleep 1", "wait $!"], ["sleep *", "wait *"]),
+        (
+            'while IFS= read -r name; do echo "$name"; done < names',
+            ["IFS= read -r name", "read -r name", 'echo "$name"'],
+            ["IFS= read -r name", "read -r name", "echo *"],
+        ),
+        ("echo ${name%.py} ${#name} ${name:-none}", ["echo ${name%.py} ${#name} ${name:-none}"], ["echo *"]),
+        ("diff <(sort a) <(sort b)", ["sort a", "sort b", "diff <(sort a) <(sort b)"], ["sort *", "diff *"]),
+        (
+            "NODE_ENV=test CI=1 npm test",
+            ["NODE_ENV=test CI=1 npm test", "npm test"],
+            ["NODE_ENV=test CI=1 npm test", "npm test *"],
+        ),
+        ("chrt -o 0 rm x", ["chrt -o 0 rm x", "rm x"], ["chrt -o 0 rm x", "rm x"]),
     ],
 )
 def test_commands_become_patterns(line: str, patterns: list[str], always: list[str], tmp_path: Path) -> None:
@@ -72,7 +97,7 @@ def test_commands_become_patterns(line: str, patterns: list[str], always: list[s
 @pytest.mark.parametrize("line", ["echo 'x && rm -rf y", "echo $((a); (rm -rf y))", "eval " * 30 + "rm -rf y"])
 def test_a_line_that_cannot_be_read_is_allowed_only_by_a_rule_for_everything(line: str, tmp_path: Path) -> None:
     found = analyse_command(line, str(tmp_path))
-    assert found.patterns[0] == UNPARSED + line
+    assert found.patterns == [UNCERTAIN + line]
     assert found.always == []
     allow_some = [
         Rule(permission="bash", pattern="echo *", action="allow"),
@@ -82,14 +107,18 @@ def test_a_line_that_cannot_be_read_is_allowed_only_by_a_rule_for_everything(lin
     assert decide("bash", found.patterns[0], [Rule(permission="bash", pattern="*", action="allow")]).action == "allow"
 
 
-def test_what_is_forbidden_is_found_in_a_line_that_cannot_be_read(tmp_path: Path) -> None:
+def verdicts(line: str, directory: Path, shell: ShellLanguage = "bash") -> set[str]:
     rules = [
         Rule(permission="bash", pattern="*", action="allow"),
         Rule(permission="bash", pattern="rm *", action="deny"),
     ]
-    for line in ("echo 'x && rm -rf y", "echo $((1; $(rm -rf y)))", "rm x\n("):
-        verdicts = {decide("bash", pattern, rules).action for pattern in analyse_command(line, str(tmp_path)).patterns}
-        assert "deny" in verdicts, line
+    effects = analyse_command(line, str(directory), shell)
+    return {decide("bash", subject, rules).action for subject in (*effects.patterns, *effects.possible)}
+
+
+@pytest.mark.parametrize("line", ["echo 'x && rm -rf y", "echo $((1; $(rm -rf y)))", "rm x\n("])
+def test_what_is_forbidden_is_found_in_a_line_that_cannot_be_read(line: str, tmp_path: Path) -> None:
+    assert "deny" in verdicts(line, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -167,17 +196,27 @@ def test_what_is_forbidden_is_found_in_a_line_that_cannot_be_read(tmp_path: Path
     ],
 )
 def test_no_spelling_gets_around_a_rule(line: str, tmp_path: Path) -> None:
-    rules = [
-        Rule(permission="bash", pattern="*", action="allow"),
-        Rule(permission="bash", pattern="rm *", action="deny"),
-    ]
-    patterns = analyse_command(line, str(tmp_path)).patterns
-    assert "deny" in {decide("bash", pattern, rules).action for pattern in patterns}
+    assert "deny" in verdicts(line, tmp_path)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "ksh", "posix"])
+def test_ordinary_lines_are_certain_for_every_known_shell(shell: ShellLanguage, tmp_path: Path) -> None:
+    for line in (
+        "ls -la && git status",
+        "cd sub && make test",
+        "a=1; echo $a > out",
+        'for f in *.py; do wc -l "$f"; done',
+    ):
+        assert not analyse_command(line, str(tmp_path), shell).possible, line
+
+
+def test_nothing_is_certain_for_an_unknown_shell(tmp_path: Path) -> None:
+    assert analyse_command("ls", str(tmp_path), "other").patterns == [UNCERTAIN + "ls"]
 
 
 def test_a_program_for_time_is_not_taken_for_the_word(tmp_path: Path) -> None:
-    assert analyse_command("time -o out rm x", str(tmp_path), posix=True).patterns[0] == UNPARSED + "time -o out rm x"
-    assert analyse_command("time -p rm x", str(tmp_path), posix=True).patterns == ["rm x"]
+    for line in ("time -o out rm x", "time -p rm x"):
+        assert analyse_command(line, str(tmp_path), "posix").patterns == [UNCERTAIN + line]
 
 
 def test_what_always_allows_never_covers_more_than_the_same_command(tmp_path: Path) -> None:
@@ -197,10 +236,8 @@ def test_what_always_allows_never_covers_more_than_the_same_command(tmp_path: Pa
             for pattern in analyse_command(line, str(tmp_path)).always
         ]
         for other in ("rm -rf /", "sudo rm x", "sh -c 'rm x'", "git push", "npm publish", "xargs shred"):
-            verdicts = {
-                decide("bash", pattern, allowed).action for pattern in analyse_command(other, str(tmp_path)).patterns
-            }
-            assert "ask" in verdicts, (line, other)
+            patterns = analyse_command(other, str(tmp_path)).patterns
+            assert "ask" in {decide("bash", pattern, allowed).action for pattern in patterns}, (line, other)
 
 
 @pytest.mark.parametrize(
@@ -224,11 +261,8 @@ def test_what_always_allows_never_covers_more_than_the_same_command(tmp_path: Pa
         ("cat $'\\x2fetc\\057x'", ["/etc/x"]),
         ("cd sub && cd - && cat ../a", ["sub", "../a", "a"]),
         ("pushd sub; popd; cat ../a", ["sub", "../a", "a"]),
-        ("pushd sub; pushd; cat ../a", ["sub", "../a", "a"]),
         ("bash -c 'cd sub' && cat ../a", ["sub", "../a"]),
         ("command cd sub && cat ../a", ["sub", "a"]),
-        ("(cd sub; eval 'cat ../a')", ["sub", "a"]),
-        ("cd sub; cat ~+/../a ~-/../a", ["sub", "a", "../a"]),
         ("cp -t/etc -R../a b", ["/etc", "../a", "b"]),
         ("dd if=/dev/zero of=../a", ["../a"]),
         ('D=/etc; rm -rf $D/x "${D}"', ["/etc/x", "/etc"]),
@@ -285,7 +319,7 @@ def test_no_number_of_values_hides_one_that_leads_away(tmp_path: Path) -> None:
 def test_files_are_found_in_a_line_that_cannot_be_read(tmp_path: Path, isolated: Path) -> None:
     (tmp_path / "link").symlink_to("/etc")
     found = analyse_command('echo "${x:-"a"}" $HOME/x of=/etc/y link/z --out=../w', str(tmp_path))
-    assert found.patterns[0].startswith(UNPARSED)
+    assert found.patterns[0].startswith(UNCERTAIN)
     for path in (str(isolated / "x"), "/etc/y", str(tmp_path / "link" / "z"), str(tmp_path.parent / "w")):
         assert path in found.paths
 
@@ -299,6 +333,24 @@ def test_home_is_a_place_outside(tmp_path: Path, isolated: Path) -> None:
 def test_redirections_and_tee_write_files(tmp_path: Path) -> None:
     found = analyse_command("a > x; b >> y 2>&1; c | tee -a z; d < w; cat > v <<E\nE\n", str(tmp_path))
     assert found.writes == [str(tmp_path / name) for name in "xyzv"]
+
+
+@pytest.mark.parametrize(
+    "target", ["x$Y", "${Y:-x}", "$(echo x)", "`echo x`", "*", "x?", "[x]", "{x,y}", "{a..b}", "$1x", '"$@"x']
+)
+@pytest.mark.parametrize("operator", [">", ">>", ">|", "<>", "2>", "&>", "| tee", ">&"])
+def test_a_target_that_the_text_does_not_tell_may_be_any_file(target: str, operator: str, tmp_path: Path) -> None:
+    found = analyse_command(f"ls {operator} {target}", str(tmp_path))
+    assert found.any_write
+    assert found.any_path
+
+
+def test_a_directory_that_the_text_does_not_tell_may_be_any(tmp_path: Path) -> None:
+    assert analyse_command("cd $(cat x) && ls", str(tmp_path)).any_path
+    found = analyse_command("cd ${X:-..} && ls > out", str(tmp_path))
+    assert found.any_path
+    assert found.any_write
+    assert not analyse_command("ls > /dev/null 2>&1; D=a; ls > $D", str(tmp_path)).any_path
 
 
 def test_the_arity_table_names_commands() -> None:

@@ -15,7 +15,7 @@ from opensesh.tools.shell.parser import parse
 
 
 def texts(source: str) -> list[str]:
-    return [command.text for command in parse(source)]
+    return [command.text for command in parse(source).commands]
 
 
 @pytest.mark.parametrize(
@@ -122,12 +122,12 @@ def test_what_is_not_certain_is_not_guessed(source: str) -> None:
 
 
 def test_shells_without_extensions_see_other_commands() -> None:
-    assert [command.text for command in parse("[[ a || rm x ]]", posix=True)] == ["[[ a", "rm x ]]"]
-    assert [command.words[0].value for command in parse("a &>b c", posix=True) if command.words] == ["a", "c"]
+    assert [command.text for command in parse("[[ a || rm x ]]", "posix").commands] == ["[[ a", "rm x ]]"]
+    assert [command.words[0].value for command in parse("a &>b c", "posix").commands if command.words] == ["a", "c"]
 
 
 def test_words_have_the_values_that_the_command_receives() -> None:
-    command = parse("r\"m\" 'a b' c\\ d \"$X\"y $'e' > out 2>&1")[0]
+    command = parse("r\"m\" 'a b' c\\ d \"$X\"y $'e' > out 2>&1").commands[0]
     assert [word.value for word in command.words] == ["rm", "a b", "c d", "$Xy", "e"]
     assert [word.static for word in command.words] == [True, True, True, False, True]
     assert command.words[3].bare == "y"
@@ -138,14 +138,14 @@ def test_words_have_the_values_that_the_command_receives() -> None:
 
 
 def test_characters_spelled_by_number_are_those_characters() -> None:
-    command = parse(r"$'\x72\155' $'\u002fetc' $'\U2f\tetc' $'a\q\\\"b'")[0]
+    command = parse(r"$'\x72\155' $'\u002fetc' $'\U2f\tetc' $'a\q\\\"b'").commands[0]
     assert [word.value for word in command.words] == ["rm", "/etc", "/\tetc", 'a\\q\\"b']
     assert all(word.static for word in command.words)
-    assert not parse(r"$'\x72m'", posix=True)[0].words[0].static
+    assert not parse(r"$'\x72m'", "posix").commands[0].words[0].static
 
 
 def test_subshells_pipes_and_background_are_scopes_of_their_own() -> None:
-    scopes = {command.text: command.scope for command in parse("a; (b; (c)); d | e; { f; g; } & h; $(i); j")}
+    scopes = {command.text: command.scope for command in parse("a; (b; (c)); d | e; { f; g; } & h; $(i); j").commands}
     assert scopes["a"] == scopes["h"] == scopes["j"] == ()
     assert len(scopes["b"]) == 1
     assert scopes["c"][:1] == scopes["b"]
@@ -206,7 +206,7 @@ lines = st.recursive(simple, compound, max_leaves=6)
 def test_every_command_name_of_a_valid_line_is_reported(line: tuple[str, list[str]]) -> None:
     source, expected = line
     try:
-        commands = parse(source)
+        commands = parse(source).commands
     except Unparsable:
         assert "<<" in source  # heredocs do not mix with what must end on one line
         return
@@ -229,7 +229,7 @@ def test_bash_itself_runs_no_command_that_was_not_reported(
     source: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     try:
-        found = parse(source)
+        found = parse(source).commands
     except Unparsable:
         return
     reported: set[str] = set()

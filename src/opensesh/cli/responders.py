@@ -118,8 +118,9 @@ class AutoResponder:
         """Answer an event that asks for something, unless it has been answered elsewhere."""
         match event:
             case events.PermissionAsked() if _is_pending(event.id, self.engine.permissions()):
-                # --yes does not approve endless loops, nor changes while the session is in plan mode.
-                if self._approve and event.permission != "doom_loop" and event.metadata.get("mode") != "plan":
+                # --yes does not approve endless loops, nor changes while the session is in plan mode, nor what a rule
+                # may deny.
+                if self._approve and not (event.permission == "doom_loop" or _needs_user(event)):
                     self.reply(event, "once")
                 else:
                     await self.answer_permission(event)
@@ -135,6 +136,8 @@ class AutoResponder:
             hint = "in plan mode only read-only commands are approved without asking"
         elif request.permission == "doom_loop":
             hint = ""
+        elif _needs_user(request):
+            hint = "a rule may deny what this does, which cannot be seen from its text"
         else:
             hint = '--yes approves everything; "permission" in opencode.json approves what you choose'
         self._note(f"! permission refused, because no user can be asked: {title}")
@@ -237,6 +240,10 @@ class TerminalResponder(AutoResponder):
         for line in lines:
             colour = (_COLOURS[line[0]],) if line[:1] in _COLOURS else ()
             self._screen.note(f"  {line}", *colour, kind="ask")
+
+
+def _needs_user(request: PermissionAsked) -> bool:
+    return request.metadata.get("mode") == "plan" or request.metadata.get("uncertain") is True
 
 
 def _is_pending(request_id: str, pending: list[Document]) -> bool:

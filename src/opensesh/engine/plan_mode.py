@@ -108,7 +108,7 @@ def _is_read_only_command(arguments: Mapping[str, Any]) -> bool:
         command = decode(BashTool.id, BashTool.parameters, arguments).command
     except InvalidArgumentsError:
         return False
-    return is_read_only(command, posix=shell.language == "posix")
+    return is_read_only(command, shell.language)
 
 
 class SessionModes:

@@ -13,7 +13,7 @@ from .. import events
 from ..config import Skill, evaluate, nearby
 from ..errors import RecordError
 from ..models.request import Text, User
-from ..permissions import disabled
+from ..permissions import disabled, may_be_denied
 from ..records import (
     EXTENSION_KEY,
     Completed,
@@ -181,6 +181,7 @@ class CallContext:
         *,
         always: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
+        possible: Sequence[str] = (),
     ) -> None:
         """Return if every pattern is allowed, by a rule or by the user."""
         guard = self._factory.guard
@@ -189,12 +190,17 @@ class CallContext:
             and permission == self._permission_needed
             and not guard.is_explicitly_allowed(permission, patterns)
         )
+        uncertain = may_be_denied(permission, patterns, possible, self._factory.rules)
         await self._environment.permissions.ask(
             session_id=self.session_id,
             permission=permission,
             patterns=patterns,
-            always=None if ask_anew else always,
-            metadata={**(metadata or {}), **({"mode": PLAN} if ask_anew else {})},
+            always=None if ask_anew or uncertain else always,
+            metadata={
+                **(metadata or {}),
+                **({"mode": PLAN} if ask_anew else {}),
+                **({"uncertain": True} if uncertain else {}),
+            },
             rules=self._factory.rules,
             tool={"messageID": self.message_id, "callID": self.call_id},
         )

@@ -72,8 +72,7 @@ class BashTool(BuiltinTool[BashArguments]):
         for name in ("CDPATH", "OLDPWD"):  # with them cd reaches directories that the command does not name
             environment.pop(name, None)
         shell = select_shell(environment)
-        posix, readable = shell.language == "posix", shell.language != "other"
-        effects = analyse_command(args.command, directory, posix=posix, readable=readable, environment=environment)
+        effects = analyse_command(args.command, directory, shell.language, environment)
         await _ask(ctx, effects, directory)
         description = args.description or args.command.strip().split("\n")[0]
 
@@ -104,10 +103,13 @@ async def _ask(ctx: Context, effects: CommandEffects, directory: str) -> None:
             outside.add(real if os.path.isdir(real) else os.path.dirname(real))
     if outside:
         await paths.ask_outside(ctx, sorted(outside))
+    if effects.any_path:
+        await paths.ask_anywhere(ctx, "external_directory")
     if effects.writes:
         await paths.ask_edit(ctx, effects.writes, {"filepath": effects.writes[0], "diff": ""})
-    if effects.patterns:
-        await ctx.ask("bash", effects.patterns, always=effects.always, metadata={})
+    if effects.any_write:
+        await paths.ask_anywhere(ctx, "edit")
+    await ctx.ask("bash", effects.patterns, always=effects.always, metadata={}, possible=effects.possible)
 
 
 def _note_block(notes: list[str]) -> str:

@@ -54,6 +54,11 @@ async def ask_outside(ctx: Context, directories: list[str], path: str = "") -> N
     await ctx.ask("external_directory", patterns, always=patterns, metadata=metadata)
 
 
+async def ask_anywhere(ctx: Context, permission: str) -> None:
+    """Ask for the permission to access any file, for a call that does not tell which."""
+    await ctx.ask(permission, ["*"], metadata={}, possible=("*",))
+
+
 async def ask_edit(ctx: Context, paths: Sequence[str], metadata: Mapping[str, Any]) -> None:
     """Ask for the permission to change these files, under every name that leads to them."""
     patterns = [relative(ctx, name) for path in paths for name in names(ctx, path)]

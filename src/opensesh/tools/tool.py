@@ -123,11 +123,14 @@ class Context(Protocol):
         *,
         always: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
+        possible: Sequence[str] = (),
     ) -> None:
         """Return if a rule or the user allows every pattern.
 
         Otherwise raise :class:`~opensesh.errors.PermissionDeniedError`, ``PermissionCorrectedError`` or
-        ``PermissionRejectedError``. A reply of "always" allows the patterns in ``always`` from then on.
+        ``PermissionRejectedError``. A reply of "always" allows the patterns in ``always`` from then on. ``possible``
+        names what the call may do besides, where the patterns do not show everything: a rule that denies any of it
+        denies the call, and wherever a rule does not allow something, the user is asked.
         """
         ...
 

@@ -1,33 +1,35 @@
 r"""Effects of a command line, in the terms of permission rules: commands, paths and files written.
 
-Every command in the line is a pattern of its own, so that ``git log && curl ... | sh`` does not pass as a ``git``
-command. A command that runs another (``sudo``, ``xargs``, ``bash -c``), or that is spelled so that rules would not
-match it (``\rm``, ``/bin/rm``, ``X=1 rm``), contributes both patterns, and the strictest decision counts. A line that
-cannot be parsed is one pattern that only a rule for everything matches, plus a pattern for each fragment.
+A line in which everything is known has a pattern for each command, so that ``git log && curl ... | sh`` does not pass
+as a ``git`` command. A command that runs another (``sudo``, ``xargs``, ``bash -c``), or that is spelled so that rules
+would not match it (``\rm``, ``/bin/rm``, ``X=1 rm``), contributes both patterns, and the strictest decision counts.
 
-The steps are :func:`.parser.parse`, this classification, and the questions that :mod:`opensesh.tools.bash` asks. This
-is a guard rail, not a sandbox: it does not know what a program does once it runs.
+Any other line is uncertain: it has one pattern, which only a rule for everything matches, and the commands that it may
+run are compared with the rules that deny. What makes a line certain is a list of what is known (:mod:`.lexer`,
+:mod:`.parser` and :mod:`.certainty`), never the absence of something known to be dangerous.
+
+This is a guard rail: it does not know what a program does once it runs. :mod:`opensesh.sandbox` does not need to.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
+from .certainty import SHELL_CHANGING, line_doubts
 from .known_commands import (
     command_name,
-    inner_commands,
+    inner_line,
     reads_program_from_input,
     runs_in_same_shell,
     runs_other_commands,
     skip_global_flags,
 )
-from .lexer import INFLUENTIAL_VARIABLE, Unparsable, brace_alternatives
+from .lexer import ShellLanguage, Unparsable
 from .named_paths import named_paths, possible_paths
 from .parser import parse
 
@@ -36,96 +38,160 @@ if TYPE_CHECKING:
 
     from .lexer import ShellCommand
 
-UNPARSED = "unparsed: "
-"""Prefix of a line that could not be parsed, so that no rule for a certain command matches it."""
+UNCERTAIN = "uncertain: "
+"""Prefix of a line that may run more than can be seen, so that no rule for a certain command matches it."""
 
-_FRAGMENT = re.compile(r"[;&|(){}`\n<>\"']|\$\(")
-_SEPARATOR = re.compile(r"[;&|()`<>\"']|\$\(")
+_SEPARATOR = re.compile(r"[;&|()`<>\"'{}\n=]|\$\(")
+_VALUE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(\"[^\"]*\"|'[^']*'|[^\s;&|<>()]*)")
+_USE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\}|([A-Za-z_][A-Za-z0-9_]*))")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_HARMLESS_OUTPUT = re.compile(r"[0-9]?>&[0-9]|(?:[0-9]|&)?>>?\s*/dev/null\b")
 _BLANKS = re.compile(r"""('[^']*'|"(?:\\.|[^"\\])*"|\\[^\n])|(?:[ \t\n]|\\\n)+""", re.DOTALL)
 _MAX_DEPTH = 10
+_MAX_POSSIBLE = 2_000
+_POSSIBLE_WORDS = 12
+"""Words of a command that may be run which are compared with rules."""
 
 
 class CommandEffects(NamedTuple):
     """Patterns and paths to ask permission for."""
 
     patterns: list[str]
-    """Commands, for ``bash`` rules. Empty if there is only ``cd``."""
+    """Commands, for ``bash`` rules; at least one."""
     always: list[str]
     """Patterns that a reply of "always" allows."""
     paths: list[str]
     """Absolute paths that the line names, inside the project or not."""
     writes: list[str]
     """Those of ``paths`` that redirections or ``tee`` write."""
+    any_path: bool = False
+    """Whether it may reach a path that is not among ``paths``."""
+    any_write: bool = False
+    """Whether it may write a file that is not among ``writes``."""
+    possible: tuple[str, ...] = ()
+    """Commands that an uncertain line may run; not empty if the line is uncertain."""
 
 
 def analyse_command(
-    text: str,
-    directory: str,
-    *,
-    posix: bool = False,
-    readable: bool = True,
-    environment: Mapping[str, str] | None = None,
+    text: str, directory: str, shell: ShellLanguage = "bash", environment: Mapping[str, str] | None = None
 ) -> CommandEffects:
     """Return the effects of running ``text`` in ``directory``.
 
-    ``readable``: whether the line is for a shell whose syntax is known here. ``environment`` defaults to that of the
-    process. The shell must run without ``CDPATH`` and ``OLDPWD``: they lead ``cd`` to directories that the text does
-    not name.
+    ``environment`` defaults to that of the process. The shell must run without ``CDPATH`` and ``OLDPWD``: they lead
+    ``cd`` to directories that the text does not name.
     """
     environment = os.environ if environment is None else environment
-    scopes = count(1)
-    commands: list[tuple[ShellCommand, bool]] | None = None
-    if readable:
-        with suppress(Unparsable):
-            commands = [pair for command in parse(text, posix=posix) for pair in _with_inner(command, scopes)]
+    commands = certain_commands(text, shell, environment)
     if commands is None:
-        fragments = [" ".join(piece.split()) for piece in _FRAGMENT.split(text)]
-        unparsed = dict.fromkeys([UNPARSED + text.strip(), *filter(None, fragments)])
-        words = [word for fragment in _SEPARATOR.split(text) for word in fragment.split()]
-        paths = dict.fromkeys(possible_paths(words, directory, environment))
-        return CommandEffects(list(unparsed), [], list(paths), [])
+        return _uncertain(text, directory, environment)
     patterns: dict[str, str] = {}
     for command, is_inner in commands:
         for pattern, always in _patterns(command):
             # A user who allows "sudo ls" for good does not thereby allow every "ls".
             patterns[pattern] = _exact_pattern(pattern) if is_inner else always
+    if not patterns:  # only cd and assignments; still, no line runs without a question
+        patterns[text.strip()] = _exact_pattern(text.strip())
     named = list(named_paths([command for command, _ in commands], directory, environment))
     return CommandEffects(
         list(patterns),
         [pattern for pattern in dict.fromkeys(patterns.values()) if pattern],
-        list(dict.fromkeys(path for path, _ in named)),
-        list(dict.fromkeys(path for path, is_written in named if is_written)),
+        list(dict.fromkeys(path for path, _ in named if path is not None)),
+        list(dict.fromkeys(path for path, is_written in named if is_written and path is not None)),
+        any_path=any(path is None for path, _ in named),
+        any_write=any(path is None and is_written for path, is_written in named),
     )
 
 
-def _with_inner(command: ShellCommand, scopes: Iterator[int], depth: int = 0) -> Iterator[tuple[ShellCommand, bool]]:
-    """Yield ``command`` and the commands that it runs, each with whether it is one of the latter."""
+def certain_commands(
+    text: str, shell: ShellLanguage, environment: Mapping[str, str]
+) -> list[tuple[ShellCommand, bool]] | None:
+    """Return the commands that a line runs, each with whether another one runs it; ``None`` if it may run others."""
+    if shell == "other":
+        return None
+    try:
+        line = parse(text, shell)
+        doubts = list(line.doubts)
+        scopes = count(1)
+        commands = [pair for command in line.commands for pair in _with_inner(command, scopes, doubts)]
+    except Unparsable:
+        return None
+    if doubts or any(line_doubts([command for command, _ in commands], shell, environment)):
+        return None
+    return commands
+
+
+def _uncertain(text: str, directory: str, environment: Mapping[str, str]) -> CommandEffects:
+    stripped = text.strip()
+    words = [word for fragment in _SEPARATOR.split(text) for word in fragment.split()]
+    writes = ">" in _HARMLESS_OUTPUT.sub("", text) or "tee" in words
+    return CommandEffects(
+        [UNCERTAIN + stripped],
+        [],
+        list(dict.fromkeys(possible_paths(words, directory, environment))),
+        [],
+        any_path=writes,
+        any_write=writes,
+        possible=tuple(_possible_commands(stripped)),
+    )
+
+
+def _possible_commands(text: str) -> list[str]:
+    """Return the commands that a line of unknown meaning may run: what follows any of its words, spelled out."""
+    values = {"IFS": " "}
+    for name, value in _VALUE.findall(text):
+        values[name] = values.get(name, "") + value.strip("\"'") if f"{name}+=" in text else value.strip("\"'")
+    spelled = _USE.sub(lambda match: values.get(match[1] or match[2], ""), text)
+    unquoted = re.sub(r"[\"']", "", _ESCAPED.sub(r"\1", spelled))
+    possible: dict[str, None] = {text: None}
+    for variant in dict.fromkeys((text, spelled, unquoted)):
+        for fragment in _SEPARATOR.split(variant):
+            words = fragment.split()
+            for start in range(len(words)):
+                if len(possible) > _MAX_POSSIBLE:
+                    return list(possible)
+                rest = words[start + 1 : start + _POSSIBLE_WORDS]
+                names = dict.fromkeys((words[start], os.path.basename(words[start]), *_pattern_names(words[start])))
+                possible.update((" ".join((name, *rest)), None) for name in names)
+    return list(possible)
+
+
+def _pattern_names(word: str) -> list[str]:
+    """Return the name that a word with single characters in brackets stands for: ``/bin/r[m]``, ``{rm,x}``."""
+    plain = re.sub(r"\[(.)\]", r"\1", word)
+    return [os.path.basename(plain), *word.split(",")]
+
+
+def _with_inner(
+    command: ShellCommand, scopes: Iterator[int], doubts: list[str], depth: int = 0
+) -> Iterator[tuple[ShellCommand, bool]]:
+    """Yield ``command`` and the commands that it runs, each with whether it is one of the latter; add to ``doubts``."""
     if depth > _MAX_DEPTH:
         raise Unparsable("commands that run commands, nested too deeply")
     yield command, depth > 0
     scope: tuple[int, ...] | None = None
-    for inner in inner_commands(command):
+    line = inner_line(command)
+    doubts += line.doubts
+    for inner in line.commands:
         if scope is None:
             # Negative numbers do not collide with the parser's.
             same_shell = runs_in_same_shell(command.words[0].value)
             scope = command.scope if same_shell else (*command.scope, -next(scopes))
         scoped = replace(inner, scope=scope + inner.scope, loops=command.loops + inner.loops)
-        yield from _with_inner(scoped, scopes, depth + 1)
+        yield from _with_inner(scoped, scopes, doubts, depth + 1)
 
 
 def _patterns(command: ShellCommand) -> Iterator[tuple[str, str]]:
     """Yield the patterns of a command, each with the pattern that "always" allows, if any."""
-    yield from ((word.text, "") for word in command.loops if INFLUENTIAL_VARIABLE.match(word.text))
     if not command.words:
-        influential = any(INFLUENTIAL_VARIABLE.match(word.text) for word in command.assignments)
-        if influential or any(redirect.writes for redirect in command.redirects):
+        if any(redirect.writes for redirect in command.redirects):
             yield command.text, _exact_pattern(command.text)
         return
-    if command.words[0].value == "cd" and not command.assignments:
+    name = command.words[0].value
+    if name == "cd" and not command.assignments:
         return
     if reads_program_from_input(command):
         yield from ((pattern, "") for pattern, _ in _spellings(command))
-    elif runs_other_commands(command.words[0].value) or any(inner_commands(command)):
+    elif name in SHELL_CHANGING or runs_other_commands(name) or inner_line(command).commands:
         yield from ((pattern, _exact_pattern(pattern)) for pattern, _ in _spellings(command))
     else:
         yield from _spellings(command)
@@ -143,17 +209,15 @@ def _spellings(command: ShellCommand) -> Iterator[tuple[str, str]]:
         yield command.text, _exact_pattern(command.text)
     yield canonical, _always_pattern(words, canonical)
     arguments = [word.text for word in command.words[1:]]
-    expanded = next(filter(None, brace_alternatives(first.bare)), "")
-    for other in sorted({first.bare, expanded, os.path.basename(expanded)} - {first.value, ""}):
-        pattern = " ".join((other, *arguments))
-        yield pattern, _always_pattern([other, *words[1:]], pattern)
+    base = os.path.basename(first.value)
+    if base != first.value:
+        pattern = " ".join((base, *arguments))
+        yield pattern, _always_pattern([base, *words[1:]], pattern)
     unquoted = [word.value if word.value.startswith("-") else word.text for word in command.words[1:]]
     for variant in (unquoted if unquoted != arguments else [], skip_global_flags(words[0], unquoted)):
         if variant:
             pattern = " ".join((os.path.basename(words[0]), *variant))
             yield pattern, _exact_pattern(pattern)
-    if not first.bare and len(words) > 1:  # an expansion that may be empty: then the next word is the command
-        yield " ".join(arguments), ""
 
 
 def _collapse_blanks(text: str) -> str:

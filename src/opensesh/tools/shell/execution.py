@@ -13,27 +13,26 @@ import shlex
 import shutil
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import ToolFailedError
 from ..truncation import OutputPreview
 from . import process
+from .known_commands import shell_language
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from io import FileIO
 
     from ..truncation import Outputs
+    from .lexer import ShellLanguage
 
 log = logging.getLogger("opensesh.tools")
-
-ShellLanguage = Literal["bash", "posix", "other"]
 
 MAX_CAPTURE_FILE_BYTES = 64 * 1024 * 1024
 PROGRESS_CHARACTERS = 30_000
 _PROGRESS_INTERVAL_SECONDS = 0.2
 
-_BASH_LIKE = frozenset(("bash", "zsh", "ksh", "mksh"))
 _NON_POSIX = frozenset(("fish", "nu", "elvish", "xonsh", "csh", "tcsh", "pwsh", "powershell"))
 
 # A shell reads aliases from these files only when it is interactive, and applies them only to lines parsed afterwards.
@@ -93,7 +92,7 @@ def select_shell(environment: Mapping[str, str]) -> Shell:
 
 
 def _posix_shell(path: str) -> Shell:
-    return Shell(path, "bash" if _shell_name(path) in _BASH_LIKE else "posix")
+    return Shell(path, shell_language(_shell_name(path)))
 
 
 def _shell_name(path: str) -> str:

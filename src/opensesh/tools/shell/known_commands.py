@@ -11,8 +11,9 @@ import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from .lexer import ShellCommand
-from .parser import parse
+from .certainty import line_doubts
+from .lexer import ShellCommand, ShellLanguage
+from .parser import ParsedLine, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -109,63 +110,102 @@ def skip_global_flags(name: str, arguments: Sequence[str]) -> list[str]:
     return list(arguments[index:]) if index else []
 
 
-class _ValueFlags(NamedTuple):
-    """The flags of a command that take the next word, unless their value is attached."""
+class _Flags(NamedTuple):
+    """The flags of a command that runs another. With any other flag it is not certain which word is the command."""
 
     letters: str = ""
+    """Those that take the next word, unless their value is attached."""
     names: str = ""
+    """Long ones that take the next word."""
+    switches: str = ""
+    """Those without a value, by letter and by name."""
 
 
-_NONE = _ValueFlags()
-_WRAPPERS: dict[str, _ValueFlags] = {
+_NONE = _Flags()
+_WRAPPERS: dict[str, _Flags] = {
     "builtin": _NONE,
     "busybox": _NONE,
-    "caffeinate": _ValueFlags("tw"),
-    "chroot": _ValueFlags("", "groups userspec"),
-    "command": _NONE,
-    "doas": _ValueFlags("Cu"),
+    "caffeinate": _Flags("tw", "", "dimsu"),
+    "choom": _Flags("np", "adjust pid"),
+    "chroot": _Flags("", "groups userspec"),
+    "chrt": _Flags("DPT", "sched-deadline sched-period sched-runtime", "abdfiomrv"),
+    "command": _Flags("", "", "p"),
+    "cpulimit": _Flags("cepl"),
+    "dbus-launch": _NONE,
+    "dbus-run-session": _Flags("", "config-file dbus-daemon"),
+    "doas": _Flags("Cu", "", "ns"),
     "entr": _NONE,
-    "env": _ValueFlags("Cu", "chdir unset"),
-    "exec": _ValueFlags("a"),
-    "fakeroot": _ValueFlags("bils", "fd-base faked lib"),
-    "flock": _ValueFlags("Ew", "conflict-exit-code timeout wait"),
-    "gtimeout": _ValueFlags("ks", "kill-after signal"),
-    "ionice": _ValueFlags("cnpPu", "class classdata pgid pid uid"),
-    "nice": _ValueFlags("n", "adjustment"),
+    "env": _Flags("Cu", "chdir unset", "iv0 ignore-environment null"),
+    "exec": _Flags("a", "", "cl"),
+    "fakeroot": _Flags("bils", "fd-base faked lib"),
+    "flock": _Flags("Ew", "conflict-exit-code timeout wait", "enosuxF nonblock shared exclusive"),
+    "gtimeout": _Flags("ks", "kill-after signal", "v foreground preserve-status"),
+    "i386": _NONE,
+    "ionice": _Flags("cnpPu", "class classdata pgid pid uid", "t"),
+    "linux32": _NONE,
+    "linux64": _NONE,
+    "ltrace": _Flags("aAeFnopsux"),
+    "nice": _Flags("n", "adjustment", "0123456789"),
     "nocorrect": _NONE,
     "noglob": _NONE,
     "nohup": _NONE,
-    "parallel": _ValueFlags("ajINnS", "arg-file jobs max-args sshlogin"),
-    "pkexec": _ValueFlags("", "user"),
+    "nsenter": _Flags("GSt", "setgid setuid target"),
+    "numactl": _Flags("CNimp"),
+    "parallel": _Flags("ajINnS", "arg-file jobs max-args sshlogin"),
+    "pkexec": _Flags("", "user"),
+    "prlimit": _Flags("p", "pid"),
+    "proot": _Flags("bmqrwi"),
     "repeat": _NONE,
-    "setsid": _NONE,
-    "stdbuf": _ValueFlags("eio", "error input output"),
-    "strace": _ValueFlags("abeEIoOpPsSuUX", "attach env output string-limit trace user"),
-    "sudo": _ValueFlags(
-        "CDRTghprtuU", "chdir chroot close-from command-timeout group host other-user prompt role type user"
+    "rlwrap": _NONE,
+    "setarch": _NONE,
+    "setpriv": _Flags("", "bounding-set egid euid groups inh-caps regid reuid rgid ruid securebits"),
+    "setsid": _Flags("", "", "cfw ctty fork wait"),
+    "sg": _NONE,
+    "start-stop-daemon": _NONE,
+    "stdbuf": _Flags("eio", "error input output"),
+    "strace": _Flags("abeEIoOpPsSuUX", "attach env output string-limit trace user", "cCdfFhiknqrtTvwxyzZ"),
+    "sudo": _Flags(
+        "CDRTghprtuU",
+        "chdir chroot close-from command-timeout group host other-user prompt role type user",
+        "AbEHnPS non-interactive",
     ),
+    "systemd-run": _NONE,
     "taskset": _NONE,
-    "time": _ValueFlags("fo", "format output"),
-    "timeout": _ValueFlags("ks", "kill-after signal"),
+    "time": _Flags("fo", "format output", "apvq"),
+    "timeout": _Flags("ks", "kill-after signal", "v foreground preserve-status verbose"),
     "toybox": _NONE,
+    "uclampset": _Flags("mMp"),
     "unbuffer": _NONE,
-    "unshare": _ValueFlags("GRSw", "root setgid setuid wd"),
-    "watch": _ValueFlags("nq", "equexit interval"),
-    "xargs": _ValueFlags("adEIJLnPRsS", "arg-file delimiter max-args max-chars max-procs process-slot-var"),
+    "unshare": _Flags("GRSw", "root setgid setuid wd"),
+    "watch": _Flags("nq", "equexit interval", "bcdegtx"),
+    "xargs": _Flags(
+        "adEIJLnPRsS",
+        "arg-file delimiter max-args max-chars max-procs process-slot-var",
+        "0oprtx null no-run-if-empty verbose",
+    ),
 }
 """Commands whose arguments are a command."""
+
+_LOADER = re.compile(r"ld(?:-linux[\w.-]*|64|-musl[\w.-]*)?\.so(?:\.\d+)*")
+"""The dynamic loader, which runs the program in its arguments."""
 
 # The flag that gives env a command line as one word; -C and -u take the rest of their word as a value.
 _ENV_SPLIT_STRING = re.compile(r"--s|-(?!-)[^CuS]*S", re.DOTALL)
 
-_FIRST_IS_OWN = frozenset(("chroot", "flock", "gtimeout", "repeat", "taskset", "timeout"))
+_FIRST_IS_OWN = frozenset("chroot chrt flock gtimeout repeat setarch sg taskset timeout".split())
 """Wrappers whose first argument is not the command."""
 
 _JOINING = frozenset(("parallel", "watch"))
 """Wrappers that pass their arguments to a shell as one text."""
 
-_SHELLS = frozenset(("ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"))
-_WITH_SHELL_TEXT = _SHELLS | {"runuser", "script", "su"}
+_SHELLS: dict[str, ShellLanguage] = {
+    **dict.fromkeys(("bash", "rbash"), "bash"),
+    **dict.fromkeys(("zsh", "rzsh"), "zsh"),
+    **dict.fromkeys(("ksh", "ksh93", "mksh", "rksh"), "ksh"),
+    **dict.fromkeys(("ash", "dash", "sh"), "posix"),
+}
+"""Shells whose language is known, by name."""
+_WITH_SHELL_TEXT = _SHELLS.keys() | {"runuser", "script", "su"}
 """Commands that take a text for a shell behind ``-c``."""
 
 _INTERPRETERS = frozenset("bun deno lua node osascript perl php psql python python3 ruby sqlite3 tsx".split())
@@ -177,10 +217,15 @@ _EXEC_FLAGS = {
 }
 
 
+def shell_language(name: str) -> ShellLanguage:
+    """Return the language of the shell with this name; ``other`` for one that is not known."""
+    return _SHELLS.get(name, "other")
+
+
 def runs_other_commands(name: str) -> bool:
     """Return whether a command of this name runs what its arguments say, so that the name alone means nothing."""
     base = os.path.basename(name)
-    return base in _WRAPPERS or base in _WITH_SHELL_TEXT or base in (".", "eval", "source", "trap")
+    return _is_wrapper(base) or base in _WITH_SHELL_TEXT or base in (".", "eval", "source", "trap")
 
 
 def runs_in_same_shell(name: str) -> bool:
@@ -194,7 +239,7 @@ def reads_program_from_input(command: ShellCommand) -> bool:
     name = os.path.basename(command.words[0].value)
     if not runs_other_commands(name) and name not in _INTERPRETERS:
         return False
-    if any(redirect.operator in ("<<", "<<-") for redirect in command.redirects):
+    if any(redirect.operator.startswith("<<") for redirect in command.redirects):
         return True
     words = [word.value for word in command.words[1:]]
     return (name in _SHELLS or name in _INTERPRETERS) and all(
@@ -202,26 +247,55 @@ def reads_program_from_input(command: ShellCommand) -> bool:
     )
 
 
-def inner_commands(command: ShellCommand) -> Iterator[ShellCommand]:
-    """Yield the commands that ``command`` itself would run, as far as its words tell. Raises :class:`Unparsable`."""
-    if not command.words:
-        return
-    name = os.path.basename(command.words[0].value)
+def inner_line(command: ShellCommand) -> ParsedLine:
+    """Return the commands that ``command`` itself would run, as far as its words tell. Raises :class:`Unparsable`."""
+    name = os.path.basename(command.words[0].value) if command.words else ""
     words = command.words[1:]
-    if name in _WRAPPERS:
-        yield from _wrapped_command(name, words)
-    elif name in _WITH_SHELL_TEXT:
-        yield from parse(_shell_text([word.value for word in words]))
-    elif name == "eval":
-        yield from parse(_joined(words))
-    elif name == "trap" and words:
-        yield from parse(words[0].value)
-    elif name in _EXEC_FLAGS:
-        yield from _exec_commands(words, _EXEC_FLAGS[name])
+    describes = name == "command" and bool(words) and words[0].value in ("-v", "-V")
+    if _is_wrapper(name) and not describes:
+        return _wrapped_command(name, words)
+    if name in _WITH_SHELL_TEXT:
+        return _shell_line(name, command)
+    if name in ("eval", "trap"):
+        line = parse(_joined(words) if name == "eval" else words[0].value if words else "")
+        return ParsedLine(line.commands, [*line.doubts, f"{name}, which evaluates text"])
+    if name in _EXEC_FLAGS:
+        return ParsedLine(list(_exec_commands(words, _EXEC_FLAGS[name])), [])
+    return _NOTHING
 
 
-def _wrapped_command(name: str, words: Sequence[Word]) -> Iterator[ShellCommand]:
-    flags = _WRAPPERS[name]
+_NOTHING = ParsedLine([], [])
+
+
+def _is_wrapper(name: str) -> bool:
+    return name in _WRAPPERS or _LOADER.fullmatch(name) is not None
+
+
+def _shell_line(name: str, command: ShellCommand) -> ParsedLine:
+    """Return the commands in the text for another shell: behind ``-c``, in a heredoc, or in a here-string."""
+    values = [word.value for word in command.words[1:]]
+    text = _shell_text(values)
+    bodies = [body for redirect in command.redirects for body in redirect.bodies]
+    doubts: list[str] = []
+    if name not in _SHELLS or bodies or (not text and reads_program_from_input(command)):
+        doubts.append(f"{name}, which runs text from its input or as another user")
+    elif text and (len(values) != 2 or not re.fullmatch(r"-[eluxc]+", values[0])):
+        doubts.append(f"{name} with flags or arguments that its text may use")
+    elif not all(word.static for word in command.words):
+        doubts.append(f"{name} with a text that is not literal")
+    language = _SHELLS.get(name, "posix")
+    commands: list[ShellCommand] = []
+    for source in (text, *bodies):
+        line = parse(source, language)
+        commands += line.commands
+        # The variables of the environment are considered with the other commands of the line.
+        doubts += [*line.doubts, *line_doubts(line.commands, language, ())]
+    return ParsedLine(commands, doubts)
+
+
+def _wrapped_command(name: str, words: Sequence[Word]) -> ParsedLine:
+    flags = _WRAPPERS.get(name, _NONE)
+    doubts: list[str] = []
     index = 0
     while index < len(words) and words[index].value.startswith("-"):
         flag = words[index].value
@@ -230,25 +304,41 @@ def _wrapped_command(name: str, words: Sequence[Word]) -> Iterator[ShellCommand]
             break
         if name == "env" and _ENV_SPLIT_STRING.match(flag):
             attached = flag.partition("=")[2] if flag.startswith("--") else flag.partition("S")[2]
-            yield from parse(f"{attached} {_joined(words[index:])}")
-            return
-        if flag.startswith("--"):
-            index += any(long.startswith(flag[2:]) for long in flags.names.split())
-        else:
-            # Behind a letter that takes a value, the rest of the word is that value.
-            first = next((at for at, letter in enumerate(flag) if at and letter in flags.letters), None)
-            index += first == len(flag) - 1
+            line = parse(f"{attached} {_joined(words[index:])}")
+            return ParsedLine(line.commands, [*line.doubts, "env -S, which splits text by rules of its own"])
+        takes_next = _takes_next_word(flag, flags)
+        if takes_next is None:
+            doubts.append(f"{name} {flag}, which may take the next word")
+        index += bool(takes_next)
     if name in _FIRST_IS_OWN:
         index += 1
     while index < len(words) and name in ("env", "sudo", "doas") and "=" in words[index].value:
         index += 1
     rest = words[index:]
     if name in _JOINING:
-        yield from parse(_joined(rest))
-    elif name == "flock" and rest and rest[0].value in ("-c", "--command"):
-        yield from parse(_joined(rest[1:2]))
-    else:
-        yield from _command_of(rest)
+        line = parse(_joined(rest))
+        return ParsedLine(line.commands, [*doubts, *line.doubts])
+    if name in ("flock", "sg") and rest and rest[0].value in ("-c", "--command"):
+        line = parse(_joined(rest[1:2]))
+        return ParsedLine(line.commands, [*doubts, *line.doubts])
+    return ParsedLine(list(_command_of(rest)), doubts)
+
+
+def _takes_next_word(flag: str, flags: _Flags) -> bool | None:
+    """Return whether a flag of a wrapper takes the next word as its value; ``None`` if it is not known."""
+    switches, *long_switches = flags.switches.split() or [""]
+    if flag.startswith("--"):
+        name, has_value, _ = flag[2:].partition("=")
+        known = [*flags.names.split(), *long_switches]
+        if has_value or name in long_switches:
+            return False if name in known else None
+        return True if name in flags.names.split() else None
+    for at, letter in enumerate(flag[1:], 1):
+        if letter in flags.letters:  # the rest of the word is its value
+            return at == len(flag) - 1
+        if letter not in switches:
+            return None
+    return False
 
 
 def _exec_commands(words: Sequence[Word], exec_flags: frozenset[str]) -> Iterator[ShellCommand]:

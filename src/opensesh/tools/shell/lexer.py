@@ -2,7 +2,8 @@
 
 The lower half of the parser (:mod:`.parser` is the upper). Its one requirement is to miss no command that a shell would
 run. Where shells differ, or a construct is too rare to be worth its rules, it raises :class:`Unparsable` instead of
-guessing.
+guessing. A construct that can be parsed, but is not on the short list of those that only produce text, is recorded as a
+doubt: the commands are known then, but not that they are all.
 """
 
 from __future__ import annotations
@@ -10,27 +11,35 @@ from __future__ import annotations
 import re
 import sys
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+ShellLanguage = Literal["bash", "zsh", "ksh", "posix", "other"]
+"""What a shell understands. ``posix`` is a plain ``sh``, which may be dash as well as bash; ``other`` is unknown."""
+
 BLANK = " \t"
 META = " \t\n;&|<>()"
 """Characters that end an unquoted word."""
 
-INFLUENTIAL_VARIABLE = re.compile(r"(?:PATH|ENV|IFS|BASH\w*|LD_\w+|DYLD_\w+|GIT_\w+|PAGER|SHELLOPTS)\b")
-"""Variables that decide which program a command name runs, or what that program does."""
-
 _ARITHMETIC = re.compile(r"[\w\s+\-*/%<>=!&|^~?:,.\[\]#@]")
+# Without a name in it: the value of a variable is evaluated, and an index in it may run a command.
+_NUMBERS_ONLY = re.compile(r"[0-9\s+\-*/%<>=!&|()?:]*")
+# Expansions that only produce text: a variable, its length, without a prefix or suffix, or a literal in its place.
+_TEXT_EXPANSION = re.compile(
+    r"\$\{(?:#?[A-Za-z_][A-Za-z0-9_]*|[A-Za-z_][A-Za-z0-9_]*(?:##?|%%?|:?[-+])[A-Za-z0-9_./*-]*)\}"
+)
+_LONE_DOLLAR = re.compile(r"\$(?=[\s\"'|)/]|$)")
+_ODD_CHARACTER = re.compile(r"[^\S \t\n]|[\x00-\x08\x0e-\x1f\x7f]")
 _PLAIN = re.compile(r"""[^\s;&|<>()'"`$\\]+""")
 _EXPANSION = re.compile("\0[^\0]*\0")
 _ALTERNATIVES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _ANSI = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|(.))", re.DOTALL)
 _ANSI_LETTERS = dict(zip('abeEfnrtv\\"?', '\a\b\x1b\x1b\f\n\r\t\v\\"?', strict=True))
-_PARAMETER = re.compile(r"[A-Za-z_]\w*|[0-9?!#@*$-]")
+_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9?!#@*$-]")
 
 
 class Unparsable(Exception):
@@ -59,6 +68,8 @@ class Redirection(Struct, frozen=True):
     operator: str
     """Without the number of the file descriptor."""
     target: Word
+    bodies: list[str] = []
+    """The text of a heredoc or here-string, once it has been read."""
 
     @property
     def writes(self) -> bool:
@@ -85,12 +96,15 @@ class ShellCommand(Struct, frozen=True, kw_only=True):
 class WordReader(ABC):
     """Reads words from :attr:`source` at :attr:`at`. Subclasses parse the commands inside words."""
 
-    def __init__(self, source: str, *, posix: bool = False) -> None:
+    def __init__(self, source: str, shell: ShellLanguage) -> None:
         if "\0" in source:
             raise Unparsable("a NUL character")
         self.source = source
-        self.posix = posix
+        self.shell: ShellLanguage = shell
+        self.posix = shell == "posix"
         self.at = 0
+        self.doubts: list[str] = []
+        """Constructs that may do more than produce the words and run the commands that were read."""
 
     @abstractmethod
     def commands_until(self, closer: str) -> None:
@@ -118,8 +132,15 @@ class WordReader(ABC):
         text = self.source[start : self.at]
         if not text.replace("\\\n", ""):
             return None
+        self._doubt_spelling(text)
         marked = "".join(value)
         return Word(text, marked.replace("\0", ""), _EXPANSION.sub("", marked))
+
+    def _doubt_spelling(self, text: str) -> None:
+        if text.startswith("~") and text[1:2] not in ("", "/"):
+            self.doubts.append("a directory of another user or of the shell")
+        if text.startswith("=") and self.shell == "zsh":
+            self.doubts.append("the path of a command")
 
     def _piece(self, char: str) -> str:
         match char:
@@ -141,6 +162,8 @@ class WordReader(ABC):
             case _:
                 plain = _PLAIN.match(self.source, self.at)
                 text = plain[0] if plain else char
+                if _ODD_CHARACTER.search(text):
+                    self.doubts.append("a character that some locales take for a blank")
                 self.at += len(text)
                 return text
 
@@ -198,23 +221,33 @@ class WordReader(ABC):
             case "'" if not quoted:
                 return self._ansi_quotes()
             case '"' if not quoted:
+                self.doubts.append("a translated string")
                 self.at += 2
                 return self._double_quotes()
             case "[" | "\\":
                 raise Unparsable(f"${next_char}")
             case _:
-                name = _PARAMETER.match(self.source, self.at + 1)
-                if not name:
-                    self.at += 1
-                    return "$"
-                self.at = name.end()
-                return _marked(f"${name[0]}")
+                return self._parameter()
+
+    def _parameter(self) -> str:
+        name = _PARAMETER.match(self.source, self.at + 1)
+        if not name:
+            if not _LONE_DOLLAR.match(self.source, self.at):
+                self.doubts.append("an expansion that some shells know")
+            self.at += 1
+            return "$"
+        self.at = name.end()
+        if self.shell == "zsh" and (self.peek() in ("[", ":") or (name[0] == "#" and self.peek().isalnum())):
+            self.doubts.append("an index or a modifier")
+        return _marked(f"${name[0]}")
 
     def _ansi_quotes(self) -> str:
         self.at += 1
         text = self._single_quotes()
         if text.endswith("\\"):
             raise Unparsable("an escaped quote in $'...', which not every shell supports")
+        if self.shell != "bash":
+            self.doubts.append("$'...', which shells read differently")
         if "\\" not in text:
             return text
         decoded = _ANSI.sub(_ansi_character, text)
@@ -222,6 +255,10 @@ class WordReader(ABC):
         return _marked(decoded) if self.posix else decoded
 
     def _braces(self, *, quoted: bool) -> None:
+        if text := _TEXT_EXPANSION.match(self.source, self.at):
+            self.at = text.end()
+            return
+        self.doubts.append("an expansion that may evaluate or assign")
         self.at += 2
         if self.peek() in " \t\n|":
             raise Unparsable("commands in ${ }")
@@ -233,9 +270,7 @@ class WordReader(ABC):
             elif not quoted and self.peek(2) in ("<(", ">("):
                 self._process_substitution()
             elif char in "\\'\"`$":
-                # A quoted command inside may be an array index, which shells evaluate: ${a['$(rm x)']}.
-                if "$(" in _EXPANSION.sub("", self._piece(char)):
-                    raise Unparsable("a quoted command in ${...}")
+                self._piece(char)
             else:
                 self.at += 1
         self.at += 1
@@ -267,6 +302,8 @@ class WordReader(ABC):
                 self.at += 1
             else:
                 self.at += 2
+                if not _NUMBERS_ONLY.fullmatch(self.source, start, self.at):
+                    self.doubts.append("arithmetic with variables")
                 return self.source[self.at - 1 : self.at] == ")"
         return False
 
@@ -284,6 +321,8 @@ class WordReader(ABC):
                 raise Unparsable("an unclosed backtick")
             pair = self.peek(2)
             escaped = char == "\\" and len(pair) == 2 and pair[1] in special
+            if escaped:
+                self.doubts.append("an escape in backticks")
             inner.append(pair[1] if escaped else char)
             self.at += 2 if escaped else 1
         self.at += 1

@@ -1,6 +1,7 @@
 """Paths that a command line names, relative to the directory that ``cd`` has led to by then.
 
-Variables are replaced by their known values: those that the line itself sets and those of the environment.
+Variables are replaced by their known values: those that the line itself sets and those of the environment. A file that
+is written, or a directory that the shell changes to, may be any if the text does not tell which.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ FILE_COMMANDS = frozenset(
 _ASSIGNING_COMMANDS = frozenset("declare export local readonly typeset".split())
 _DEVICES = re.compile(r"/dev/(?:null|zero|u?random|tty|full|std(?:in|out|err)|fd/\d+)")
 _PWD = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`")
-_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
-_ASSIGNMENT = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
+_VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)", re.DOTALL)
 _VISITED = re.compile(r"~(?:[+-]?\d+|[+-])(?=/|$)")
 """A directory that the shell is or was in: ``~+``, ``~-``, ``~2``."""
 _ATTACHED_PATH = re.compile(r"-[A-Za-z]+([/.~$].*)", re.DOTALL)
 _UNKNOWN = re.compile(r"[$`]")
+_SEVERAL = re.compile(r"[$`*?\[{]")
+"""What makes a word stand for another name, or for several."""
 _DRIVE = re.compile(r"^/([A-Za-z])(?=/|$)")
 _LEADS_ELSEWHERE = re.compile(r"[/~$*]|\.\.")
 _WILDCARD = re.compile(r"[*?\[]")
@@ -48,16 +51,21 @@ class _ShellDirectories(NamedTuple):
 
     current: list[str]
     visited: list[str]
+    unknown: bool = False
+    """Whether it may be in any directory."""
 
-    def moved(self, current: Iterable[str]) -> _ShellDirectories:
+    def moved(self, current: Iterable[str], *, unknown: bool) -> _ShellDirectories:
         now = list(dict.fromkeys(current))
-        return _ShellDirectories(now, list(dict.fromkeys([*self.visited, *now])))
+        return _ShellDirectories(now, list(dict.fromkeys([*self.visited, *now])), self.unknown or unknown)
 
 
 def named_paths(
     commands: Iterable[ShellCommand], directory: str, environment: Mapping[str, str]
-) -> Iterator[tuple[str, bool]]:
-    """Yield the absolute paths that ``commands`` name, and whether a redirection or ``tee`` writes them."""
+) -> Iterator[tuple[str | None, bool]]:
+    """Yield the absolute paths that ``commands`` name, and whether a redirection or ``tee`` writes them.
+
+    ``None`` is any path: of a file that is written, or read by a redirection, or of a directory that is changed to.
+    """
     by_scope: dict[_Scope, _ShellDirectories] = {(): _ShellDirectories([directory], [directory])}
     variables = _Variables(environment)
     for command in commands:
@@ -69,14 +77,18 @@ def named_paths(
         words = [word.value for word in command.words]
         name = os.path.basename(words[0]) if words else ""
         operands = _path_operands(name, words[1:])
-        for operand in operands:
-            yield from ((path, name == "tee") for path in _expand(operand, directories, variables))
-        for redirect in command.redirects:
-            if redirect.writes or redirect.operator == "<":
-                target = redirect.target.value
-                yield from ((path, redirect.writes) for path in _expand(target, directories, variables))
+        targets = [(operand, name == "tee") for operand in operands]
+        redirects = [redirect for redirect in command.redirects if redirect.writes or redirect.operator == "<"]
+        targets += [(redirect.target.value, redirect.writes) for redirect in redirects]
+        for at, (target, is_written) in enumerate(targets):
+            yield from ((path, is_written) for path in _expand(target, directories, variables))
+            if (is_written or at >= len(operands)) and _is_unknown(target, directories, variables):
+                yield None, is_written
         if name in ("cd", "popd", "pushd"):
-            by_scope[command.scope] = _after_cd(directories, operands[:1], variables)
+            unknown = any(_is_unknown(operand, directories, variables) for operand in operands)
+            by_scope[command.scope] = _after_cd(directories, operands[:1], variables, unknown=unknown)
+            if unknown:
+                yield None, False
 
 
 def possible_paths(words: Iterable[str], directory: str, environment: Mapping[str, str]) -> Iterator[str]:
@@ -85,6 +97,12 @@ def possible_paths(words: Iterable[str], directory: str, environment: Mapping[st
     for word in words:
         for text in dict.fromkeys((word, word.partition("=")[2])):
             yield from _expand(text, directories, variables) if text else ()
+
+
+def _is_unknown(target: str, directories: _ShellDirectories, variables: _Variables) -> bool:
+    """Return whether a word may stand for any path, as far as is known here."""
+    paths = variables.substitute(_PWD.sub("$PWD", target), directories)
+    return any(_SEVERAL.search(path) or (directories.unknown and not path.startswith("/")) for path in paths)
 
 
 class _Variables:
@@ -158,15 +176,17 @@ def _absolute(path: str, directories: Sequence[str]) -> Iterator[str]:
         yield from _wildcard_targets(joined)
 
 
-def _after_cd(directories: _ShellDirectories, target: Sequence[str], variables: _Variables) -> _ShellDirectories:
+def _after_cd(
+    directories: _ShellDirectories, target: Sequence[str], variables: _Variables, *, unknown: bool
+) -> _ShellDirectories:
     """Return the directories after ``cd target``: also the present ones if it may fail; without a target, a visited
     one."""
     if not target:
-        return directories.moved(directories.visited)
+        return directories.moved(directories.visited, unknown=unknown)
     reached = list(_expand(target[0], directories, variables))
     if reached and all(os.path.isdir(path) for path in reached):
-        return directories.moved(reached)
-    return directories.moved([*directories.current, *reached])
+        return directories.moved(reached, unknown=unknown)
+    return directories.moved([*directories.current, *reached], unknown=unknown)
 
 
 def _path_operands(name: str, words: Sequence[str]) -> list[str]:

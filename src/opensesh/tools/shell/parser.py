@@ -3,19 +3,19 @@
 Pipelines, lists, subshells, groups, loops, conditions, functions, substitutions and heredocs are resolved; the result
 is the flat list of simple commands, in the order in which they are written. Words that only give structure (``if``,
 ``do``, ``{``) are skipped without checking that they match: a line that no shell accepts may be parsed, but a line that
-a shell would run is never parsed with a command missing.
+a shell would run is never parsed with a command missing, unless there are doubts about it.
 """
 
 from __future__ import annotations
 
 import re
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .lexer import BLANK, META, Redirection, ShellCommand, Unparsable, Word, WordReader
+from .lexer import BLANK, META, Redirection, ShellCommand, ShellLanguage, Unparsable, Word, WordReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,30 +28,35 @@ _CASE_ENDS = (";;", ";&", ";|")
 _MAX_DEPTH = 50
 
 _REDIRECTION = re.compile(r"&>>|&>|\d*(?:<<<|<<-|<<|<>|<&|<|>>|>&|>\||>)")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[.*?\])?\+?=", re.DOTALL)
-_DESCRIPTOR = re.compile(r"\{\w+\}")
-
-# Commands that evaluate an argument as an expression: test -v 'x[$(rm y)]' runs the command in it. So does printf -v.
-_EVALUATING = frozenset("[ declare integer let local mapfile read readonly test typeset unset wait".split())
-# Constructs in which a variable may be evaluated as an expression, and a command in its value be run.
-_EVALUATES_VARIABLES = re.compile(r"\(\(|\[\[|\$\[|\$\{[^}]*[\[:]|\b(?:let|declare|typeset|local|integer)\b")
-_QUOTED_COMMAND = re.compile(r"\$[({]|`")
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[.*?\])?\+?=", re.DOTALL)
+_DUPLICATED = re.compile(r"[0-9]-?|-")
+_DESCRIPTOR = re.compile(r"\{[^{}\s]+\}")
+# Operators of [[ that compare text and look at files. All others may evaluate an operand as an expression.
+_TEST_OPERATORS = frozenset("! && || ( ) = == != =~ -z -n -f -d -e -r -w -x -s -L -h".split())
 
 
-def parse(source: str, *, posix: bool = False) -> list[ShellCommand]:
-    """Return the commands that a shell would or might run. Raises :class:`Unparsable`.
+class ParsedLine(NamedTuple):
+    """A command line that was parsed."""
 
-    ``posix``: for a shell without ``[[`` and ``&>``, such as dash.
-    """
-    parser = _CommandParser(source, posix=posix)
+    commands: list[ShellCommand]
+    """The commands that a shell would or might run."""
+    doubts: list[str]
+    """Reasons why the shell may do something else, too. Without any, the commands are all that it runs."""
+
+
+def parse(source: str, shell: ShellLanguage = "bash") -> ParsedLine:
+    """Parse a line for a shell. Raises :class:`Unparsable`."""
+    parser = _CommandParser(source, shell)
     parser.program()
-    return parser.commands
+    return ParsedLine(parser.commands, parser.doubts)
 
 
 class _Heredoc(Struct, frozen=True):
     delimiter: str
     quoted: bool
     strip_tabs: bool
+    bodies: list[str]
+    """Receives the text."""
 
 
 class _ListState(Struct):
@@ -67,8 +72,10 @@ class _ListState(Struct):
 
 
 class _CommandParser(WordReader):
-    def __init__(self, source: str, *, posix: bool, parent: _CommandParser | None = None) -> None:
-        super().__init__(source, posix=posix)
+    def __init__(self, source: str, shell: ShellLanguage, parent: _CommandParser | None = None) -> None:
+        super().__init__(source, shell)
+        if parent:
+            self.doubts = parent.doubts
         self.commands: list[ShellCommand] = parent.commands if parent else []
         self.scopes: Iterator[int] = parent.scopes if parent else count(1)
         self.scope: tuple[int, ...] = parent.new_scope() if parent else ()
@@ -76,7 +83,6 @@ class _CommandParser(WordReader):
         self.loops: list[Word] = parent.loops if parent else []
         self.heredocs: list[_Heredoc] = []
         """Announced heredocs whose bodies begin on the next line."""
-        self.evaluates = _EVALUATES_VARIABLES.search(source) is not None
         self.state = self._new_state()
         self.open_blocks: list[_ListState] = []
 
@@ -97,10 +103,10 @@ class _CommandParser(WordReader):
         self.heredocs = heredocs
 
     def commands_in(self, source: str) -> None:
-        _CommandParser(source, posix=self.posix, parent=self).program()
+        _CommandParser(source, self.shell, parent=self).program()
 
     def expansions_in(self, source: str) -> None:
-        _CommandParser(source, posix=self.posix, parent=self).expansions()
+        _CommandParser(source, self.shell, parent=self).expansions()
 
     # Subshells and lists.
 
@@ -168,6 +174,8 @@ class _CommandParser(WordReader):
                 self._operator(two)
 
     def _operator(self, two: str) -> None:
+        if two == "|&" and self.shell in ("ksh", "posix"):
+            self.doubts.append("|&, which starts a coprocess or is an error")
         self.at += 2 if two in ("&&", "||", "|&") else 1
         if two in ("&&", "||"):
             self._end_element()
@@ -230,7 +238,7 @@ class _CommandParser(WordReader):
                 self._time()
             case "for" | "select":
                 self._open_block()
-                self._for()
+                self._for(text)
             case "case":
                 self._open_block()
                 self._case()
@@ -256,6 +264,8 @@ class _CommandParser(WordReader):
         self.state.closed = True
 
     def _time(self) -> None:
+        if self.posix:
+            self.doubts.append("time, which is a separate program for some POSIX shells")
         self._blanks()
         while self._at_word("-p") or self._at_word("--"):
             self.at += 2
@@ -272,6 +282,7 @@ class _CommandParser(WordReader):
 
     def _function_body(self, *, parentheses: bool) -> None:
         """Skip ``()`` and check that a compound command follows, which is then parsed like any other."""
+        self.doubts.append("a function")
         if parentheses:
             self.at += 1
             self._blanks()
@@ -282,9 +293,12 @@ class _CommandParser(WordReader):
         if self.peek() != "(" and not any(self._at_word(word) for word in _FUNCTION_BODIES):
             raise Unparsable("a function without a body")
 
-    def _for(self) -> None:
+    def _for(self, reserved_word: str) -> None:
+        if reserved_word == "select":
+            self.doubts.append("select, which reads the value of a variable")
         self._blanks()
         if self.peek(2) == "((":
+            self.doubts.append("a loop with arithmetic")
             self.skip_loop_arithmetic()
             return
         variable = self._checked_word()
@@ -292,12 +306,11 @@ class _CommandParser(WordReader):
             raise Unparsable("a loop without a variable")
         self._blanks(newlines=True)
         if not self._at_word("in"):
+            self.doubts.append("a loop over the arguments")
             return
         self.at += 2
         self._blanks()
         while self.peek() != "#" and (word := self._checked_word()) is not None:
-            if self.evaluates:
-                self._evaluated(word)
             self.loops.append(Word(*(f"{variable.value}={text}" for text in (word.text, word.value, word.bare))))
             self._blanks()
         if self.peek() not in ("\n", ";", "#"):
@@ -320,6 +333,8 @@ class _CommandParser(WordReader):
             self._case_patterns()
             self._list("", in_case=True)
             while self.peek() and self.peek() in ";&|":
+                if self.peek() != ";":
+                    self.doubts.append("a case that falls through")
                 self.at += 1
         self.at += len("esac")
 
@@ -345,9 +360,11 @@ class _CommandParser(WordReader):
             if char == "\n":
                 self._newline()
             elif (word := self._checked_word()) is None:
-                self.at += 2 if two == "&&" else 1
-            else:
-                self._evaluated(word)
+                if two not in ("&&", "||"):
+                    self.doubts.append(f"{char} in [[")
+                self.at += 2 if two in ("&&", "||") else 1
+            elif word.text.startswith("-") and word.text not in _TEST_OPERATORS:
+                self.doubts.append(f"{word.text} in [[, which may evaluate an operand")
             self._blanks()
         self.at += 2
         self.state.closed = True
@@ -364,12 +381,13 @@ class _CommandParser(WordReader):
                 is_assignment = not words and _ASSIGNMENT.match(word.text)
                 (assignments if is_assignment else words).append(word)
                 self._skip_array(word)
-                if self.evaluates if is_assignment else _is_evaluated(words):
-                    self._evaluated(word)
+                if word.text in ("{", "}") and words:
+                    self.doubts.append("a brace that some shells take for the end of a block")
             end = self.at
             self._blanks()
             if operator := self._redirection_operator():
                 if words and self.at == end and _DESCRIPTOR.fullmatch(words[-1].text):
+                    self.doubts.append("a descriptor in a variable")
                     words.pop()  # {fd}> file
                 redirects.append(self._redirection(operator))
                 word = None
@@ -398,15 +416,11 @@ class _CommandParser(WordReader):
             raise Unparsable("a heredoc inside a word of several lines")
         return word
 
-    def _evaluated(self, word: Word) -> None:
-        """Parse the commands in text that is quoted but may be evaluated, as a number or an index."""
-        if _QUOTED_COMMAND.search(word.bare):
-            self.expansions_in(word.bare)
-
     def _skip_array(self, word: Word) -> None:
         """Skip the list in parentheses if ``word`` is the beginning of an array assignment."""
         if self.peek() != "(" or not _ASSIGNMENT.fullmatch(word.text):
             return
+        self.doubts.append("an array")
         self.at += 1
         while True:
             self._blanks(newlines=True)
@@ -415,11 +429,8 @@ class _CommandParser(WordReader):
                 if self.peek() and self.peek() not in META:
                     raise Unparsable("a word that continues after an array")
                 return
-            item = self._checked_word()
-            if item is None:
+            if self._checked_word() is None:
                 raise Unparsable("an unclosed array")
-            if self.evaluates:
-                self._evaluated(item)
 
     # Redirections and heredocs.
 
@@ -431,6 +442,10 @@ class _CommandParser(WordReader):
 
     def _redirection(self, match: re.Match[str]) -> Redirection:
         operator = match[0].lstrip("0123456789")
+        if len(match[0]) - len(operator) > 1 or (operator == "<<<" and self.posix):
+            self.doubts.append("a redirection that not every shell supports")
+        if operator in ("&>", "&>>") and self.shell in ("ksh", "posix"):
+            self.doubts.append("&>, which some shells read as two operators")
         self.at = match.end()
         if ">" in operator and self.peek() == "!":
             raise Unparsable(">!, a file for some shells and an operator for others")
@@ -442,8 +457,14 @@ class _CommandParser(WordReader):
             if not target.static and ("(" in target.text or "`" in target.text):
                 raise Unparsable("a substitution as the delimiter of a heredoc")
             quoted = any(char in target.text for char in "'\"\\")
-            self.heredocs.append(_Heredoc(target.value, quoted, operator == "<<-"))
-        return Redirection(operator, target)
+            bodies: list[str] = []
+            self.heredocs.append(_Heredoc(target.value, quoted, operator == "<<-", bodies))
+            return Redirection(operator, target, bodies)
+        if operator in ("<&", ">&") and not _DUPLICATED.fullmatch(target.text):
+            self.doubts.append("a descriptor that is not a number")
+        if target.text.startswith("#"):
+            self.doubts.append("a redirection to a position")
+        return Redirection(operator, target, [target.value] if operator == "<<<" else [])
 
     def _newline(self) -> None:
         self.at += 1
@@ -472,6 +493,7 @@ class _CommandParser(WordReader):
             body.append(line)
         else:
             raise Unparsable(f"no {heredoc.delimiter} to end a heredoc")
+        heredoc.bodies.append("\n".join(body))
         if not heredoc.quoted:
             self.expansions_in("\n".join(body))
 
@@ -497,12 +519,3 @@ class _CommandParser(WordReader):
     def _at_word(self, text: str) -> bool:
         after = self.source[self.at + len(text) : self.at + len(text) + 1]
         return self.source.startswith(text, self.at) and (not after or after in META)
-
-
-def _is_evaluated(words: list[Word]) -> bool:
-    """Whether the last of these words may be evaluated as an expression.
-
-    The first word may: within ``((...))`` a command's own name in quotes is an expression.
-    """
-    name = words[0].value
-    return len(words) == 1 or name in _EVALUATING or (name == "printf" and words[1].value == "-v")

@@ -5,17 +5,17 @@ The list is short on purpose. Plan mode asks the user about every command that i
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
-from .known_commands import inner_commands
-from .lexer import INFLUENTIAL_VARIABLE, Unparsable
-from .parser import parse
+from .effects import certain_commands
+from .known_commands import inner_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from .lexer import ShellCommand
+    from .lexer import ShellCommand, ShellLanguage
 
 _ALWAYS_READ_ONLY = frozenset(
     """
@@ -29,8 +29,6 @@ _ALWAYS_READ_ONLY = frozenset(
 _READ_ONLY_WRAPPERS = frozenset(("nice", "timeout", "xargs"))
 """Commands that run another one and do nothing else. Not ``time``: the program of that name can write a file."""
 
-_INFLUENTIAL = re.compile(rf"\b{INFLUENTIAL_VARIABLE.pattern}")
-_ASSIGNING_EXPANSION = re.compile(r"\$\{[^}]*=")
 _HARMLESS_TARGETS = ("/dev/null", "/dev/stdout", "/dev/stderr")
 _BIN = re.compile(r"(?:/usr)?/bin/")
 
@@ -55,14 +53,25 @@ _GIT_LISTS: dict[str, frozenset[str]] = {
 _GIT_CONFIG = frozenset(("--get", "--get-all", "--get-regexp", "--list", "-l"))
 
 
-def is_read_only(text: str, *, posix: bool = False) -> bool:
-    """Return whether it is certain that ``text``, run by a shell, writes no file and changes no state."""
-    if _INFLUENTIAL.search(text) or _ASSIGNING_EXPANSION.search(text):
+def is_read_only(
+    text: str, shell: ShellLanguage = "bash", environment: Mapping[str, str] | None = None, *, literal: bool = False
+) -> bool:
+    """Return whether it is certain that ``text``, run by a shell, writes no file and changes no state.
+
+    ``literal``: accept only commands that read with any arguments, and no expansions. What git and similar programs do
+    depends on files in the project.
+    """
+    commands = certain_commands(text, shell, os.environ if environment is None else environment)
+    if commands is None:
         return False
-    try:
-        return all(_only_reads(command) for command in parse(text, posix=posix))
-    except Unparsable:
-        return False
+    if literal:
+        return all(_is_literal(command) for command, _ in commands)
+    return all(_only_reads(command) for command, is_inner in commands if not is_inner)
+
+
+def _is_literal(command: ShellCommand) -> bool:
+    words = (*command.words, *command.loops)
+    return _only_reads(command) and command.words[0].value in _ALWAYS_READ_ONLY and all(word.static for word in words)
 
 
 def _only_reads(command: ShellCommand) -> bool:
@@ -71,27 +80,17 @@ def _only_reads(command: ShellCommand) -> bool:
         return False
     if not command.words:
         return True
-    first = command.words[0]
-    if not first.static:
-        return False
-    name = _BIN.sub("", first.value) if _BIN.match(first.value) else first.value
+    first = command.words[0].value
+    name = _BIN.sub("", first) if _BIN.match(first) else first
     if name in _ALWAYS_READ_ONLY:
         return True
     if name in _READ_ONLY_WRAPPERS:
-        return _runs_only_readers(command)
+        inner = inner_line(command).commands
+        return bool(inner) and all(run.words[0].static and run.words[0].value in _ALWAYS_READ_ONLY for run in inner)
     check = _ARGUMENT_CHECKS.get(name)
     # An expansion may produce the one argument that makes a difference.
     is_static = all(word.static for word in command.words)
     return check is not None and is_static and check([word.value for word in command.words[1:]])
-
-
-def _runs_only_readers(command: ShellCommand) -> bool:
-    inner = list(inner_commands(command))
-    own = command.words[1 : len(command.words) - sum(len(run.words) for run in inner)]
-    # A long flag may take the next word as its value, and then another word is the command.
-    if not inner or any(word.value.startswith("--") for word in own):
-        return False
-    return all(run.words[0].static and run.words[0].value in _ALWAYS_READ_ONLY for run in inner)
 
 
 def _without(letters: str, *prefixes: str) -> Callable[[Sequence[str]], bool]:
