@@ -228,15 +228,16 @@ def _check_store(command: str, options: argparse.Namespace) -> None:
     from ..storage.locations import find_stores  # not needed for commands without a store
 
     named = options.store or os.environ.get("OPENSESH_STORE")
-    found = find_stores(options.store)
-    if named and command not in _MAY_CREATE_STORE and not os.path.exists(found.place):
+    location = find_stores(options.store)
+    if named and command not in _MAY_CREATE_STORE and not os.path.exists(location.place):
         raise errors.NotFoundError(f"the store {named} does not exist")
-    tree = found.tree or found.place
+    tree = location.tree or location.place
     # doctor reports itself what is wrong inside a tree or a database, but cannot look into a closed data folder.
-    if os.path.isdir(found.place) and found.place != tree:
-        _check_readable(found.place, f"'chmod u+rwx {found.place}' gives its owner access")
+    if os.path.isdir(location.place) and location.place != tree:
+        _check_readable(location.place, f"'chmod u+rwx {location.place}' gives its owner access")
     if command != "doctor":
-        _check_readable(found.place if os.path.isfile(found.place) else tree, "'opensesh doctor' shows what is wrong")
+        path = location.place if os.path.isfile(location.place) else tree
+        _check_readable(path, "'opensesh doctor' shows what is wrong")
 
 
 def _check_readable(path: str, remedy: str) -> None:

@@ -30,7 +30,6 @@ from .terminal import escape_control
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..config import Config
     from ..plugins import LoadedPlugin
     from .command_arguments import CommandParser
 
@@ -52,7 +51,22 @@ def run(options: Namespace) -> int:
         raise UsageError("--trust and --untrust cannot be combined")
     location, config = load_config(options)
     if options.trust or options.untrust:
-        _change_trust(config, trust=options.trust, quiet=options.json)
+        items = [
+            (plugin.key, digest, output.short_path(plugin.source.place))
+            for plugin, digest in candidates_needing_trust(config)
+        ]
+        items += [(item.key, item.digest, f"{item.kind} {item.name}: {item.what}") for item in trust_items(config)]
+        if options.trust:
+            Trust().grant((key, digest) for key, digest, _ in items)
+            changed = [description for _, _, description in items]
+        else:
+            revoked = Trust().revoke(key for key, _, _ in items)
+            changed = [description for key, _, description in items if key in revoked]
+        verb = "trusted" if options.trust else "no longer trusted"
+        lines = [f"{verb}: {escape_control(description)}" for description in changed]
+        none = "This project has nothing that needs trust." if options.trust else "Nothing of this project was trusted."
+        if not options.json:
+            print("\n".join(lines or [none]))
     host = Host(directory=location.directory, worktree=location.sandbox, project_id=location.id)
     log = logging.getLogger("opensesh.plugins")
     was_disabled, log.disabled = log.disabled, True  # what the loader would warn about is printed here
@@ -83,24 +97,6 @@ def run(options: Namespace) -> int:
     else:
         _print_plugins(plugins, tool_ids, skipped, disabled_by)
     return 0
-
-
-def _change_trust(config: Config, *, trust: bool, quiet: bool) -> None:
-    items = [
-        (plugin.key, digest, output.short_path(plugin.source.place))
-        for plugin, digest in candidates_needing_trust(config)
-    ]
-    items += [(item.key, item.digest, f"{item.kind} {item.name}: {item.what}") for item in trust_items(config)]
-    changed = {key for key, _, _ in items} if trust else set(Trust().revoke(key for key, _, _ in items))
-    if trust:
-        Trust().grant((key, digest) for key, digest, _ in items)
-    if quiet:
-        return
-    for key, _, description in items:
-        if key in changed:
-            print(f"{'trusted' if trust else 'no longer trusted'}: {escape_control(description)}")
-    if not changed:
-        print("This project has nothing that needs trust." if trust else "Nothing of this project was trusted.")
 
 
 def _hooks(plugin: LoadedPlugin) -> list[str]:

@@ -157,21 +157,21 @@ def _print_hits(results: Sequence[Hit], *, utc: bool) -> None:
 
 def _print_summary(results: Results, cache: DerivedCache, options: Namespace) -> None:
     hits = pluralize(results.total, "hit")
-    if options.json:
-        pass
-    elif not results.total and is_empty(cache):
-        print(f"There are no sessions in {cache.store_id}.\n{output.NO_SESSIONS_HINT}", file=sys.stderr)
-    elif not results.total:
-        print("No matches.", file=sys.stderr)
-    elif not results.hits:
-        print(f"No more results: {hits} in all, and --offset skips {options.offset:,}.", file=sys.stderr)
-    else:
+    if results.hits:
         last = options.offset + len(results.hits)
         where = f" in {pluralize(results.sessions, 'session')}" if results.sessions else ""
         some = f"{options.offset + 1:,} to {last:,} of " if len(results.hits) < results.total else ""
         more = f"; --offset {last} shows more" if last < results.total else ""
         widened = "No whole-word matches; showing partial matches. " if results.widened else ""
-        print(f"{widened}{some}{hits}{where}{more}.", file=sys.stderr)
+        summary = f"{widened}{some}{hits}{where}{more}."
+    elif results.total:
+        summary = f"No more results: {hits} in all, and --offset skips {options.offset:,}."
+    elif is_empty(cache):
+        summary = f"There are no sessions in {cache.store_id}.\n{output.NO_SESSIONS_HINT}"
+    else:
+        summary = "No matches."
+    if not options.json:
+        print(summary, file=sys.stderr)
     if results.note:
         print(f"({results.note})", file=sys.stderr)
     if cache.temporary_reason:

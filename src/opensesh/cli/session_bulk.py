@@ -42,7 +42,16 @@ def run(options: Namespace, sessions: Sessions) -> int:
     store = sessions.store
     operation = _operation(options)  # takes the folder off the named sessions
     named = bool(options.session)
-    selected = _select(store, options)
+    filters = _filters(store, options)
+    if named and filters:
+        raise UsageError("name sessions or use filters such as --project, not both")
+    if not named and not filters:
+        more = {"move": ", --from", "remove": ", --archived"}.get(options.action, "")
+        raise UsageError(f"name sessions, or select them with --project, --before, --empty, --larger{more}")
+    library = Library(store=store)
+    selected = [library.session(word).record for word in options.session]
+    if not named:
+        selected = [session for _, session in library.records() if all(matches(session) for matches in filters)]
     plan = operation(store, selected, True)
     if not options.dry_run and plan.sessions and not _is_confirmed(plan, options, named=named):
         print("Nothing was changed.", file=sys.stderr)
@@ -72,19 +81,6 @@ def _operation(options: Namespace) -> Callable[[Store, list[Session], bool], Bul
     )
 
 
-def _select(store: Store, options: Namespace) -> list[Session]:
-    filters = _filters(store, options)
-    if options.session and filters:
-        raise UsageError("name sessions or use filters such as --project, not both")
-    library = Library(store=store)
-    if options.session:
-        return [library.session(word).record for word in options.session]
-    if not filters:
-        more = {"move": ", --from", "remove": ", --archived"}.get(options.action, "")
-        raise UsageError(f"name sessions, or select them with --project, --before, --empty, --larger{more}")
-    return [session for _, session in library.records() if all(matches(session) for matches in filters)]
-
-
 def _filters(store: Store, options: Namespace) -> list[Callable[[Session], bool]]:
     filters: list[Callable[[Session], bool]] = []
     if options.project:
@@ -98,7 +94,13 @@ def _filters(store: Store, options: Namespace) -> list[Callable[[Session], bool]
     if options.empty:
         filters.append(lambda session: not store.list(("message", session.id)))
     if options.larger:
-        filters.append(_larger_than(store, options.larger))
+        parsed = re.fullmatch(r"(\d+)([KMG]?)B?", options.larger.upper())
+        if parsed is None:
+            raise UsageError(f"{options.larger!r} is not a size; write one like 500K, 20M or 1G")
+        minimum = int(parsed[1]) * {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}[parsed[2]]
+        usages = measure(store, report=lambda damage: None)
+        large = {entry.session for usage in usages for entry in usage.sessions.values() if entry.inclusive > minimum}
+        filters.append(lambda session: session.id in large)
     if getattr(options, "archived", False):
         filters.append(lambda session: session.archived)
     if getattr(options, "old_directory", None):
@@ -107,18 +109,6 @@ def _filters(store: Store, options: Namespace) -> list[Callable[[Session], bool]
             lambda session: session.directory == base or session.directory.startswith(os.path.join(base, ""))
         )
     return filters
-
-
-def _larger_than(store: Store, text: str) -> Callable[[Session], bool]:
-    parsed = re.fullmatch(r"(\d+)([KMG]?)B?", text.upper())
-    if parsed is None:
-        raise UsageError(f"{text!r} is not a size; write one like 500K, 20M or 1G")
-    minimum = int(parsed[1]) * {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}[parsed[2]]
-    sizes: dict[str, int] = {}
-    for usage in measure(store, report=lambda damage: None):
-        for entry in usage.sessions.values():
-            sizes[entry.session] = max(sizes.get(entry.session, 0), entry.inclusive)
-    return lambda session: sizes.get(session.id, 0) > minimum
 
 
 def _is_confirmed(plan: Bulk, options: Namespace, *, named: bool) -> bool:
@@ -168,25 +158,18 @@ def _print_result(result: Bulk, store: Store, options: Namespace) -> None:
         print(f"{first if number == 1 else f'{number:,} sessions'} not changed: {reason}", file=sys.stderr)
     summary = f"{'would be ' if options.dry_run else ''}{_WORDS[options.action][1]}: {_amount(result)}."
     print(summary[0].upper() + summary[1:])
-    if options.action == "remove":
-        _print_remaining(result, store, options)
+    if options.action == "remove":  # what is left of them elsewhere: on share servers, and in databases
+        shared = sum(bool(session.share and session.share.url) for session in result.sessions)
+        if shared:
+            how = "'opensesh session unshare' removes a link now, emptying the trash removes all of them"
+            print(f"Still shared: {pluralize(shared, 'session')}; {how}.", file=sys.stderr)
+        removed = {session.id for session in result.sessions}
+        remaining = 0 if options.dry_run else sum(key[-1] in removed for key in store.list(("session",)))
+        if remaining:
+            sessions = pluralize(remaining, "session")
+            print(f"Also in an OpenCode database, and still listed from there: {sessions}.", file=sys.stderr)
     if result.undo:
         print(f"To undo: opensesh session restore {result.undo}")
-
-
-def _print_remaining(result: Bulk, store: Store, options: Namespace) -> None:
-    """Print what is left of removed sessions elsewhere: on share servers, and in databases."""
-    shared = sum(bool(session.share and session.share.url) for session in result.sessions)
-    if shared:
-        how = "'opensesh session unshare' removes a link now, emptying the trash removes all of them"
-        print(f"Still shared: {pluralize(shared, 'session')}; {how}.", file=sys.stderr)
-    if options.dry_run:
-        return
-    removed = {session.id for session in result.sessions}
-    remaining = sum(key[-1] in removed for key in store.list(("session",)))
-    if remaining:
-        sessions = pluralize(remaining, "session")
-        print(f"Also in an OpenCode database, and still listed from there: {sessions}.", file=sys.stderr)
 
 
 def _unarchive(options: Namespace, sessions: Sessions) -> int:

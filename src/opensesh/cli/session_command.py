@@ -114,7 +114,19 @@ def run(options: Namespace) -> int:
         session = Library(store=sessions.store).session(options.session).record
         match options.action:
             case "fork":
-                session, done = _fork(sessions, session, options), "forked"
+                done = "forked"
+                if not options.reverted:
+                    session = sessions.fork(session.id, before=options.before)
+                elif options.before:
+                    raise UsageError("--before and --reverted cannot be combined")
+                elif session.revert is not None:
+                    how = f"undo it with 'opensesh session unrevert {session.id}'"
+                    raise UsageError(f"the revert is not final yet; {how}")
+                else:
+                    from ..workspace import RevertTrash  # only for --reverted
+
+                    history = RevertTrash(sessions).history_before(session.id)
+                    session = sessions.fork_messages(session.id, history)
             case "rename":
                 title = " ".join(options.title).strip()
                 if not title:
@@ -127,18 +139,6 @@ def run(options: Namespace) -> int:
         else:
             print(f"{session.id} {done}: {output.clip(session.title, 100)}")
         return 0
-
-
-def _fork(sessions: Sessions, session: Session, options: Namespace) -> Session:
-    if not options.reverted:
-        return sessions.fork(session.id, before=options.before)
-    from ..workspace import RevertTrash  # only for --reverted
-
-    if options.before:
-        raise UsageError("--before and --reverted cannot be combined")
-    if session.revert is not None:
-        raise UsageError(f"the revert is not final yet; undo it with 'opensesh session unrevert {session.id}'")
-    return sessions.fork_messages(session.id, RevertTrash(sessions).history_before(session.id))
 
 
 def _compact(sessions: Sessions, session: Session, *, undo: bool) -> tuple[Session, str]:

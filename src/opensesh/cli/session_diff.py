@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -92,27 +93,17 @@ def _changes(sessions: Sessions, session: Session, messages: Sequence[StoredMess
             reason, unknown = snapshots.note or "there are no snapshots", ends is not None
         except SnapshotError:
             reason = "its snapshots are gone"
-    stored = _stored_changes(sessions, session, messages, whole=whole)
-    if stored is None and unknown:
-        raise NotFoundError(f"the changes of session {session.id} were not stored, and {reason}", id=session.id)
-    return _Changes(stored or [], stored_because=reason if stored else "")
-
-
-def _stored_changes(
-    sessions: Sessions, session: Session, messages: Sequence[StoredMessage], *, whole: bool
-) -> list[Document] | None:
-    """Return the changes stored for the session, or else for each prompt; ``None`` if there are none.
-
-    OpenCode's databases and forks store nothing for the session, and after a revert that record is empty.
-    """
-    if whole and (stored := sessions.diff(session.id)):
-        return stored
+    stored = sessions.diff(session.id) if whole else []
+    if stored:
+        return _Changes(stored, stored_because=reason)
+    # OpenCode's databases and forks store changes only with each prompt, and after a revert the record is empty.
     summaries = (as_object(message.info.get("summary")) or {} for message in messages)
     by_prompt = [diffs for summary in summaries if (diffs := as_list(summary.get("diffs"))) is not None]
-    if by_prompt or not whole:
-        return list(chain.from_iterable(by_prompt)) if by_prompt else None
-    try:
-        sessions.store.read(keys.diff(session.id))
-    except NotFoundError:
-        return None
-    return []
+    if whole and not by_prompt:
+        with suppress(NotFoundError):
+            sessions.store.read(keys.diff(session.id))
+            unknown = False
+    if unknown and not by_prompt:
+        raise NotFoundError(f"the changes of session {session.id} were not stored, and {reason}", id=session.id)
+    stored = list(chain.from_iterable(by_prompt))
+    return _Changes(stored, stored_because=reason if stored else "")

@@ -54,17 +54,6 @@ def _share(options: Namespace, sessions: Sessions) -> int:
             return await service.share(session.id, redact=False if options.no_redact else None)
 
     shared = asyncio.run(share())
-    _print_shared(shared, options)
-    return 1 if shared.behind else 0
-
-
-def _config(directory: str) -> Config:
-    """Return the configuration of a session's directory, or of the current one if that is gone."""
-    location = resolve(directory if os.path.isdir(directory) else os.getcwd())
-    return load(location.directory, location.sandbox)
-
-
-def _print_shared(shared: ShareResult, options: Namespace) -> None:
     if options.json:
         output.print_json(
             {
@@ -77,7 +66,7 @@ def _print_shared(shared: ShareResult, options: Namespace) -> None:
                 "behind": shared.behind or None,
             }
         )
-        return
+        return 1 if shared.behind else 0
     print(shared.url)
     if shared.redacted:
         counts = ", ".join(f"{count:,} {name}" for name, count in sorted(shared.redacted.items()))
@@ -88,6 +77,13 @@ def _print_shared(shared: ShareResult, options: Namespace) -> None:
         print(f"The share is incomplete: {shared.behind}. Share it again to send the rest.", file=sys.stderr)
     elif not shared.is_new:
         print(f"It was already shared; sent {pluralize(shared.sent, 'change')}.", file=sys.stderr)
+    return 1 if shared.behind else 0
+
+
+def _config(directory: str) -> Config:
+    """Return the configuration of a session's directory, or of the current one if that is gone."""
+    location = resolve(directory if os.path.isdir(directory) else os.getcwd())
+    return load(location.directory, location.sandbox)
 
 
 def _unshare(options: Namespace, sessions: Sessions) -> int:

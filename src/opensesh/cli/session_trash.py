@@ -26,9 +26,37 @@ _SESSIONS_SHOWN = 8
 
 def run(options: Namespace, sessions: Sessions) -> int:
     """Restore sessions, or list or empty the trash."""
+    store = sessions.store
     if options.action == "restore":
-        return print_restored(_restore(sessions.store, options.undo), options)
-    return _trash(options, sessions)
+        return print_restored(_restore(store, options.undo), options)
+    before = parse_time(options.older, utc=options.utc) if options.older else None
+    items = [item for item in trash.contents(store) if before is None or item.header.time < before]
+    titles = {item.undo: item.titles for item in items}
+    count = sum(map(len, titles.values()))
+    if options.empty and items:
+        if not options.yes:
+            ensure_can_ask("confirm with --yes")
+            if not confirm(f"Delete {pluralize(count, 'session')} permanently?"):
+                raise UsageError("nothing was deleted")
+        items = trash.empty(store, before)
+        count = sum(len(titles[item.undo]) for item in items)
+        from .session_share import unshare_deleted  # sharing takes long to load
+
+        unshare_deleted(sessions)
+    if options.json:
+        entries = [{"undo": item.undo, "time": item.header.time, "sessions": titles[item.undo]} for item in items]
+        output.print_json({"emptied": bool(options.empty), "trash": entries})
+        return 0
+    for item in items:
+        print(output.paint(f"{output.format_time(item.header.time, utc=options.utc)}  {item.undo}", 2))
+        names = titles[item.undo]
+        for name, title in list(names.items())[:_SESSIONS_SHOWN]:
+            print(f"  {name}  {output.clip(title, 60)}")
+        if len(names) > _SESSIONS_SHOWN:
+            print(f"  ... and {len(names) - _SESSIONS_SHOWN:,} more")
+    state = "deleted permanently" if options.empty else "in the trash"
+    print(f"{pluralize(count, 'session')} {state}.", file=sys.stderr)
+    return 0
 
 
 def print_restored(result: Undone, options: Namespace) -> int:
@@ -67,35 +95,3 @@ def _restore(store: Store, word: str) -> Undone:
         raise NotFoundError(f"several sessions in the trash begin with {word!r}. 'opensesh session trash' lists them.")
     ((name, undo),) = undo_files.items()
     return trash.restore(undo, name, store=store)
-
-
-def _trash(options: Namespace, sessions: Sessions) -> int:
-    store = sessions.store
-    before = parse_time(options.older, utc=options.utc) if options.older else None
-    items = [item for item in trash.contents(store) if before is None or item.header.time < before]
-    titles = {item.undo: item.titles for item in items}
-    count = sum(map(len, titles.values()))
-    if options.empty and items:
-        if not options.yes:
-            ensure_can_ask("confirm with --yes")
-            if not confirm(f"Delete {pluralize(count, 'session')} permanently?"):
-                raise UsageError("nothing was deleted")
-        items = trash.empty(store, before)
-        count = sum(len(titles[item.undo]) for item in items)
-        from .session_share import unshare_deleted  # sharing takes long to load
-
-        unshare_deleted(sessions)
-    if options.json:
-        entries = [{"undo": item.undo, "time": item.header.time, "sessions": titles[item.undo]} for item in items]
-        output.print_json({"emptied": bool(options.empty), "trash": entries})
-        return 0
-    for item in items:
-        print(output.paint(f"{output.format_time(item.header.time, utc=options.utc)}  {item.undo}", 2))
-        names = titles[item.undo]
-        for name, title in list(names.items())[:_SESSIONS_SHOWN]:
-            print(f"  {name}  {output.clip(title, 60)}")
-        if len(names) > _SESSIONS_SHOWN:
-            print(f"  ... and {len(names) - _SESSIONS_SHOWN:,} more")
-    state = "deleted permanently" if options.empty else "in the trash"
-    print(f"{pluralize(count, 'session')} {state}.", file=sys.stderr)
-    return 0

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..history.cache.derived_cache import DerivedCache
     from ..history.library import Library
     from ..history.maintenance.disk_usage import StoreDiskUsage, UsageTotal
     from ..history.stats.session_usage import SessionInfo, UsageTotals
@@ -61,55 +60,43 @@ def run(options: Namespace) -> int:
     if options.csv and (options.json or options.bytes):
         raise UsageError(f"--csv and {'--json' if options.json else '--bytes'} cannot be combined")
     if options.bytes:
-        if options.by != "day" or options.since or options.until or options.project or options.children:
-            raise UsageError(
-                "--bytes measures whole stores; of the other options, only --limit can be combined with it"
-            )
         return _print_disk_usage(options)
     cache = open_cache(options.store, temporary=options.fresh)
     try:
         if options.by == "tool" or options.fresh or options.since or options.until or options.project:
-            damage = _print_computed(cache, options)
+            usage_filter = UsageFilter(
+                since=parse_time(options.since, utc=options.utc) if options.since else None,
+                until=parse_time(options.until, utc=options.utc) if options.until else None,
+            )
+            if options.project:
+                from ..history.library import Library  # loads msgspec
+
+                usage_filter = usage_filter._replace(session=in_project(Library(options.store), options.project))
+            usage = UsageTable(cache)
+            if options.by == "tool":
+                _print_tools(usage, usage_filter, options)
+                output.report_damage(usage.damage)
+                return 0
+            statistics = add_up(usage, options.by, usage_filter, utc=options.utc)
+            damage = usage.damage
         else:
             statistics, damage, _ = cached_statistics(cache, options.by, utc=options.utc)
-            _print(statistics, options)
+        if options.json:
+            output.print_json(statistics.document())
+        elif options.csv:
+            _print_csv(statistics)
+        else:
+            _print_table(statistics, options)
         output.report_damage(damage)
     finally:
         cache.close()
     return 0
 
 
-def _print_computed(cache: DerivedCache, options: Namespace) -> Sequence[Damage]:
-    """Print the sums of the calls that the options select; return what could not be read."""
-    usage_filter = UsageFilter(
-        since=parse_time(options.since, utc=options.utc) if options.since else None,
-        until=parse_time(options.until, utc=options.utc) if options.until else None,
-    )
-    if options.project:
-        from ..history.library import Library  # loads msgspec
-
-        usage_filter = usage_filter._replace(session=in_project(Library(options.store), options.project))
-    usage = UsageTable(cache)
-    if options.by == "tool":
-        _print_tools(usage, usage_filter, options)
-    else:
-        _print(add_up(usage, options.by, usage_filter, utc=options.utc), options)
-    return usage.damage
-
-
 def in_project(library: Library, name: str) -> Callable[[SessionInfo | None], bool]:
     """Return a test for the sessions of the project that ``name`` means."""
     project = library.resolve_project(name)
     return lambda info: info is not None and project.matches(info.project, info.directory, info.title)
-
-
-def _print(statistics: Statistics, options: Namespace) -> None:
-    if options.json:
-        output.print_json(statistics.document())
-    elif options.csv:
-        _print_csv(statistics)
-    else:
-        _print_table(statistics, options)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -121,12 +108,21 @@ def _print_table(statistics: Statistics, options: Namespace) -> None:
         print(f"No model calls{' in that time' if options.since or options.until else ''}.", file=sys.stderr)
         return
     shown = rows[-options.limit :] if statistics.by in ("day", "month") else rows[: options.limit or None]
+    names = [row.key for row in shown]
     if statistics.by == "day":
         days = {row.key: _weight(_inclusive(row)) for row in rows if row.key != UNKNOWN}
         if picture := output.calendar(days, output.terminal_columns()):
             print("\n".join(picture))
             print(output.paint(output.CALENDAR_LEGEND, 2), end="\n\n")
-    _print_rows(statistics, shown, _row_names(shown, statistics.by, options))
+    elif statistics.by == "session":
+        names = [row.key if row.title is None else f"{row.key[-6:]} {row.title}" for row in shown]
+    elif statistics.by == "project":
+        from ..history.discovery import project_title  # these load msgspec
+        from ..history.library import Library
+
+        titles = {project.id: project_title(project) for project in Library(options.store).projects}
+        names = [titles.get(key) or os.path.basename(key) or key for key in names]
+    _print_rows(statistics, shown, names)
     for note in _notes(statistics, len(shown), len(rows)):
         print(output.paint(note, 2))
 
@@ -155,15 +151,6 @@ def _weight(sums: UsageTotals) -> float:
     return float(sums.cost or sums.repriced) / 1e15 or sums.total_tokens / 1e12
 
 
-def _cells(sums: UsageTotals, own: UsageTotals | None) -> tuple[str, ...]:
-    counts = (sums.input, sums.output, sums.reasoning, sums.cache_read, sums.cache_write)
-    own_cost = (money(own.cost),) if own else ()
-    repriced = money(sums.repriced)
-    if sums.unpriced:
-        repriced = f"{repriced} + ?" if sums.repriced else "unknown"
-    return (f"{sums.messages:,}", *map(short, counts), *own_cost, money(sums.cost), repriced)
-
-
 def _print_rows(statistics: Statistics, shown: Sequence[StatsRow], names: Sequence[str]) -> None:
     """Print the names, the figures right-aligned, and a bar as wide as there is space."""
     total = statistics.total.totals
@@ -174,9 +161,14 @@ def _print_rows(statistics: Statistics, shown: Sequence[StatsRow], names: Sequen
     # The own cost of a session is shown only where subagents make a difference.
     with_own = any(both.cost != alone.cost for both, alone in zip(sums, own, strict=True))
     heads = _HEADS_WITH_OWN_COST if with_own else _HEADS
-    cells = [
-        _cells(both, alone if with_own else None) for both, alone in zip((*sums, total), (*own, total), strict=True)
-    ]
+    cells: list[tuple[str, ...]] = []
+    for row, alone in zip((*sums, total), (*own, total), strict=True):
+        counts = (row.input, row.output, row.reasoning, row.cache_read, row.cache_write)
+        own_cost = (money(alone.cost),) if with_own else ()
+        repriced = money(row.repriced)
+        if row.unpriced:
+            repriced = f"{repriced} + ?" if row.repriced else "unknown"
+        cells.append((f"{row.messages:,}", *map(short, counts), *own_cost, money(row.cost), repriced))
     weights = [_weight(row) for row in sums]
     widths = [max(len(head), *(len(row[i]) for row in cells)) for i, head in enumerate(heads)]
     key = statistics.by.upper()
@@ -194,18 +186,6 @@ def _print_rows(statistics: Statistics, shown: Sequence[StatsRow], names: Sequen
         bar = "" if is_total or space < 4 else output.bar(weights[number], max(weights), min(space, 30))
         line = f"{name}{' ' * (first - output.width(name))}  {figures}  {bar}".rstrip()
         print(output.paint(line, 1) if is_total else line)
-
-
-def _row_names(rows: Sequence[StatsRow], by: str, options: Namespace) -> list[str]:
-    if by == "session":
-        return [row.key if row.title is None else f"{row.key[-6:]} {row.title}" for row in rows]
-    if by != "project":
-        return [row.key for row in rows]
-    from ..history.discovery import project_title  # these load msgspec
-    from ..history.library import Library
-
-    titles = {project.id: project_title(project) for project in Library(options.store).projects}
-    return [titles.get(row.key) or os.path.basename(row.key) or row.key for row in rows]
 
 
 def _notes(statistics: Statistics, shown: int, total: int) -> list[str]:
@@ -281,6 +261,8 @@ def _print_tools(usage: UsageTable, usage_filter: UsageFilter, options: Namespac
 
 
 def _print_disk_usage(options: Namespace) -> int:
+    if options.by != "day" or options.since or options.until or options.project or options.children:
+        raise UsageError("--bytes measures whole stores; of the other options, only --limit can be combined with it")
     from ..history.maintenance.disk_usage import measure  # only for --bytes
     from ..storage import open_store
 
@@ -290,16 +272,32 @@ def _print_disk_usage(options: Namespace) -> int:
         output.print_json({"stores": [usage.document() for usage in usages]})
     else:
         for number, usage in enumerate(usages):
-            if number:
+            gap = "\n" if number else ""
+            records = pluralize(usage.total.records, "record")
+            title = output.paint(f"{usage.place}: {output.format_bytes(usage.total.bytes)} in {records}", 1)
+            print(f"{gap}{title}")
+            _print_usage_sections(usage, options.limit)
+            largest = usage.largest()
+            rows = [
+                (
+                    entry.session,
+                    output.format_bytes(entry.own.bytes),
+                    output.format_bytes(entry.inclusive),
+                    f"{entry.own.records:,}",
+                    entry.info.title if entry.info else "",
+                )
+                for entry in largest[: options.limit or None]
+            ]
+            if rows:
                 print()
-            _print_store_usage(usage, options.limit)
+                output.table(("SESSION", "OWN", "WITH CHILDREN", "RECORDS", "TITLE"), rows)
+            if len(rows) < len(largest):
+                print(output.paint(f"{len(rows)} of {len(largest):,} sessions; --limit 0 shows all.", 2))
     output.report_damage(damage)
     return 0
 
 
-def _print_store_usage(usage: StoreDiskUsage, limit: int) -> None:
-    records = pluralize(usage.total.records, "record")
-    print(output.paint(f"{usage.place}: {output.format_bytes(usage.total.bytes)} in {records}", 1))
+def _print_usage_sections(usage: StoreDiskUsage, limit: int) -> None:
     included = {
         "attachments": usage.attachments,
         "subagent sessions": usage.children,
@@ -328,22 +326,6 @@ def _print_store_usage(usage: StoreDiskUsage, limit: int) -> None:
             output.table_with_bars((head, "BYTES", "RECORDS", "SHARE"), rows, values, usage.total.bytes)
     for name, size in usage.beside.items():
         print(output.paint(f"outside of the sessions, {name}: {output.format_bytes(size)}", 2))
-    largest = usage.largest()
-    rows = [
-        (
-            entry.session,
-            output.format_bytes(entry.own.bytes),
-            output.format_bytes(entry.inclusive),
-            f"{entry.own.records:,}",
-            entry.info.title if entry.info else "",
-        )
-        for entry in largest[: limit or None]
-    ]
-    if rows:
-        print()
-        output.table(("SESSION", "OWN", "WITH CHILDREN", "RECORDS", "TITLE"), rows)
-    if len(rows) < len(largest):
-        print(output.paint(f"{len(rows)} of {len(largest):,} sessions; --limit 0 shows all.", 2))
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------

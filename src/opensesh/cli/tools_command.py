@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..config import Config
-    from ..tools.custom import InstalledTools
     from ..tools.mcp.conversion import McpTool
     from ..tools.mcp.server import McpServerState
     from ..tools.tool import Tool
@@ -99,7 +98,22 @@ def run(options: Namespace) -> int:
         }
         output.print_json(document)
     else:
-        _print_tools([*tools.values()], states, packages)
+        rows: list[tuple[str, str, str]] = []
+        for listed in tools.values():
+            lines = escape_control(listed.description).strip().splitlines() or [""]
+            rows.append((listed.tool.id, f"{_KINDS[listed.kind]}{listed.source}", output.clip(lines[0], 60)))
+        output.table(("TOOL", "FROM", "WHAT IT DOES"), rows)
+        if states or packages.unusable:
+            print()
+        for name, state in states.items():
+            status = output.paint(state.status.replace("_", " "), _COLOURS.get(state.status, 2))
+            more = f": {state.error}" if state.error else ""
+            if state.status == "connected":
+                more = f", {pluralize(len(state.tools), 'tool')}"
+            print(f"MCP server {name}: {status}{escape_control(more)}")
+        for entry in packages.unusable:
+            error = escape_control(entry.error)
+            print(f"package {entry.package}: {output.paint('failed', 31)}: {entry.entry}: {error}")
     failed = any(state.status in _UNUSABLE for state in states.values())
     return 1 if failed or packages.unusable else 0
 
@@ -112,22 +126,3 @@ async def _server_tools(config: Config) -> tuple[tuple[McpTool, ...], Mapping[st
             return await servers.tools(), servers.states
         finally:
             servers.end()
-
-
-def _print_tools(tools: list[_ListedTool], states: Mapping[str, McpServerState], packages: InstalledTools) -> None:
-    rows: list[tuple[str, str, str]] = []
-    for listed in tools:
-        lines = escape_control(listed.description).strip().splitlines() or [""]
-        rows.append((listed.tool.id, f"{_KINDS[listed.kind]}{listed.source}", output.clip(lines[0], 60)))
-    output.table(("TOOL", "FROM", "WHAT IT DOES"), rows)
-    if states or packages.unusable:
-        print()
-    for name, state in states.items():
-        status = output.paint(state.status.replace("_", " "), _COLOURS.get(state.status, 2))
-        more = f": {state.error}" if state.error else ""
-        if state.status == "connected":
-            more = f", {pluralize(len(state.tools), 'tool')}"
-        print(f"MCP server {name}: {status}{escape_control(more)}")
-    for entry in packages.unusable:
-        error = escape_control(entry.error)
-        print(f"package {entry.package}: {output.paint('failed', 31)}: {entry.entry}: {error}")
