@@ -150,31 +150,26 @@ def apply(path: str, lines: Sequence[str], chunks: Sequence[Chunk]) -> list[str]
             if context is None:
                 raise ToolFailedError(f"{path} has no line like {chunk.context!r} after line {position}", path=path)
             position = context + 1
-        start, count, new = _locate(path, result, chunk, position)
-        replacements.append((start, count, new))
-        position = start + count
+        old, new = chunk.old, chunk.new
+        if not old:
+            start = len(result) if chunk.context is None or chunk.at_end else position
+        else:
+            start = _find(result, old, position, at_end=chunk.at_end)
+            while start is None and len(old) > 1 and not old[-1]:
+                # An empty line at the end of a chunk may only separate it from the next.
+                old, new = old[:-1], (new[:-1] if new and not new[-1] else new)
+                start = _find(result, old, position, at_end=chunk.at_end)
+        if start is None:
+            raise ToolFailedError(
+                f"{path} does not contain these lines of the patch; read the file again and write a new patch:\n"
+                + "\n".join(chunk.old),
+                path=path,
+            )
+        replacements.append((start, len(old), new))
+        position = start + len(old)
     for start, count, new in sorted(replacements, key=lambda replacement: replacement[:2], reverse=True):
         result[start : start + count] = new
     return result
-
-
-def _locate(path: str, lines: list[str], chunk: Chunk, position: int) -> tuple[int, int, list[str]]:
-    """Return where the old lines of a chunk begin, how many they are, and what replaces them."""
-    if not chunk.old:
-        return (len(lines) if chunk.context is None or chunk.at_end else position), 0, chunk.new
-    old, new = chunk.old, chunk.new
-    start = _find(lines, old, position, at_end=chunk.at_end)
-    while start is None and len(old) > 1 and not old[-1]:
-        # An empty line at the end of a chunk may only separate it from the next.
-        old, new = old[:-1], (new[:-1] if new and not new[-1] else new)
-        start = _find(lines, old, position, at_end=chunk.at_end)
-    if start is None:
-        raise ToolFailedError(
-            f"{path} does not contain these lines of the patch; read the file again and write a new patch:\n"
-            + "\n".join(chunk.old),
-            path=path,
-        )
-    return start, len(old), new
 
 
 def _find(lines: Sequence[str], quoted: Sequence[str], start: int, *, at_end: bool = False) -> int | None:

@@ -48,13 +48,17 @@ def replace(text: str, old: str, new: str, *, replace_all: bool = False) -> str:
         raise ToolFailedError("oldString and newString are the same, so there is nothing to change")
     # White space alone is matched only exactly.
     strategies = STRATEGIES if old.strip() else (exact,) if old else ()
+    # A lenient match that is much larger than the quoted text is probably wrong.
+    quoted_lines, quoted_size = old.count("\n") + 1, len(old.strip())
+    max_lines = max(2 * quoted_lines, quoted_lines + 3)
+    max_size = max(4 * quoted_size, quoted_size + 500) if quoted_lines > 1 else len(text)
     is_ambiguous = is_too_large = False
     for strategy in strategies:
         for proposed in strategy(text, old):
             piece = _with_same_end(text, proposed, old)
             if not piece or piece not in text:
                 continue
-            if _is_disproportionate(piece, old):
+            if piece.count("\n") + 1 > max_lines or len(piece.strip()) > max_size:
                 is_too_large = True
             elif replace_all:
                 return text.replace(piece, new)
@@ -75,14 +79,6 @@ def _with_same_end(text: str, piece: str, old: str) -> str:
     if not old.endswith("\n"):
         return whole
     return next((whole + end for end in ("\r\n", "\n") if whole + end in text), whole)
-
-
-def _is_disproportionate(piece: str, old: str) -> bool:
-    """Whether a lenient match is so much larger than the quoted text that it is probably wrong."""
-    lines, quoted_lines = piece.count("\n") + 1, old.count("\n") + 1
-    if lines > max(2 * quoted_lines, quoted_lines + 3):
-        return True
-    return quoted_lines > 1 and len(piece.strip()) > max(4 * len(old.strip()), len(old.strip()) + 500)
 
 
 # Strategies.

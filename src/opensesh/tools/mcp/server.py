@@ -254,6 +254,11 @@ class McpServer:
         tried."""
         import anyio
         from mcp import Client
+        from mcp_types import ToolListChangedNotification
+
+        async def on_message(message: object) -> None:
+            if isinstance(message, ToolListChangedNotification):
+                self._tools_changed()
 
         self._ended = ended = asyncio.Event()
         deadline = anyio.current_time() + self._connect_seconds
@@ -264,7 +269,7 @@ class McpServer:
                 if self._closed:
                     return True
                 transport = watched(transport_option.open(), ended)
-                client = Client(transport, mode=transport_option.mode, message_handler=self._on_message, cache=None)
+                client = Client(transport, mode=transport_option.mode, message_handler=on_message, cache=None)
                 async with client:
                     await self._list(client)
                     self._scope.deadline = math.inf
@@ -312,12 +317,6 @@ class McpServer:
             return
         except Exception as error:
             log.debug("the MCP server %s stopped reporting changes: %s", self.name, error)
-
-    async def _on_message(self, message: object) -> None:
-        from mcp_types import ToolListChangedNotification
-
-        if isinstance(message, ToolListChangedNotification):
-            self._tools_changed()
 
     def _tools_changed(self) -> None:
         self._stale = True
