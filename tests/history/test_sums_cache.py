@@ -339,7 +339,7 @@ def test_sums_in_their_plain_form_are_the_same(sample: Sample) -> None:
 def test_kept_sums_are_printed_without_loading_what_counts_them(sample: Sample) -> None:
     code = (
         "import sys; from opensesh.cli.main import run; run(['stats', '--store', sys.argv[1]]);"
-        "print(sorted({'msgspec', 'opensesh.history.stats.usage_writer'} & sys.modules.keys()))"
+        "print(sorted({'logging', 'msgspec', 'opensesh.history.stats.usage_writer'} & sys.modules.keys()))"
     )
     words = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}", place_of(sample)]
     printed = [subprocess.run(words, capture_output=True, text=True, check=True).stdout for _ in range(2)]
