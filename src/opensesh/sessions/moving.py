@@ -27,7 +27,12 @@ def move(store: Store, sessions: Sequence[Session], folder: str, *, base: str = 
     """
     target = writable_store(store)
     family = with_descendants(store, sessions)
-    directories = {session.id: _new_directory(folder, session.directory, base) for session in family}
+    directories: dict[str, str] = {}
+    for session in family:
+        same = ""
+        if base and session.directory.startswith(os.path.join(base, "")):
+            same = os.path.join(folder, os.path.relpath(session.directory, base))
+        directories[session.id] = same if same and os.path.isdir(same) else folder
     locations = {directory: resolve(directory) for directory in set(directories.values())}
     if not dry_run:
         for location in locations.values():
@@ -54,10 +59,3 @@ def _changes(records: RecordFiles, paths: Sequence[str], location: ProjectLocati
     new_path = os.path.join("session", location.id, os.path.basename(newest))
     if after != copies[newest] or new_path != newest:
         yield Change(path=newest, data=dumps(after), to=new_path if new_path != newest else "")
-
-
-def _new_directory(folder: str, directory: str, base: str) -> str:
-    if base and directory.startswith(os.path.join(base, "")):
-        same = os.path.join(folder, os.path.relpath(directory, base))
-        return same if os.path.isdir(same) else folder
-    return folder

@@ -270,7 +270,13 @@ class Sessions:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _remove_one(self, session_id: str) -> None:
-        key, info = self._with_session_key(session_id, self._read_or_stub)
+        def read(key: Key) -> tuple[Key, Document]:
+            try:
+                return key, self.store.read(key)
+            except RecordError:  # a damaged session can still be removed
+                return key, {"id": key[-1], "projectID": key[1]}
+
+        key, info = self._with_session_key(session_id, read)
         with self.store.batch() as batch:
             # The session's own record last, so that an interrupted removal can find it again.
             for share_key in (("share", session_id), keys.share(session_id)):
@@ -312,13 +318,6 @@ class Sessions:
 
     def _read(self, session_id: str) -> tuple[Key, Document]:
         return self._with_session_key(session_id, lambda key: (key, self.store.read(key)))
-
-    def _read_or_stub(self, key: Key) -> tuple[Key, Document]:
-        """Read a session; for a damaged one, which can still be removed, return what its key says."""
-        try:
-            return key, self.store.read(key)
-        except RecordError:
-            return key, {"id": key[-1], "projectID": key[1]}
 
     def _with_session_key(self, session_id: str, act: Callable[[Key], T]) -> T:
         """Call ``act`` with the key of a session: of the project it was last seen in, of this one, or of any."""

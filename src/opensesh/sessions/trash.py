@@ -176,12 +176,12 @@ def empty(store: Store, before: int | None = None) -> list[Trashed]:
 
 def shares() -> dict[str, tuple[Share, str]]:
     """Return the shares of sessions in the trash, which are still online, and their stores, by session."""
-    found: dict[str, tuple[Share, str]] = {}
+    shares_by_session: dict[str, tuple[Share, str]] = {}
     for trashed in reversed(contents()):
         for session, share in reversed(list(_shares(os.path.join(os.path.dirname(trashed.undo), FILES)))):
             if share.secret:
-                found[session] = (share, trashed.header.root)
-    return found
+                shares_by_session[session] = (share, trashed.header.root)
+    return shares_by_session
 
 
 def record_paths(store: Store) -> dict[str, list[str]]:

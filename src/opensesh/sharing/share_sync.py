@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ..bus import Bus, Subscription
-    from ..events import Event
     from ..storage.protocol import Key
     from .client import ShareChannel
     from .items import ShareItem
@@ -157,18 +156,16 @@ class ShareSync:
 
     async def _listen(self, subscription: Subscription) -> None:
         async for envelope in subscription:
-            self._on_event(envelope.event)
-
-    def _on_event(self, event: Event) -> None:
-        if isinstance(event, Missed):
-            self._start(self._resume, True)
-        elif isinstance(event, SessionDeleted):
-            self._session_removed.set()
-        elif isinstance(event, SessionCreated):
-            if self._service.settings.automatic and not event.info.get("parentID"):
-                self.share(event.info["id"])
-        elif (change := changed_key(event)) is not None:
-            self._queue(change[0]).add(change[1])
+            event = envelope.event
+            if isinstance(event, Missed):
+                self._start(self._resume, True)
+            elif isinstance(event, SessionDeleted):
+                self._session_removed.set()
+            elif isinstance(event, SessionCreated):
+                if self._service.settings.automatic and not event.info.get("parentID"):
+                    self.share(event.info["id"])
+            elif (change := changed_key(event)) is not None:
+                self._queue(change[0]).add(change[1])
 
     def _queue(self, session_id: str) -> _SessionQueue:
         queue = self._queues.setdefault(session_id, _SessionQueue(session_id))
@@ -298,9 +295,9 @@ class ShareSync:
         """Queue the shares of this store that have unsent changes, or every share."""
         if self._service.settings.disabled_by:
             return
-        place = self._service.sessions.store.place
+        store = self._service.sessions.store
         for record in await asyncio.to_thread(lambda: list(share_records.list_all())):
-            if record.store == place and (record.unsent or every_share):
+            if record.store == store.place and (record.unsent or every_share):
                 self._queue(record.session).add(None)
 
 
