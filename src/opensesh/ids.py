@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Literal
 
-    Prefix = Literal["ses", "msg", "prt", "per", "que", "usr", "pty", "tool"]
+    Prefix = Literal["ses", "msg", "prt", "evt", "per", "que", "usr", "pty", "tool"]
 
 ERA_MS = 1 << 36
 """Milliseconds until the clock in an identifier wraps around."""

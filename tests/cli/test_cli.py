@@ -3,9 +3,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -252,11 +254,20 @@ def test_a_running_session_is_not_removed(terminal: Terminal, store: Path) -> No
     assert f"opensesh run (pid {os.getpid()}" in terminal.error
 
 
-def test_a_database_is_never_written(terminal: Terminal) -> None:
-    place = str(FIXTURES / "opencode-1.18.33" / "opencode.db")
-    terminal.run("session", "rename", "last", "x", "--store", place)
+def test_a_database_of_an_unknown_opencode_is_not_written(terminal: Terminal, tmp_path: Path) -> None:
+    place = shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", tmp_path)
+    with closing(sqlite3.connect(place)) as connection:
+        connection.execute("ALTER TABLE session ADD COLUMN later TEXT")
+    terminal.run("session", "rename", "last", "x", "--store", str(place))
     assert terminal.code == 5
-    assert "only read" in terminal.error
+    assert "only read: its table session has an unknown later TEXT" in terminal.error
+
+
+def test_a_session_in_a_database_is_renamed(terminal: Terminal, tmp_path: Path) -> None:
+    place = str(shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", tmp_path))
+    terminal.run("session", "rename", "last", "x", "--store", place)
+    assert terminal.code == 0
+    assert terminal.json("list", "--store", place)["sessions"][0]["title"] == "x"
 
 
 def test_damage_is_reported_and_costs_only_itself(terminal: Terminal, store: Path) -> None:

@@ -86,5 +86,5 @@ def test_stores_can_be_distinguished_on_a_narrow_screen(screen: Callable[..., Sc
     shutil.copy(FIXTURES / "opencode-1.2" / "opencode.db", store.parent)
     shown = screen("doctor", "--store", str(store.parent), columns=60)
     shown.end()
-    assert [line[-11:] for line in shown.text.splitlines()[1:3]] == ["ata/storage", "opencode.db"]
+    assert [line[-11:] for line in shown.text.splitlines()[1:3]] == ["opencode.db", "ata/storage"]
     assert all("…" in line and len(line) == 60 for line in shown.text.splitlines()[1:3])

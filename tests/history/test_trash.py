@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -78,8 +81,11 @@ def test_a_running_session_and_one_in_a_database_are_left_alone(sample: Sample) 
     assert done.undo == ""
     elsewhere = session({"id": "ses_db", "time": {"created": 1}, "projectID": "x"})
     assert "database" in trash.remove(tree, [elsewhere]).left[0].reason
+    database = shutil.copy(FIXTURES / "opencode-1.2" / "opencode.db", sample.root.parent)
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("ALTER TABLE session ADD COLUMN later TEXT")
     with pytest.raises(StoreError, match="read-only"):
-        trash.remove(open_store(str(FIXTURES / "opencode-1.2" / "opencode.db")), [elsewhere])
+        trash.remove(open_store(str(database)), [elsewhere])
     assert trash.remove(Memory(), [elsewhere]).sessions == []
 
 

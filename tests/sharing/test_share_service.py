@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -242,8 +245,13 @@ async def test_sharing_that_is_switched_off_sends_nothing(desk: Desk, stand: Sta
     assert stand.requests == []
 
 
-async def test_a_session_that_cannot_be_marked_as_shared_is_not_shared(stand: Stand, desk: Desk) -> None:
-    with OpencodeDB(FIXTURES / "opencode-1.18.33" / "opencode.db") as store:
+async def test_a_session_that_cannot_be_marked_as_shared_is_not_shared(
+    stand: Stand, desk: Desk, tmp_path: Path
+) -> None:
+    database = shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", tmp_path)
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("ALTER TABLE session ADD COLUMN later TEXT")
+    with OpencodeDB(database) as store:
         desk.sessions.store = store
         session = store.list(("session",))[0][-1]
         async with desk.service() as service:

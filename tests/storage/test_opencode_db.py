@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from opensesh.errors import InvalidKeyError, NotFoundError, ReadOnlyStoreError, RecordError, StoreError
+from opensesh.errors import InvalidKeyError, NotFoundError, RecordError, StoreError
 from opensesh.records import Project, Session, read_message, read_part, view
 from opensesh.storage.opencode_db.sqlite_reader import SqliteReader, file_uri
 from opensesh.storage.opencode_db.store import OpencodeDB
@@ -366,17 +366,6 @@ def test_a_prefix_narrows_list_and_scan(store: OpencodeDB) -> None:
     assert [key for key, _ in store.scan(("message", session_id))] == expected
     assert store.list(("session", "elsewhere")) == []
     assert store.messages("ses_none") == []
-
-
-def test_nothing_is_ever_written(store: OpencodeDB) -> None:
-    key = ("session", PROJECT, "ses_e1f501dccffeBWcHbXB47ZZgOH")
-    for attempt in (
-        lambda: store.write(key, {}),
-        lambda: store.update(key, lambda value: None),
-        lambda: store.remove(key),
-    ):
-        with pytest.raises(ReadOnlyStoreError, match="opensesh import"):
-            attempt()
 
 
 def test_a_record_is_located_by_file_table_and_row(store: Store) -> None:

@@ -3,8 +3,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -75,9 +76,13 @@ def test_a_union_of_a_divided_store_keeps_its_promises(contract: Contract, tree:
 
 @pytest.mark.parametrize("contract", contracts_for(read_only=True), ids=str)
 @pytest.mark.parametrize("version", ["1.2", "1.18.33"])
-def test_a_database_keeps_its_promises(contract: Contract, version: str, tmp_path: Path) -> None:
+def test_a_database_with_a_trigger_keeps_the_promises_of_a_read_only_store(
+    contract: Contract, version: str, tmp_path: Path
+) -> None:
     fixture = Path(__file__).parent.parent / "fixtures" / f"opencode-{version}" / "opencode.db"
     shutil.copy(fixture, tmp_path)
+    with closing(sqlite3.connect(tmp_path / "opencode.db")) as connection:
+        connection.execute("CREATE TRIGGER unknown AFTER INSERT ON part BEGIN SELECT 1; END")
     with OpencodeDB(tmp_path / "opencode.db") as database:
         contract.run(always(database), read_only_seed=dict(database.scan(())))
 

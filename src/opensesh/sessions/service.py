@@ -13,7 +13,7 @@ from .. import __version__, events, ids
 from ..errors import NotFoundError, ReadOnlyStoreError, RecordError
 from ..records import EXTENSION_KEY, Document, Rule, Session, Share, as_list, as_object, document_of, view
 from ..storage import keys, revocations
-from ..storage.protocol import CompositeStore, Damage, Key, StoredMessage, log_damage, store_ids
+from ..storage.protocol import CompositeStore, ConditionallyWritable, Damage, Key, StoredMessage, log_damage, store_ids
 from .slugs import new_slug
 
 if TYPE_CHECKING:
@@ -145,8 +145,9 @@ class Sessions:
             store = self.store.store_for_write(key) if isinstance(self.store, CompositeStore) else self.store
             store.read(key)
             if not store.writable:
+                reason = f": {store.refusal}" if isinstance(store, ConditionallyWritable) else ""
                 raise ReadOnlyStoreError(
-                    f"{session_id} is in {store.place}, which belongs to OpenCode and is only read; "
+                    f"{session_id} is in {store.place}, which is only read{reason}. "
                     f"'opensesh session fork {session_id}' makes a copy to continue with, 'opensesh import' copies all",
                     path=store.place,
                 )

@@ -19,7 +19,7 @@ from ..storage.disk import read_file
 from ..storage.json_tree import JsonTree
 from ..storage.leases import leases_of
 from ..storage.paths import digest
-from ..storage.protocol import Damage, FileTree, ignore_damage, member_stores, store_ids
+from ..storage.protocol import ConditionallyWritable, Damage, FileTree, ignore_damage, member_stores, store_ids
 from .undo import (
     FILES,
     UNDO_FILE,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from ..storage.protocol import Store
 
-IN_DATABASE = "in a database of OpenCode, which opensesh only reads; use OpenCode"
+IN_DATABASE = "in a database of an OpenCode that opensesh does not know, and therefore only reads; use OpenCode"
 """Why a session was skipped that is not in the writable store."""
 _JOURNALS = ("reverts", "trash")
 """The folders below the state folder that have one folder a store and session."""
@@ -80,9 +80,9 @@ def writable_store(store: Store) -> Store:
     for member in member_stores(store):
         if member.writable:
             return member
-    raise ReadOnlyStoreError(
-        f"{store.place} is read-only, as every database of OpenCode's; name a folder with --store", place=store.place
-    )
+    refusals = [member.refusal for member in member_stores(store) if isinstance(member, ConditionallyWritable)]
+    reason = f": {refusals[0]}" if refusals else ""
+    raise ReadOnlyStoreError(f"{store.place} is read-only{reason}; name a folder with --store", place=store.place)
 
 
 def writable_tree(store: Store) -> FileTree:

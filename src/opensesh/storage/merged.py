@@ -3,29 +3,33 @@
 A record that is in several stores is returned once. The most complete copy wins, record by record: the session updated
 last, the message that was finished, the part with more content. A message has the parts of all stores together.
 OpenCode 2.x stores a message as one row, from which parts are derived on reading, and for a compaction a second
-message; where another store has these under the ids that 1.x gave them, the derived ones are dropped. A write goes to
-the store that has the record; a new record goes to the first store.
+message; where another store has these under the ids that 1.x gave them, the derived ones are dropped.
+
+A session is written where it is, with everything that belongs to it; if it is in several stores, where it was updated
+last. A new session goes to the first store, and so do projects, which new sessions need there.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from heapq import merge
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import NotFoundError, RecordError
 from ..records import as_object, as_whole, codec, order
-from .keys import SUMMARY, check_key, is_made_part
+from .keys import PER_SESSION, SUMMARY, check_key, is_made_part
 from .protocol import Damage, Key, LeaseProvider, LiveEvents, SessionQueries, Store, StoredMessage, log_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
+    from types import TracebackType
 
     from ..records import Document
-    from .protocol import RecordChange
+    from .leases import Holder
+    from .protocol import Lease, Leases, RecordChange
     from .queries import SessionQuery
 
     Report = Callable[[Damage], None]
@@ -34,11 +38,11 @@ if TYPE_CHECKING:
 
 
 class MergedStore:
-    """The stores of one data folder, the writable one first.
+    """The stores of one data folder, the one for new sessions first.
 
     A batch is applied member by member, in the order of its operations: it is atomic if the member that it concerns is.
-    Leases are those of the first member that provides leases. Queries and live events are offered if every member
-    offers them.
+    A lease is one of every member that provides leases, so that it also excludes users of a single member. Queries and
+    live events are offered if every member offers them.
     """
 
     def __init__(self, place: str, members: Sequence[Store]) -> None:
@@ -46,10 +50,12 @@ class MergedStore:
         """The data folder."""
         self._folder = os.path.abspath(place)
         self.members = tuple(members)
+        self._owners: dict[str, Store] = {}
+        """The members that sessions are written to, by session."""
         # Capabilities are attributes of the object, so that isinstance() finds only what the members offer.
         providers = [member for member in members if isinstance(member, LeaseProvider)]
         if providers:
-            self.leases = providers[0].leases
+            self.leases = lambda: MergedLeases([provider.leases() for provider in providers])
         if all(isinstance(member, SessionQueries) for member in members):
             self.query_sessions = self._query_sessions
             self.count_sessions = self._count_sessions
@@ -74,10 +80,7 @@ class MergedStore:
 
     def store_for_write(self, key: Key) -> Store:
         """Return the member that a write of this key goes to; the first one for a new record."""
-        copies, damaged = self._copies(key)
-        if copies and key[0] == "session":
-            return _most_complete(key, copies)[0]
-        return copies[0][0] if copies else (damaged or self.members)[0]
+        return self._store_for(key, None)
 
     def stores_with(self, key: Key) -> list[Store]:
         """Return every member that has a readable copy of the record."""
@@ -89,8 +92,9 @@ class MergedStore:
         return _most_complete(key, copies)[1] if copies else (damaged or self.members)[0].read(key)
 
     def write(self, key: Key, value: Any) -> None:
-        """Store ``value`` where the record is, or in the first store."""
-        self.store_for_write(key).write(key, value)
+        """Store ``value`` where its session is; a new session in the first store."""
+        with self.batch() as batch:
+            batch.write(key, value)
 
     def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
         """Read, edit and store, in the member that has the record."""
@@ -98,7 +102,8 @@ class MergedStore:
 
     def remove(self, key: Key) -> None:
         """Remove the record from the member that has it."""
-        self.store_for_write(key).remove(key)
+        with self.batch() as batch:
+            batch.remove(key)
 
     def list(self, prefix: Key = ()) -> Sequence[Key]:
         """Return the keys below ``prefix``, of all stores."""
@@ -139,7 +144,11 @@ class MergedStore:
         """Collect writes and removals, and apply each in the member that has the record."""
         batch = _MergedBatch()
         yield batch
-        operations = [(self.store_for_write(key), key, write) for key, write in batch.operations]
+        created = {key[-1] for key, write in batch.operations if key[0] == "session" and write is not None}
+        for session_id in created:
+            self._owners.pop(session_id, None)  # it may be a move
+            self._owners[session_id] = self._owner(session_id) or self.members[0]
+        operations = [(self._store_for(key, write), key, write) for key, write in batch.operations]
         for store, group in groupby(operations, key=lambda operation: operation[0]):
             with store.batch() as member_batch:
                 for _, key, write in group:
@@ -147,6 +156,9 @@ class MergedStore:
                         member_batch.remove(key)
                     else:
                         member_batch.write(key, write[0])
+        for key, write in batch.operations:
+            if key[0] == "session" and write is None:
+                self._owners.pop(key[-1], None)
 
     def close(self) -> None:
         """Close every member."""
@@ -187,6 +199,33 @@ class MergedStore:
                 stop()
 
         return unsubscribe
+
+    # -- where records are written ------------------------------------------------------------------------------------
+
+    def _store_for(self, key: Key, write: tuple[Any] | None) -> Store:
+        """Return the member for an operation: that of the record's session if there is one, else the first."""
+        if key[0] == "project":
+            return self.members[0]
+        copies, damaged = self._copies(key) if key[0] == "part" and write is None else ([], [])
+        session_id = _session_of(key, write[0] if write else copies[0][1] if copies else None)
+        owner = self._owner(session_id) if session_id else None
+        if owner is not None:
+            return owner
+        if not copies and not damaged:
+            copies, damaged = self._copies(key)
+        return copies[0][0] if copies else (damaged or self.members)[0]
+
+    def _owner(self, session_id: str) -> Store | None:
+        """Return the member that a session is written to: that with the copy updated last."""
+        if session_id not in self._owners:
+            keys = {key for store in self.members for key in store.list(("session",)) if key[-1] == session_id}
+            copies = [copy for key in sorted(keys) for copy in self._copies(key)[0]]
+            if not copies:
+                damaged = [store for key in keys for store in self._copies(key)[1]]
+                return damaged[0] if damaged else None
+            copies.sort(key=lambda copy: self.members.index(copy[0]))
+            self._owners[session_id] = _most_complete(("session",), copies)[0]
+        return self._owners[session_id]
 
     # -- copies --------------------------------------------------------------------------------------------------------
 
@@ -252,6 +291,60 @@ class _MergedBatch:
         self.operations.append((check_key(key), None))
 
 
+class MergedLeases:
+    """The leases of several stores as one: a lease holds one of each."""
+
+    def __init__(self, members: Sequence[Leases]) -> None:
+        self._members = members
+
+    def acquire(self, session_id: str, owner: str) -> MergedLease:
+        """Become the session's runner in every store, or raise :class:`~opensesh.errors.BusyError`."""
+        with ExitStack() as stack:
+            lease = MergedLease([stack.enter_context(member.acquire(session_id, owner)) for member in self._members])
+            stack.pop_all()  # all of them are held: they stay so
+        return lease
+
+    def holder(self, session_id: str) -> Holder | None:
+        """Return who runs the session now, or ``None``."""
+        return next(filter(None, (member.holder(session_id) for member in self._members)), None)
+
+    def abandoned(self) -> list[tuple[str, Holder]]:
+        """Return the sessions whose runner died before it released a lease."""
+        return list(dict(entry for member in self._members for entry in member.abandoned()).items())
+
+
+class MergedLease:
+    """One lease of each store. See :class:`~opensesh.storage.protocol.Lease`."""
+
+    def __init__(self, leases: Sequence[Lease]) -> None:
+        self._leases = leases
+        self.session_id = leases[0].session_id
+        self.previous = next(filter(None, (lease.previous for lease in leases)), None)
+
+    @property
+    def holder(self) -> Holder:
+        """This runner."""
+        return self._leases[0].holder
+
+    def heartbeat(self) -> None:
+        """Record that the runner is alive."""
+        for lease in self._leases:
+            lease.heartbeat()
+
+    def release(self) -> None:
+        """Give the leases up. Releasing twice is not an error."""
+        for lease in self._leases:
+            lease.release()
+
+    def __enter__(self) -> MergedLease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
 def completeness_key(key: Key, value: Any) -> tuple[int, ...]:
     """Return a sort key for the copies of one record: the most complete copy is the largest."""
     record = as_object(value) or {}
@@ -288,6 +381,15 @@ def duplicate_parts(message_id: str, part_ids: Collection[str]) -> set[str]:
     """Return the ids of a message's derived parts, if another store has the parts under ids of their own."""
     derived = {name for name in part_ids if is_made_part(name, message_id)}
     return derived if len(derived) < len(part_ids) else set()
+
+
+def _session_of(key: Key, value: Any) -> str:
+    """Return the session that a record belongs to, as far as its key or content tells."""
+    if key[0] == "session":
+        return key[-1]
+    if key[0] == "message" or key[0] in PER_SESSION:
+        return key[1]
+    return str((as_object(value) or {}).get("sessionID") or "") if key[0] == "part" else ""
 
 
 def _most_complete(key: Key, copies: Copies) -> tuple[Store, Any]:

@@ -7,6 +7,7 @@ Every store implements :class:`Store`. What only some stores can do is a protoco
 * :class:`SessionQueries`: filter, order and limit sessions without reading every record,
 * :class:`ChangeFeedProvider`: which records changed since a cache was written,
 * :class:`LiveEvents`: changes made by other users of the store,
+* :class:`ConditionallyWritable`: why a store is only read,
 * :class:`FileTree`: one file a record, for maintenance that works on files,
 * :class:`CompositeStore`: several stores as one; :func:`member_stores` returns the stores it consists of.
 """
@@ -306,6 +307,16 @@ class LiveEvents(Protocol):
 
     def subscribe(self, callback: Callable[[Sequence[RecordChange]], None]) -> Callable[[], None]:
         """Call ``callback`` for every change from now on, until the returned function is called."""
+        ...
+
+
+@runtime_checkable
+class ConditionallyWritable(Store, Protocol):
+    """A store that is written under conditions, such as a database of a version that is known."""
+
+    @property
+    def refusal(self) -> str:
+        """Why the store is only read; empty if it is written."""
         ...
 
 

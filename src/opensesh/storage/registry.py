@@ -17,9 +17,10 @@ from ..errors import StoreError
 from .locations import default_place, find_stores
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .json_tree import JsonTree
+    from .opencode_db import OpencodeDB
     from .protocol import Damage, Store
 
 ENTRY_POINT_GROUP = "opensesh.stores"
@@ -45,7 +46,7 @@ def open_store(place: str | None = None, *, report: Callable[[Damage], None] | N
     from .merged import MergedStore
     from .protocol import unreadable
 
-    opened: list[Store] = []
+    opened: list[OpencodeDB] = []
     failed: list[tuple[str, StoreError]] = []
     for path in locations.databases:
         try:
@@ -60,7 +61,18 @@ def open_store(place: str | None = None, *, report: Callable[[Damage], None] | N
                 f"{error.message.removesuffix('.')}; to continue without it, use --store {locations.tree}", path=path
             )
         report(unreadable(path, error))
-    return MergedStore(locations.place, [open_tree(locations.tree), *opened])
+    return MergedStore(locations.place, _for_new_sessions_first(open_tree(locations.tree), opened))
+
+
+def _for_new_sessions_first(tree: JsonTree, databases: Sequence[OpencodeDB]) -> list[Store]:
+    """Return the stores of a data folder, with the one that new sessions go to first.
+
+    New sessions go where the user's OpenCode will look for them. Where it keeps a database, it does not look into the
+    tree; the first database is that of the released program. If that one cannot be written, the tree takes them.
+    """
+    if databases and databases[0].writable:
+        return [databases[0], tree, *databases[1:]]
+    return [tree, *databases]
 
 
 def open_tree(root: str) -> JsonTree:

@@ -74,10 +74,10 @@ def update_keeps_what_the_edit_does_not_touch(subject: Subject) -> None:
 
 
 def arrays_can_be_updated_in_place(subject: Subject) -> None:
-    key = ("todo", ids.descending("ses"))
+    key, item = ("todo", ids.descending("ses")), {"content": "x", "status": "pending", "priority": "high"}
     subject.store.write(key, [])
-    subject.store.update(key, lambda todos: todos.append({"content": "x"}))
-    expect_same(subject.store.read(key), [{"content": "x"}], "an array that was edited")
+    subject.store.update(key, lambda todos: todos.append(item))
+    expect_same(subject.store.read(key), [item], "an array that was edited")
 
 
 def update_of_a_missing_record_is_not_found(subject: Subject) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from .. import ids
@@ -75,27 +76,37 @@ class _Clock:
         return self.now
 
 
+_numbers = count()
+"""Each scribe has a number, which keeps its ids apart from those of others with the same clock."""
+
+
 class Scribe:
     """Creates records as OpenCode does, with a clock and an id generator of its own."""
 
     def __init__(self, now: int, step: int = 1000) -> None:
         self._clock = _Clock(now)
         self._step = step
-        self._ids = ids.IdGenerator(self._clock, entropy=lambda length: b"\0" * length)
+        number = next(_numbers)
+        self._ids = ids.IdGenerator(self._clock, entropy=lambda length: number.to_bytes(length, "big"))
 
     def session(self, project: str, title: str) -> tuple[Key, dict[str, Any]]:
         """Return the next session."""
         now = self._tick()
         name = self._ids.descending("ses")
-        record = {"id": name, "version": "1.1.65", "projectID": project, "directory": "/somewhere", "title": title}
-        return ("session", project, name), record | {"time": {"created": now, "updated": now}}
+        tokens = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+        record = {"id": name, "slug": "a-slug", "projectID": project, "directory": "/somewhere", "cost": 0}
+        model = {"id": "a-model", "providerID": "a-provider", "variant": "default"}
+        record |= {"tokens": tokens, "title": title, "agent": "build", "model": model, "version": "1.1.65"}
+        record |= {"time": {"created": now, "updated": now}}
+        return ("session", project, name), record
 
     def message(self, session: str, name: str | None = None) -> tuple[Key, dict[str, Any]]:
         """Return the next message of a session, with this id if it is given."""
         now = self._tick()
         name = name or self._ids.ascending("msg")
         record: dict[str, Any] = {"id": name, "sessionID": session, "role": "user", "time": {"created": now}}
-        return ("message", session, name), record
+        model = {"providerID": "a-provider", "modelID": "a-model"}
+        return ("message", session, name), record | {"agent": "build", "model": model}
 
     def part(self, session: str, message: str, text: str) -> tuple[Key, dict[str, Any]]:
         """Return the next part of a message."""
@@ -111,7 +122,9 @@ class Scribe:
 def _seed() -> Iterator[tuple[Key, Any]]:
     """Two projects with a session on each side of the wraparound and one across it, and their other records."""
     for project, start in (("0a1b2c3d4e5f60718293a4b5c6d7e8f901234567", WRAP - 5_500), ("global", WRAP + 86_400_000)):
-        yield ("project", project), {"id": project, "worktree": "/", "sandboxes": [], "time": {"created": start}}
+        yield ("project", project), {
+            "id": project, "worktree": "/", "time": {"created": start, "updated": start}, "sandboxes": [],
+        }  # fmt: skip
         scribe = Scribe(start)
         for title in ("the first", "the second"):
             key, session = scribe.session(project, title)
@@ -121,7 +134,7 @@ def _seed() -> Iterator[tuple[Key, Any]]:
                 yield key, message
                 for text in ("one", "two", "three")[: number % 4]:
                     yield scribe.part(session["id"], message["id"], text)
-            yield ("todo", session["id"]), [{"content": title, "status": "pending", "priority": "high", "id": "1"}]
+            yield ("todo", session["id"]), [{"content": title, "status": "pending", "priority": "high"}]
             yield ("session_diff", session["id"]), []
         yield ("session_share", session["id"]), {"id": "s", "secret": "x", "url": "https://example.invalid/s/s"}
 

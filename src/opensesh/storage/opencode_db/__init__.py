@@ -1,4 +1,4 @@
-"""The SQLite database of OpenCode 1.2 and later. It is only read."""
+"""The SQLite database of OpenCode 1.2 and later."""
 
 from __future__ import annotations
 

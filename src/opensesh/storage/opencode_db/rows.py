@@ -20,6 +20,7 @@ from ...records import (
     created,
 )
 from ...records.codec import as_list, as_object, loads, loads_object
+from .encoding import restore_message, restore_session
 
 if TYPE_CHECKING:
     from ...records import Document
@@ -83,8 +84,13 @@ def project_document(row: Row) -> Document:
     )
 
 
+def session_record(row: Row) -> Document:
+    """Return ``session/<projectID>/<id>``, with fields that opensesh keeps in its metadata."""
+    return restore_session(session_document(row))
+
+
 def session_document(row: Row) -> Document:
-    """Return ``session/<projectID>/<id>``, without fields for which this version has no column."""
+    """Return a session as OpenCode's server does, without fields for which this version has no column."""
     directory = text(row, "directory")
     below = text(row, "path")
     url = text(row, "share_url")
@@ -122,7 +128,8 @@ def message_document(row: Row) -> Document:
     created(data)
     document = {**data, "id": text(row, "id"), "sessionID": text(row, "session_id")}
     _arrange_tokens(document)
-    return arrange(document, _MESSAGE_FIELDS.get(str(data.get("role")), _MESSAGE_FIELDS["user"]))
+    arranged = arrange(document, _MESSAGE_FIELDS.get(str(data.get("role")), _MESSAGE_FIELDS["user"]))
+    return restore_message(arranged)
 
 
 def part_document(row: Row) -> Document:

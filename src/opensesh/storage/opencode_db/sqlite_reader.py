@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PRIMARY = 0xFF
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _UNREACHABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-_FAILURES = (sqlite3.Error, UnicodeDecodeError)
+SQLITE_FAILURES = (sqlite3.Error, UnicodeDecodeError)
 """What SQLite raises. A message may quote damaged bytes, which Python then cannot decode."""
 
 
@@ -41,6 +41,7 @@ class SqliteReader:
         self.path = os.path.abspath(path)
         self._busy_seconds = busy_seconds
         self._lock = RLock()
+        self._identity = FileIdentity(self.path)
         self._connection: sqlite3.Connection | None = self._open()
 
     def close(self) -> None:
@@ -57,8 +58,9 @@ class SqliteReader:
         Keep it short: while it lasts, the owner's WAL cannot start over and grows.
         """
         with self._lock:
-            if self._connection and self._as_is and _size(self.path + "-wal"):
+            if self._connection and (self._identity.has_changed() or (self._as_is and _size(self.path + "-wal"))):
                 self.close()
+                self._identity = FileIdentity(self.path)
                 self._connection = self._open()
             if not self._connection:
                 raise StoreError(f"{self.path}: closed", path=self.path)
@@ -68,8 +70,8 @@ class SqliteReader:
                     yield self._connection
                 finally:
                     self._connection.rollback()
-            except _FAILURES as error:
-                raise self._explain(error) from None
+            except SQLITE_FAILURES as error:
+                raise explain(self.path, error, self._busy_seconds) from None
 
     def _open(self) -> sqlite3.Connection:
         if not os.path.isfile(self.path):
@@ -78,14 +80,14 @@ class SqliteReader:
         self._as_is = False
         try:
             return self._connect("mode=ro")
-        except _FAILURES as error:
-            if _code(error) not in _UNREACHABLE or self._has_unmerged_changes():
-                raise self._explain(error) from None
+        except SQLITE_FAILURES as error:
+            if error_code(error) not in _UNREACHABLE or self._has_unmerged_changes():
+                raise explain(self.path, error, self._busy_seconds) from None
         self._as_is = True
         try:
             return self._connect("mode=ro&immutable=1")
-        except _FAILURES as error:
-            raise self._explain(error) from None
+        except SQLITE_FAILURES as error:
+            raise explain(self.path, error, self._busy_seconds) from None
 
     def _connect(self, options: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -108,25 +110,46 @@ class SqliteReader:
     def _has_unmerged_changes(self) -> bool:
         return bool(_size(self.path + "-wal") or _size(self.path + "-journal"))
 
-    def _explain(self, error: sqlite3.Error | UnicodeDecodeError) -> StoreError:
-        code = _code(error)
-        message = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
-        if code in _LOCKED:
-            reason = f"locked by another program for {self._busy_seconds:g} seconds. Try again when it is done."
-        elif code == sqlite3.SQLITE_NOTADB:
-            reason = "not an SQLite database"
-        elif code == sqlite3.SQLITE_CORRUPT or isinstance(error, UnicodeDecodeError):
-            reason = f"damaged ({message}). `.recover` of the sqlite3 shell may save what is left, from a copy."
-        elif code in _UNREACHABLE and _size(self.path + "-wal"):
-            reason = (
-                "its newest changes are still in the -wal file beside it, and cannot be read from there in a read-only "
-                "folder. Copy both files to a folder of your own."
-            )
-        elif code in _UNREACHABLE and _size(self.path + "-journal"):
-            reason = "a change to it was cut short (see the -journal file). Start OpenCode once: that undoes it."
-        else:
-            reason = message
-        return StoreError(f"{self.path}: {reason}", path=self.path)
+
+def explain(path: str, error: Exception, busy_seconds: float) -> StoreError:
+    """Return the error that names the file, and says what happened and what to do."""
+    code = error_code(error)
+    message = error.object.decode(errors="replace") if isinstance(error, UnicodeDecodeError) else str(error)
+    if code in _LOCKED:
+        reason = f"locked by another program for {busy_seconds:g} seconds. Try again when it is done."
+    elif code == sqlite3.SQLITE_NOTADB:
+        reason = "not an SQLite database"
+    elif code == sqlite3.SQLITE_CORRUPT or isinstance(error, UnicodeDecodeError):
+        reason = f"damaged ({message}). `.recover` of the sqlite3 shell may save what is left, from a copy."
+    elif code in _UNREACHABLE and _size(path + "-wal"):
+        reason = (
+            "its newest changes are still in the -wal file beside it, and cannot be read from there in a read-only "
+            "folder. Copy both files to a folder of your own."
+        )
+    elif code in _UNREACHABLE and _size(path + "-journal"):
+        reason = "a change to it was cut short (see the -journal file). Start OpenCode once: that undoes it."
+    else:
+        reason = message
+    return StoreError(f"{path}: {reason}", path=path)
+
+
+class FileIdentity:
+    """Which file is at a path. It is only looked at: opening the file would drop SQLite's locks when it is closed."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._known = self._current()
+
+    def has_changed(self) -> bool:
+        """Return whether another file is at the path now."""
+        return self._current() != self._known
+
+    def _current(self) -> tuple[int, int] | None:
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
 
 
 def file_uri(path: str) -> str:
@@ -136,7 +159,8 @@ def file_uri(path: str) -> str:
     return "file://" + ("" if path.startswith("/") else "/") + quote(os.fsencode(path), safe="/:")
 
 
-def _code(error: Exception) -> int:
+def error_code(error: Exception) -> int:
+    """Return the primary result code of SQLite."""
     return getattr(error, "sqlite_errorcode", 0) & _PRIMARY
 
 

@@ -1,22 +1,25 @@
-"""OpenCode's databases (1.2 and later), which are only read."""
+"""OpenCode's databases (1.2 and later)."""
 
 from __future__ import annotations
 
 import os
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from heapq import merge
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from ...errors import InvalidKeyError, NotFoundError, ReadOnlyStoreError, RecordError
+from ...errors import InvalidKeyError, NotFoundError, RecordError
 from ...records import order
-from ...records.codec import dumps_compact
+from ...records.codec import dumps_compact, loads
+from ..json_tree import JsonTree
 from ..keys import check_key, is_plain
 from ..locations import databases
 from ..protocol import Damage, Key, StoredMessage, log_damage
 from ..queries import newest_first
+from .encoding import canonical
 from .sqlite_reader import SqliteReader
 from .tables import DEPTH, PAGE, read_layout, sources
+from .transactions import Transactions, read_only
 from .v2 import messages_of, read_row
 
 if TYPE_CHECKING:
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ...records import Document
-    from ..protocol import ChangeFeed
+    from ..protocol import ChangeFeed, Leases
     from ..queries import SessionQuery
     from .rows import Row
     from .tables import TableSource
@@ -38,17 +41,25 @@ if TYPE_CHECKING:
 
 __all__ = ["OpencodeDB", "databases"]
 
+_DIFFS = "session_diff"
+
 
 class OpencodeDB:
-    """An ``opencode.db`` of any version, as a store that is only read. See :class:`~opensesh.storage.protocol.Store`.
+    """An ``opencode.db`` of any version. See :class:`~opensesh.storage.protocol.Store`.
 
     Records have the keys of the JSON tree and the fields that OpenCode's server returns, in its order. Sessions of
     OpenCode 2.x appear in the format of 1.x; one that is in both layouts is read from the newer.
 
-    OpenCode may be writing at the same time. ``read``, ``list`` and ``messages`` each see one state of the database.
-    ``scan`` reads a page of rows at a time and keeps no transaction open in between: a long import neither blocks
-    the checkpoints of OpenCode's write-ahead log nor returns a record twice. It does not see records that are written
-    behind its position.
+    **Writing.** A database is written if its tables are those of a known OpenCode (:mod:`.schema`); any other is only
+    read. Every record is checked first, because one that OpenCode cannot read would break its lists. Each write, update
+    and batch is one transaction: rows, totals and event log together. Only kinds of records that OpenCode has can be
+    stored, a message needs its session and a part its message, and removing one removes what belongs to it. The diffs
+    of a session are in a file beside the database, where OpenCode keeps them.
+
+    **Reading.** OpenCode may be writing at the same time. ``read``, ``list`` and ``messages`` each see one state of the
+    database. ``scan`` reads a page of rows at a time and keeps no transaction open in between: a long import neither
+    blocks the checkpoints of OpenCode's write-ahead log nor returns a record twice. It does not see records that are
+    written behind its position.
 
     Any number of threads may use one object; they take turns.
     """
@@ -57,6 +68,9 @@ class OpencodeDB:
         self._file = SqliteReader(os.fspath(path), busy_seconds)
         self._schema = -1
         self._known: Sources = {}
+        self._transactions = Transactions(self._file.path)
+        self._files = JsonTree(os.path.join(os.path.dirname(self._file.path), "storage"))
+        """Where OpenCode keeps the diffs of sessions, whether or not it keeps the sessions in a database."""
         try:
             with self._reading():
                 pass
@@ -74,9 +88,19 @@ class OpencodeDB:
 
     def close(self) -> None:
         """Close the database. Closing twice is not an error."""
+        self._transactions.close()
         self._file.close()
 
-    writable = False
+    @property
+    def writable(self) -> bool:
+        """Whether its tables are known and the file can be written."""
+        return not self.refusal
+
+    @property
+    def refusal(self) -> str:
+        """Why the database is only read; empty if it is written."""
+        with self._reading() as (connection, _):
+            return self._transactions.refusal(connection)
 
     @property
     def place(self) -> str:
@@ -94,6 +118,12 @@ class OpencodeDB:
 
         return OpencodeDBFeed(self.place)
 
+    def leases(self) -> Leases:
+        """Return leases that are held with file locks of this host, outside of the database."""
+        from ..leases import FileLeases
+
+        return FileLeases.of(self)
+
     def locate(self, key: Key) -> str:
         """Return the table and row of a record."""
         return f"{self.place}#{key[0]}/{key[-1]}"
@@ -101,54 +131,87 @@ class OpencodeDB:
     def read(self, key: Key) -> Any:
         """Return the record, or raise :class:`NotFoundError`."""
         check_key(key)
-        if len(key) == DEPTH.get(key[0]):
-            with self._reading() as (connection, known):
-                for source in known.get(key[0], []):
-                    for row in source.find(connection, key):
-                        try:
-                            records = source.records(row)
-                        except RecordError as error:
-                            path = self._path(source, row)
-                            raise RecordError(error.reason, path=path, place=error.place) from None
-                        for record_key, value in records:
-                            if record_key == key:
-                                return value
-        raise NotFoundError(f"nothing is stored at {self.locate(key)}", key=list(key))
+        with self._reading() as (connection, known):
+            value = self._find(connection, known, key)
+        if value is None and key[0] == _DIFFS and len(key) == DEPTH[_DIFFS]:
+            with suppress(NotFoundError):
+                return self._files.read(key)
+        if value is None:
+            raise NotFoundError(f"nothing is stored at {self.locate(key)}", key=list(key))
+        return value
 
-    def write(self, key: Key, value: Any) -> NoReturn:
-        """Raise :class:`ReadOnlyStoreError`."""
-        self._refuse()
+    def write(self, key: Key, value: Any) -> None:
+        """Store ``value`` in place of the current record, if there is one."""
+        with self.batch() as batch:
+            batch.write(key, value)
 
-    def update(self, key: Key, edit: Callable[[Any], None]) -> NoReturn:
-        """Raise :class:`ReadOnlyStoreError`."""
-        self._refuse()
+    def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
+        """Read, edit and store in one transaction. ``edit`` must not call the store."""
+        check_key(key)
+        if key[0] == _DIFFS:
+            return self._files.update(key, edit)
+        with self._transactions.begin() as (connection, writer):
+            known = sources(read_layout(connection, self.place))
+            value: Any = self._find(connection, known, key)
+            if value is None and key[0] == "todo" and writer.has_session(key[1]):
+                value = []  # an empty list has no rows
+            if value is None:
+                raise NotFoundError(f"nothing is stored at {self.locate(key)}", key=list(key))
+            edit(value)
+            writer.apply([(key, canonical(key, value, self.locate(key)))])
+        return value
 
-    def remove(self, key: Key) -> NoReturn:
-        """Raise :class:`ReadOnlyStoreError`."""
-        self._refuse()
+    def remove(self, key: Key) -> None:
+        """Remove the record and what belongs to it. A missing record is not an error."""
+        with self.batch() as batch:
+            batch.remove(key)
 
-    def batch(self) -> NoReturn:
-        """Raise :class:`ReadOnlyStoreError`."""
-        self._refuse()
+    @contextmanager
+    def batch(self) -> Generator[_DatabaseBatch]:
+        """Collect writes and removals, and apply all of them in one transaction at the end of the block.
+
+        Their order does not matter, except that of several operations on one record the last one counts. The diffs of
+        sessions, which are files, are written after the transaction.
+        """
+        if not self.writable:
+            raise read_only(self.place, self.refusal)
+        batch = _DatabaseBatch(self.locate)
+        yield batch
+        with self._reading() as (connection, known):
+            # Diffs in the row of a session, as an import of OpenCode's leaves them, give way to those in files.
+            outdated = [(key, None) for key, _ in batch.diffs if self._find(connection, known, key) is not None]
+        if batch.operations or outdated:
+            with self._transactions.begin() as (_, writer):
+                writer.apply([*batch.operations, *outdated])
+        if batch.diffs:
+            with self._files.batch() as files:
+                for key, value in batch.diffs:
+                    if value is None:
+                        files.remove(key)
+                    else:
+                        files.write(key, value)
 
     def list(self, prefix: Key = ()) -> Sequence[Key]:
         """Return the keys below ``prefix``, sorted."""
         with self._reading() as (connection, known):
-            return sorted(
+            keys = {
                 key
                 for start in _starts(prefix)
                 for source in known.get(start[0], [])
                 for key in self._keys(connection, source, start)
                 if key[: len(start)] == start and all(map(is_plain, key))
-            )
+            }
+        return sorted(keys.union(self._diff_files(prefix)))
 
     def scan(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Key, Any]]:
         """Iterate over every readable record below ``prefix``, in key order."""
         with self._reading() as (_, known):
             streams = [
-                [self._scan(source, start, report) for source in known.get(start[0], [])] for start in _starts(prefix)
+                [self._scan(source, start, report) for source in known.get(start[0], [])]
+                + ([self._scan_diff_files(start, report)] if start[0] == _DIFFS else [])
+                for start in _starts(prefix)
             ]
-        return chain.from_iterable(merge(*both, key=lambda record: record[0]) for both in streams)
+        return chain.from_iterable(merge(*several, key=lambda record: record[0]) for several in streams)
 
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
         """Return a session's messages with their parts, oldest first; with ``last``, only the newest."""
@@ -284,6 +347,18 @@ class OpencodeDB:
             reason = f"{error.place}: {error.reason}" if error.place else error.reason
         return Damage(self._path(source, row), reason)
 
+    def _diff_files(self, prefix: Key) -> list[Key]:
+        """Return the keys of the diffs that are in files, for the sessions of this database."""
+        if prefix not in ((), (_DIFFS,)):
+            return []
+        files = self._files.list((_DIFFS,))
+        sessions = {key[-1] for key in self.list(("session",))} if files else set[str]()
+        return [key for key in files if key[-1] in sessions]
+
+    def _scan_diff_files(self, prefix: Key, report: Report) -> Iterator[tuple[Key, Any]]:
+        keys = set(self._diff_files(prefix))
+        yield from ((key, value) for key, value in self._files.scan((_DIFFS,), report=report) if key in keys)
+
     @contextmanager
     def _reading(self) -> Generator[tuple[Connection, Sources]]:
         """Open a snapshot of the database with its tables, which a newer OpenCode may have changed meanwhile."""
@@ -294,12 +369,45 @@ class OpencodeDB:
                 self._schema = schema
             yield connection, self._known
 
-    def _refuse(self) -> NoReturn:
-        raise ReadOnlyStoreError(
-            f"{self.place} belongs to OpenCode and is only read. 'opensesh import' copies its sessions "
-            "into a store that can be written.",
-            path=self.place,
-        )
+    def _find(self, connection: Connection, known: Sources, key: Key) -> Any | None:
+        """Return the record of a key in one state of the database, if there is one."""
+        if len(key) != DEPTH.get(key[0]):
+            return None
+        for source in known.get(key[0], []):
+            for row in source.find(connection, key):
+                try:
+                    records = source.records(row)
+                except RecordError as error:
+                    raise RecordError(error.reason, path=self._path(source, row), place=error.place) from None
+                for record_key, value in records:
+                    if record_key == key:
+                        return value
+        return None
+
+
+class _DatabaseBatch:
+    """The operations of a batch: the canonical record of each key, ``None`` for one to remove."""
+
+    def __init__(self, locate: Callable[[Key], str]) -> None:
+        self.operations: list[tuple[Key, Any]] = []
+        self.diffs: list[tuple[Key, Any]] = []
+        self._locate = locate
+
+    def write(self, key: Key, value: Any) -> None:
+        """Check the record, and add it."""
+        check_key(key)
+        if len(key) != DEPTH.get(key[0]):
+            raise InvalidKeyError(f"OpenCode's database has no place for {'/'.join(key)}", key=list(key))
+        if key[0] == _DIFFS:
+            self.diffs.append((key, loads(dumps_compact(value))))
+        else:
+            self.operations.append((key, canonical(key, value, self._locate(key))))
+
+    def remove(self, key: Key) -> None:
+        """Add a removal."""
+        check_key(key)
+        if len(key) == DEPTH.get(key[0]):
+            (self.diffs if key[0] == _DIFFS else self.operations).append((key, None))
 
 
 def _starts(prefix: Key) -> Iterator[Key]:

@@ -207,7 +207,7 @@ def _v1_sources(layout: Layout, v2: str) -> Iterator[TableSource]:
 
     if "session" in layout and v2 != "session":
         columns = _columns(layout["session"], rows.SESSION)
-        yield TableSource("session", "session", ("project_id", "id"), columns, rows.session_document, where("id"))
+        yield TableSource("session", "session", ("project_id", "id"), columns, rows.session_record, where("id"))
         yield from _diffs(layout, "session", where("id", "t.summary_diffs IS NOT NULL"))
     if "message" in layout:
         columns = _columns(layout["message"], rows.MESSAGE)

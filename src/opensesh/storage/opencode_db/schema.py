@@ -1,0 +1,187 @@
+"""The tables that opensesh writes, as each generation of OpenCode has them.
+
+A database is written only if its tables are exactly those of a known generation: every column with its type,
+constraints and default, the unique indexes and the foreign keys. The order of columns and the text of the statements
+that created them do not count, for an upgraded file differs in both from a new one. Anything unknown (a column, a
+trigger, a migration) makes the database read-only, and :attr:`Schema.refusal` says what it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from sqlite3 import Connection
+
+NEWEST = "1.18"
+"""The newest generation of OpenCode whose databases are known."""
+
+_TIMES = "time_created INTEGER!, time_updated INTEGER!"
+_BASE = {
+    "project": f"id TEXT KEY, worktree TEXT!, vcs TEXT, name TEXT, icon_url TEXT, icon_color TEXT, {_TIMES}, "
+    "time_initialized INTEGER, sandboxes TEXT!, commands TEXT",
+    "session": "id TEXT KEY, project_id TEXT!, parent_id TEXT, slug TEXT!, directory TEXT!, title TEXT!, "
+    "version TEXT!, share_url TEXT, summary_additions INTEGER, summary_deletions INTEGER, summary_files INTEGER, "
+    f"summary_diffs TEXT, revert TEXT, permission TEXT, {_TIMES}, time_compacting INTEGER, time_archived INTEGER",
+    "message": f"id TEXT KEY, session_id TEXT!, {_TIMES}, data TEXT!",
+    "part": f"id TEXT KEY, message_id TEXT!, session_id TEXT!, {_TIMES}, data TEXT!",
+    "todo": f"session_id TEXT! KEY, content TEXT!, status TEXT!, priority TEXT!, position INTEGER! KEY, {_TIMES}",
+    "session_share": f"session_id TEXT KEY, id TEXT!, secret TEXT!, url TEXT!, {_TIMES}",
+}
+_GENERATIONS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("1.2.1", _BASE),
+    ("1.2.27", {"session": "workspace_id TEXT"}),
+    (
+        "1.14",
+        {
+            "project": "icon_url_override TEXT",
+            "session": "path TEXT, agent TEXT, model TEXT",
+            "event": "id TEXT KEY, aggregate_id TEXT!, seq INTEGER!, type TEXT!, data TEXT!",
+            "event_sequence": "aggregate_id TEXT KEY, seq INTEGER!, owner_id TEXT",
+        },
+    ),
+    (
+        "1.15.0",
+        {
+            "session": "cost REAL! = 0, tokens_input INTEGER! = 0, tokens_output INTEGER! = 0, "
+            "tokens_reasoning INTEGER! = 0, tokens_cache_read INTEGER! = 0, tokens_cache_write INTEGER! = 0"
+        },
+    ),
+    ("1.15.13", {"session": "metadata TEXT"}),
+    ("1.17", {"event": "UNIQUE (aggregate_id, seq)"}),
+)
+"""What each generation added, by the first of its versions that was examined. 1.18 has the tables of 1.17."""
+
+_REFERENCES = {
+    "session": "project_id -> project",
+    "message": "session_id -> session",
+    "part": "message_id -> message",
+    "todo": "session_id -> session",
+    "session_share": "session_id -> session",
+    "event": "aggregate_id -> event_sequence",
+}
+
+MIGRATIONS = frozenset(
+    """
+    20260127222353_familiar_lady_ursula 20260211171708_add_project_commands 20260213144116_wakeful_the_professor
+    20260225215848_workspace 20260227213759_add_session_workspace_id 20260228203230_blue_harpoon
+    20260303231226_add_workspace_fields 20260309230000_move_org_to_state 20260312043431_session_message_cursor
+    20260323234822_events 20260410174513_workspace-name 20260413175956_chief_energizer
+    20260423070820_add_icon_url_override 20260427172553_slow_nightmare 20260428004200_add_session_path
+    20260501142318_next_venus 20260504145000_add_sync_owner 20260507164347_add_workspace_time
+    20260510033149_session_usage 20260511000411_data_migration_state 20260511173437_session-metadata
+    20260601010001_normalize_storage_paths 20260601202201_amazing_prowler 20260602002951_lowly_union_jack
+    20260602182828_add_project_directories 20260603001617_session_message_projection_indexes
+    20260603040000_session_message_projection_order 20260603141458_session_input_inbox
+    20260603160727_jittery_ezekiel_stane 20260604172448_event_sourced_session_input
+    20260605003541_add_session_context_snapshot 20260605042240_add_context_epoch_agent 20260611035744_credential
+    20260611192811_lush_chimera 20260612174303_project_dir_strategy 20260622142730_simplify_session_context_epoch
+    20260622170816_reset_v2_session_state 20260622202450_simplify_session_input
+    """.split()
+)
+"""The migrations of OpenCode up to 1.18.34."""
+
+
+class Schema(NamedTuple):
+    """The written tables of one database."""
+
+    columns: dict[str, frozenset[str]]
+    """The names of the columns of each written table that the database has."""
+    generation: str
+    """The version whose tables these are; empty if they are not known."""
+    logs_events: bool
+    """Whether OpenCode logs every change of this database in ``event``."""
+    refusal: str
+    """Why the database must not be written; empty if it may be."""
+
+
+def examine(connection: Connection) -> Schema:
+    """Compare the tables of a database with those of every known generation."""
+    master = [
+        (kind, name.decode(errors="replace"))
+        for kind, name in connection.execute("SELECT CAST(type AS TEXT), CAST(name AS BLOB) FROM sqlite_master")
+    ]
+    tables = {name for kind, name in master if kind in (b"table", "table")}
+    actual = {table: _describe(connection, table) for table in sorted(_WRITTEN & tables)}
+    columns = {
+        table: frozenset(fact.split(" ", 1)[0] for fact in facts if not fact.startswith(_NOT_A_COLUMN))
+        for table, facts in actual.items()
+    }
+    # Since 1.16 OpenCode records its migrations in a table of that name.
+    generations = [_NEWEST_TABLES] if "migration" in tables else list(_KNOWN)
+    best = min(generations, key=lambda name: len(list(_differences(_KNOWN[name], actual))))
+    problems = [
+        *(f"it has the trigger {name}" for kind, name in master if kind in (b"trigger", "trigger")),
+        *(f"it has the table {name} of OpenCode 2" for name in ("session_v2",) if name in tables),
+        *_unknown_migrations(connection, tables),
+        *_differences(_KNOWN[best], actual),
+    ]
+    refusal = "; ".join(problems[:3]) + ("; and more" if len(problems) > 3 else "")
+    return Schema(columns, "" if refusal else best, "migration" in tables and "event" in columns, refusal)
+
+
+def _describe(connection: Connection, table: str) -> frozenset[str]:
+    """Return facts about a table, one a column, unique index and foreign key, in the words of the tables above."""
+    facts: set[str] = set()
+    for _, name, kind, not_null, default, key in connection.execute(f"PRAGMA table_info({table})"):
+        value = "" if default is None else f" = {_text(default).strip(_QUOTES)}"
+        facts.add(f"{_text(name)} {_text(kind).upper()}{'!' if not_null else ''}{value}{' KEY' if key else ''}")
+    for _, index, unique, origin, *_ in connection.execute(f"PRAGMA index_list({table})").fetchall():
+        if unique and _text(origin) != "pk":
+            names = [_text(row[2] or b"?") for row in connection.execute(f'PRAGMA index_info("{_text(index)}")')]
+            facts.add(f"UNIQUE ({', '.join(names)})")
+    for row in connection.execute(f"PRAGMA foreign_key_list({table})").fetchall():
+        action = "" if _text(row[6]) == "CASCADE" else f" on delete {_text(row[6])}"
+        facts.add(f"REFERENCES {_text(row[3])} -> {_text(row[2])}{action}")
+    return frozenset(facts)
+
+
+def _differences(expected: dict[str, frozenset[str]], actual: dict[str, frozenset[str]]) -> Iterable[str]:
+    for table in sorted(_WRITTEN):
+        if table not in actual and table in expected:
+            yield f"it has no table {table}"
+            continue
+        wanted, present = expected.get(table, _NONE), actual.get(table, _NONE)
+        yield from (f"its table {table} has an unknown {fact}" for fact in sorted(present - wanted))
+        yield from (f"its table {table} lacks {fact}" for fact in sorted(wanted - present))
+
+
+def _unknown_migrations(connection: Connection, tables: set[str]) -> Iterable[str]:
+    """Return the migrations that a newer OpenCode has applied."""
+    applied: set[str] = set()
+    if "migration" in tables:
+        applied = {_text(row[0]) for row in connection.execute("SELECT id FROM migration")}
+    if not applied and "__drizzle_migrations" in tables:
+        # The first release recorded no names; then only the tables tell.
+        names = {_text(row[1]) for row in connection.execute("PRAGMA table_info(__drizzle_migrations)")}
+        if "name" in names:
+            rows = connection.execute("SELECT name FROM __drizzle_migrations WHERE name IS NOT NULL")
+            applied = {_text(row[0]) for row in rows}
+    return [f"the migration {name} is not known" for name in sorted(applied - MIGRATIONS)]
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _generations() -> dict[str, dict[str, frozenset[str]]]:
+    known: dict[str, dict[str, frozenset[str]]] = {}
+    tables: dict[str, frozenset[str]] = {}
+    for name, added in _GENERATIONS:
+        tables = dict(tables)
+        for table, facts in added.items():
+            new = {facts} if facts.startswith("UNIQUE") else set(facts.split(", "))
+            if table not in tables and table in _REFERENCES:
+                new.add(f"REFERENCES {_REFERENCES[table]}")
+            tables[table] = tables.get(table, _NONE) | new
+        known[name] = tables
+    return known
+
+
+_NONE: frozenset[str] = frozenset()
+_QUOTES = "'\""
+_NOT_A_COLUMN = ("UNIQUE ", "REFERENCES ")
+_KNOWN = _generations()
+_NEWEST_TABLES = "1.17"
+_WRITTEN = frozenset(_KNOWN[_NEWEST_TABLES])

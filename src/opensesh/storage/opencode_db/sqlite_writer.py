@@ -1,0 +1,152 @@
+"""Writing an SQLite database that another program uses at the same time."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import contextmanager
+from threading import RLock
+from typing import TYPE_CHECKING
+from weakref import finalize
+
+from ...errors import StoreError, WriteError
+from .sqlite_reader import FileIdentity, error_code, explain, file_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+WRITE_BUSY_SECONDS = 15.0
+"""How long a write waits for another program's transaction. OpenCode itself gives up after 5 seconds."""
+_CHECKPOINT_PAGES = 1_000
+_PAGES_PER_COMMIT = 18
+"""About how many pages a message, a part and their events dirty."""
+_PAGE_BYTES = 4_096
+_REFUSED = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
+
+
+def checkpoints_safely(version: tuple[int, ...]) -> bool:
+    """Return whether this version of SQLite may checkpoint while another connection writes.
+
+    Before 3.51.3 (and 3.50.7 and 3.44.6 of their lines) two checkpoints close together could lose pages that were
+    committed in between.
+    """
+    return version >= (3, 51, 3) or (3, 50, 7) <= version < (3, 51) or (3, 44, 6) <= version < (3, 45)
+
+
+class SqliteWriter:
+    """The one writing connection of a process to a database file, for any number of threads.
+
+    Transactions begin with the write lock, are short, and see every earlier commit. A failure is a
+    :class:`~opensesh.errors.StoreError` that names the file, and has changed nothing. Where SQLite is too old to
+    checkpoint beside other writers, it does so only while a transaction of this process keeps all others out.
+    """
+
+    def __init__(self, path: str, busy_seconds: float = WRITE_BUSY_SECONDS) -> None:
+        self.path = os.path.abspath(path)
+        self._busy_seconds = busy_seconds
+        self._lock = RLock()
+        self._is_busy = False
+        self._identity = FileIdentity(self.path)
+        self._guards_checkpoints = not checkpoints_safely(sqlite3.sqlite_version_info)
+        self._connection: sqlite3.Connection | None = None
+        self._checkpointer: sqlite3.Connection | None = None
+        self._pages = 0
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Close the connections. Closing twice is not an error."""
+        with self._lock:
+            self._is_closed = True
+            self._disconnect()
+
+    @contextmanager
+    def transaction(self) -> Generator[sqlite3.Connection]:
+        """Hold the write lock of the database for the block, and commit at its end; roll back if it raises."""
+        with self._lock:
+            if self._is_busy:  # by this thread: any other waits for the lock
+                raise StoreError("a store was called from inside its own update; that would wait forever")
+            self._is_busy = True
+            try:
+                connection = self._connect()
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    _roll_back(connection)
+                    raise
+                self._pages += _PAGES_PER_COMMIT
+                if self._guards_checkpoints and self._pages >= _CHECKPOINT_PAGES:
+                    self._checkpoint(connection)
+            except sqlite3.Error as error:
+                raise self._explain(error) from None
+            finally:
+                self._is_busy = False
+
+    def count_bytes(self, number: int) -> None:
+        """Note how much a transaction writes, to know when a checkpoint is due."""
+        self._pages += number // _PAGE_BYTES
+
+    def _explain(self, error: sqlite3.Error) -> StoreError:
+        if error_code(error) in _REFUSED:
+            return WriteError(f"{self.path}: could not be written ({error}). Nothing was changed.", path=self.path)
+        return explain(self.path, error, self._busy_seconds)
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._is_closed:
+            raise StoreError(f"{self.path}: closed", path=self.path)
+        if self._connection is not None and self._identity.has_changed():
+            self._disconnect()  # the file was replaced; the old one is no longer the store
+        if self._connection is None:
+            self._identity = FileIdentity(self.path)
+            self._connection = self._open()
+        return self._connection
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"{file_uri(self.path)}?mode=rw",
+            uri=True,
+            timeout=self._busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            connection.text_factory = bytes
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA synchronous = FULL")
+            if self._guards_checkpoints:
+                connection.execute("PRAGMA wal_autocheckpoint = 0")
+        except BaseException:
+            connection.close()
+            raise
+        finalize(self, connection.close)  # for callers that do not close the store
+        return connection
+
+    def _disconnect(self) -> None:
+        for connection in (self._checkpointer, self._connection):
+            if connection is not None:
+                connection.close()
+        self._connection = self._checkpointer = None
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+        """Copy the write-ahead log into the database while no other connection can start it over.
+
+        A checkpoint that cannot be made now is made later; the commit before it is safe either way.
+        """
+        self._pages = 0
+        try:
+            if self._checkpointer is None:
+                self._checkpointer = self._open()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            finally:
+                _roll_back(connection)
+        except sqlite3.Error:
+            return
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")

@@ -1,0 +1,71 @@
+"""Transactions on an OpenCode database: when it may be written, and by whom it is open."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ...errors import ReadOnlyStoreError
+from .record_writer import RecordWriter
+from .schema import NEWEST, Schema, examine
+from .sqlite_writer import SqliteWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from sqlite3 import Connection
+
+
+class Transactions:
+    """Writes to one database, each in one short transaction.
+
+    Its tables are examined before the first write, and again when they have changed: OpenCode may be upgraded while
+    the database is open here.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = SqliteWriter(path)
+        self._version = -1
+        self._schema = Schema({}, "", logs_events=False, refusal="")
+
+    def close(self) -> None:
+        """Close the database. Closing twice is not an error."""
+        self._file.close()
+
+    def refusal(self, connection: Connection) -> str:
+        """Return why the database must not be written; empty if it may be."""
+        path = self._file.path
+        if not (os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK)):
+            return "the file or its folder is read-only"
+        return self._examined(connection).refusal
+
+    @contextmanager
+    def begin(self) -> Generator[tuple[Connection, RecordWriter]]:
+        """Open a transaction; raise :class:`ReadOnlyStoreError` if the tables are not known."""
+        path = self._file.path
+        if not os.access(path, os.W_OK) and os.path.exists(path):
+            raise read_only(path, "the file is read-only")
+        with self._file.transaction() as connection:
+            schema = self._examined(connection)
+            if schema.refusal:
+                raise read_only(path, schema.refusal)
+            writer = RecordWriter(connection, schema, path)
+            yield connection, writer
+            self._file.count_bytes(writer.bytes)
+
+    def _examined(self, connection: Connection) -> Schema:
+        (version,) = connection.execute("PRAGMA schema_version").fetchone()
+        if version != self._version:
+            self._schema = examine(connection)
+            self._version = version
+        return self._schema
+
+
+def read_only(path: str, reason: str) -> ReadOnlyStoreError:
+    """Return the error of a write to a database that is only read, and why."""
+    return ReadOnlyStoreError(
+        f"{path} is only read: {reason}. opensesh writes databases of OpenCode 1.2 to {NEWEST}, as OpenCode made them; "
+        "a newer opensesh may know this one. 'opensesh import' copies its sessions into a store that can be written.",
+        path=path,
+        reason=reason,
+    )
