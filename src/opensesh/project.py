@@ -73,6 +73,11 @@ def resolve(directory: str | os.PathLike[str], *, remember: bool = False) -> Pro
     return ProjectLocation(directory, identity, worktree, top, "git", git.problem)
 
 
+def current_branch(location: ProjectLocation) -> str:
+    """Return the branch that is checked out; empty outside version control, and for a detached HEAD."""
+    return _Git(location.sandbox).line("branch", "--show-current") if location.vcs == "git" else ""
+
+
 def other_ids(location: ProjectLocation) -> tuple[str, ...]:
     """Return other ids that OpenCode versions use for this project: by root commit, and by remote."""
     if location.vcs != "git" or location.id == GLOBAL:

@@ -41,6 +41,7 @@ COMMANDS = {
     "stats": "tokens and cost by day, project, model, agent, tool or session",
     "doctor": "check a store and repair it",
     "session": "fork, rename, compact, revert, share, archive, move or remove",
+    "serve": "run a server with OpenCode's HTTP API, for its clients",
     "serve-share": "run a server for shared sessions",
     "models": "list the available models, with limits and prices",
     "agents": "list the agents and their permissions",
@@ -65,7 +66,7 @@ _SYNONYMS = {
 """What other programs call these commands."""
 _NO_STORE = ("serve-share", "models", "agents", "tools", "config", "plugins", "demo", "completion")
 """Commands that use no store."""
-_MAY_CREATE_STORE = ("run", "import")
+_MAY_CREATE_STORE = ("run", "import", "serve")
 _SKIP_MSGSPEC = ("search", "stats", "completion")
 """Commands that often answer from a cache, without decoding a record. msgspec takes half of their start-up time."""
 _EXIT_CODES: tuple[tuple[type[errors.OpenseshError], int], ...] = (

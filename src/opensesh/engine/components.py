@@ -154,7 +154,7 @@ class Components:
 
         self.mcp = McpServers(config, publish)
         features = enabled_features(config, interactive=settings.interactive)
-        self._tools = ToolSources(features, (*plugin_tools(loaded), *options.tools), self.mcp)
+        self.tool_sources = ToolSources(features, (*plugin_tools(loaded), *options.tools), self.mcp)
         self._environment = ToolEnvironment(
             writer, config, self.permissions, self.questions, self.hooks, self.snapshots, self.originals
         )
@@ -212,7 +212,7 @@ class Components:
     def _new_planner(
         self, session: Session, history: History, files: FileTimes, enqueue: Callable[[StoredMessage], None]
     ) -> Planner:
-        services = PlannerServices(self._environment, self.agents, self.models, self._tools, self._subagents)
+        services = PlannerServices(self._environment, self.agents, self.models, self.tool_sources, self._subagents)
         return Planner(session, history, files, enqueue, services)
 
     def _untrusted_reason(self, model: Model) -> str:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ..project import ProjectLocation
     from ..records import Document, Rule, Session
     from ..sharing.share_service import ShareResult, UnshareResult
-    from ..storage.protocol import Store
+    from ..storage.protocol import Store, StoredMessage
     from ..tools.filetimes import FileTimes
     from ..tools.tool import Tool
     from ..workspace import RevertResult
@@ -223,6 +223,20 @@ class Engine:
                 await self.components.writer.add_message(message, touch=True)
             return await runs.join(run, message)
 
+    @uncancellable
+    async def append(self, session_id: str, prompt: Prompt) -> StoredMessage:
+        """Store a prompt without answering it; the next prompt is answered with both in view."""
+        runs = self._runs
+        async with runs.session_lock(session_id):
+            run = await runs.open(session_id)
+            try:
+                message = await run.composer.compose(prompt)
+                await runs.commit_revert(run)
+                return await self.components.writer.add_message(message, touch=True)
+            finally:
+                if run.task is None:
+                    run.lease.release()
+
     async def command(
         self,
         session_id: str,
@@ -324,8 +338,12 @@ class Engine:
             return run.outcome
 
     @uncancellable
-    async def compact(self, session_id: str) -> asyncio.Future[Outcome]:
-        """Compact a session now; return the future of the outcome."""
+    async def compact(self, session_id: str, *, model: str | None = None) -> asyncio.Future[Outcome]:
+        """Compact a session now, with ``model`` or the one of its last prompt; return the future of the outcome."""
+        chosen: Document = {}
+        if model is not None:
+            named = self.model(model)
+            chosen = {"model": {"providerID": named.provider_id, "modelID": named.id}}
         runs = self._runs
         async with runs.session_lock(session_id):
             run = await runs.open(session_id)
@@ -334,7 +352,7 @@ class Engine:
                 if last is None:
                     raise UsageError("there is nothing in this session to compact")
                 await runs.commit_revert(run)
-                request = await self.components.compactor.request(last.info, auto=False)
+                request = await self.components.compactor.request(last.info | chosen, auto=False)
             return await runs.join(run, request)
 
     def abort(self, session_id: str) -> bool:

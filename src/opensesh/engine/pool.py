@@ -79,6 +79,16 @@ class EnginePool:
             entry.users -= 1
             entry.changed.set()
 
+    async def close(self, directory: str | os.PathLike[str]) -> bool:
+        """Close the engine of a directory even if it is used, which aborts its runs; whether there was one. The next
+        caller opens a new one."""
+        entry = self._entries.get(os.path.realpath(directory))
+        if entry is None or entry.task is None:
+            return False
+        entry.close()
+        await asyncio.wait((entry.task,))
+        return True
+
     def engines(self) -> dict[str, Engine]:
         """Return the engines that are open, by directory."""
         return {path: entry.engine.result() for path, entry in self._entries.items() if entry.is_usable}

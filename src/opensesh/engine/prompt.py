@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from .. import ids
 from ..config import mentions, system_paths
-from ..errors import OpenseshError, RecordError, UsageError
+from ..errors import ModelNotFoundError, OpenseshError, RecordError, UsageError
+from ..models.model import Model
 from ..records import (
     EXTENSION_KEY,
     AgentPart,
@@ -68,6 +69,8 @@ class Prompt(Struct, frozen=True, kw_only=True):
     message_id: str | None = None
     steering: bool = False
     """It arrives while the model is working."""
+    checks_model: bool = True
+    """Whether a model that does not exist raises. Otherwise the prompt is stored, and its outcome says so."""
 
 
 class PromptOptions(TypedDict, total=False):
@@ -169,7 +172,7 @@ class PromptComposer:
         agent, models = self._services.agents.get(prompt.agent), self._services.models
         last_prompt, last_answer = self._history.last_user(), self._history.last_assistant()
         if prompt.model:
-            model = models.named(prompt.model)
+            model = _named_model(models, prompt)
         elif agent.model is not None:
             model = models.of_reference(agent.model)
         elif last_prompt is not None and last_prompt.info.get("model"):
@@ -349,3 +352,14 @@ def _parse_file_url(url: str) -> tuple[str, int | None, int | None]:
         return path, None, None
     offset = max(start, 1)
     return path, offset, end - (offset - 1) if end else None
+
+
+def _named_model(models: Models, prompt: Prompt) -> Model:
+    name = prompt.model or ""
+    try:
+        return models.named(name)
+    except ModelNotFoundError:
+        if prompt.checks_model:
+            raise
+        provider_id, _, model_id = name.partition("/")
+        return Model(id=model_id, provider_id=provider_id)

@@ -13,7 +13,6 @@ No endpoint lists shares: a share can only be found by its random id.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 import time
@@ -21,10 +20,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from ..asgi.bodies import BodyError, read_body
+from ..asgi.origins import AcceptedOrigins
 from ..errors import RecordError
 from ..history.formats import ExportedSession, FormatOptions
 from ..history.formats.html_page import HtmlFormat, page_policy
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 _SHARE_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
-_BODY_TIMEOUT_SECONDS = 60.0
 _MAX_ADDRESSES = 10_000
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -134,7 +133,7 @@ class HostOriginMiddleware:
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
         self._app = app
-        self._hosts = hosts
+        self._accepted = AcceptedOrigins(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -147,11 +146,11 @@ class HostOriginMiddleware:
             await send(message)
 
         headers = dict(scope["headers"])
-        host, origin = (headers.get(name, b"").decode("latin-1").lower() for name in (b"host", b"origin"))
+        host, origin = (headers.get(name, b"").decode("latin-1") for name in (b"host", b"origin"))
         app = self._app
-        if host not in self._hosts:
+        if not self._accepted.accepts_host(host):
             app = _json({"error": "unknown host"}, 421)
-        elif origin and origin.partition("://")[2] not in self._hosts:
+        elif origin and not self._accepted.accepts_origin(origin):
             app = _json({"error": "requests from other origins are not allowed"}, 403)
         await app(scope, receive, send_with_headers)
 
@@ -211,23 +210,12 @@ class ShareEndpoints:
             raise HTTPError(429, f"too many requests; try again in {wait} s", wait=wait)
 
     async def _body(self, request: Request, limit: int) -> Document:
-        too_large = HTTPError(413, f"more than {limit:,} bytes")
-        length = request.headers.get("content-length", "")
-        if length.isdecimal() and int(length) > limit:
-            raise too_large
-        chunks: list[bytes] = []
-        size = 0
         try:
-            async with asyncio.timeout(_BODY_TIMEOUT_SECONDS):
-                async for chunk in request.stream():
-                    size += len(chunk)
-                    if size > limit:
-                        raise too_large
-                    chunks.append(chunk)
-        except (TimeoutError, ClientDisconnect):
-            raise HTTPError(408, "the request did not arrive in time") from None
+            content = await read_body(request, limit)
+        except BodyError as error:
+            raise HTTPError(error.status, error.reason) from None
         try:
-            body = as_object(await run_in_threadpool(loads, b"".join(chunks)))
+            body = as_object(await run_in_threadpool(loads, content))
         except RecordError:
             body = None
         if body is None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
-import socket
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
-from ..errors import OpenseshError, UsageError
+from ..asgi.listening import accepted_hosts, bracketed, is_loopback, listen
+from ..errors import UsageError
 from ..storage import paths
 from .server_app import share_app
 from .share_settings import DEFAULT_PORTS, normalize_server_url
@@ -19,12 +19,15 @@ from .share_store import ShareStore
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
+    import socket
+
     import uvicorn
 
     from .server_app import RateLimits
     from .share_store import ShareLimits
 
 PORT = 4097
+_MAX_CONNECTIONS = 200
 
 
 class ShareServerOptions(NamedTuple):
@@ -74,11 +77,13 @@ def _prepare(
 ) -> tuple[uvicorn.Server, socket.socket, str]:
     import uvicorn  # and starlette: only the server needs them
 
+    from ..asgi.connections import connection_limit, limited_protocol
+
     public_url = normalize_server_url(options.public_url) if options.public_url else ""
     proxies = [network for proxy in options.proxies for network in _proxy_networks(proxy)]
     listener = _listen(options)
     port = listener.getsockname()[1]
-    url = public_url or f"http://{_bracketed(options.host)}:{port}"
+    url = public_url or f"http://{bracketed(options.host)}:{port}"
     try:
         shares = ShareStore(options.folder, options.limits)
     except BaseException:
@@ -95,7 +100,7 @@ def _prepare(
         forwarded_allow_ips=proxies,
         lifespan="off",
         ws="none",
-        limit_concurrency=200,
+        http=limited_protocol(connection_limit(_MAX_CONNECTIONS)),
         timeout_keep_alive=30,
         timeout_graceful_shutdown=5,
     )
@@ -118,36 +123,20 @@ def _prepare(
 
 
 def _listen(options: ShareServerOptions) -> socket.socket:
-    host, port = options.host, options.port
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not options.remote and not is_loopback:
+    if not options.remote and not is_loopback(options.host):
         raise UsageError(
-            f"{host} can be reached from other machines, and every client may store data here. Use --allow-remote if "
-            "that is intended, behind a reverse proxy with TLS"
+            f"{options.host} can be reached from other machines, and every client may store data here. Use "
+            "--allow-remote if that is intended, behind a reverse proxy with TLS"
         )
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        option = "--host" if isinstance(error, socket.gaierror) else "--port"
-        reason = error.strerror or error
-        raise OpenseshError(f"cannot listen on {host} port {port}: {reason}; choose another with {option}") from None
-    return listener
+    return listen(options.host, options.port)
 
 
 def _accepted_hosts(host: str, port: int, public_url: str) -> frozenset[str]:
     """Return the accepted values of the Host header."""
-    names = {"127.0.0.1", "localhost", "[::1]", _bracketed(host).lower()}
-    hosts = {f"{name}:{port}" for name in names} | (names if port == 80 else set[str]())
+    hosts = set(accepted_hosts(host, port))
     if public_url:
         parts = urlsplit(public_url)
-        name = _bracketed(parts.hostname or "")
+        name = bracketed(parts.hostname or "")
         # Clients leave out the default port.
         hosts |= {f"{name}:{parts.port}"} if parts.port else {name, f"{name}:{DEFAULT_PORTS[parts.scheme]}"}
     return frozenset(hosts)
@@ -163,6 +152,3 @@ def _proxy_networks(proxy: str) -> list[str]:
         return [str(network)]
     return [str(network), f"::ffff:{network.network_address}/{96 + network.prefixlen}"]
 
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

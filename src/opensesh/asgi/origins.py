@@ -1,0 +1,35 @@
+"""Which Host and Origin headers a server accepts.
+
+A web page elsewhere can send requests to a server on this machine. A check of Host stops one that has rebound its own
+DNS name to 127.0.0.1; a check of Origin stops one that sends requests across origins.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class AcceptedOrigins:
+    """The accepted values of both headers, in lower case."""
+
+    def __init__(self, hosts: Iterable[str], origins: Iterable[str] = (), names: Iterable[str] = ()) -> None:
+        """``hosts`` have ports, and ``names`` are hosts with any port. ``origins`` are accepted beside those of the
+        hosts: ``https://app.example``."""
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._names = frozenset(name.lower() for name in names)
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+
+    def accepts_host(self, host: str) -> bool:
+        """Whether a request names this server."""
+        host = host.lower()
+        name, separator, port = host.rpartition(":")
+        return host in self._hosts or host in self._names or (bool(separator) and port.isdecimal() and name in self._names)
+
+    def accepts_origin(self, origin: str) -> bool:
+        """Whether a page of this origin may send requests."""
+        scheme, separator, host = origin.lower().partition("://")
+        is_own = bool(separator) and scheme in ("http", "https") and host in self._hosts
+        return is_own or origin.lower() in self._origins

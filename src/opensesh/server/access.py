@@ -1,0 +1,141 @@
+"""Who may use the server: checks of Host, Origin and password before anything else, and CORS.
+
+The checks, in this order:
+
+1. Host: a request must name this server, or a page could rebind its own DNS name to this machine.
+2. Origin, and what browsers say about the site of a request: a page elsewhere may not change anything, nor open a
+   stream or a terminal. A request that only reads, without what every browser of the last years adds, is answered as
+   OpenCode does, without the header that would let a page read the answer.
+3. The password, if there is one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+
+from starlette.responses import Response
+
+from ..asgi.origins import AcceptedOrigins
+from .responses import RequestError, error_response
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_LOCAL_ORIGIN = re.compile(
+    r"http://(localhost|127\.0\.0\.1):\d{1,5}|tauri://localhost|https?://tauri\.localhost|oc://renderer"
+)
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_STREAMS = ("/event", "/global/event", "/tui/control/next")
+_METHODS = "GET,HEAD,PUT,POST,DELETE,PATCH"
+_SECURITY_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
+
+
+class Credentials:
+    """The user name and password of a server, compared in constant time."""
+
+    def __init__(self, username: str, password: str) -> None:
+        self._expected = f"{username}:{password}".encode()
+
+    def accept(self, authorization: str, query_string: str) -> bool:
+        """Whether a request has them: as Basic authorization, or as ``auth_token`` in the query."""
+        scheme, _, token = authorization.partition(" ")
+        tokens = [token] if scheme.lower() == "basic" else []
+        if not tokens and "auth_token=" in query_string:
+            tokens = parse_qs(query_string).get("auth_token", [])[:1]
+        for value in tokens:
+            try:
+                given = base64.b64decode(value.strip(), validate=True)
+            except (binascii.Error, ValueError):
+                return False
+            return hmac.compare_digest(given, self._expected)
+        return False
+
+
+class AccessMiddleware:
+    """Rejects requests that may not use the server, and adds the headers of every response."""
+
+    def __init__(
+        self, app: ASGIApp, hosts: Iterable[str], origins: Iterable[str], credentials: Credentials | None
+    ) -> None:
+        """``hosts`` are accepted beside the names of this machine's loopback, which have any port: a client may reach
+        the server through a forwarded one."""
+        hosts = frozenset(hosts)
+        with_port = [host for host in hosts if re.search(r":\d+$", host)]
+        self._app = app
+        self._accepted = AcceptedOrigins(with_port, origins, _LOOPBACK_NAMES | hosts.difference(with_port))
+        self._credentials = credentials
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        origin = headers.get("origin", "")
+        is_accepted = bool(origin) and self._accepts(origin)
+        is_preflight = scope["type"] == "http" and scope["method"] == "OPTIONS"
+        response = self._rejection(scope, headers, is_accepted=is_accepted)
+        if response is None and is_preflight:
+            response = _preflight(headers, is_accepted=is_accepted)
+        added = [(b"vary", b"Origin")] if response is None or response.status_code != 401 else []
+        if is_accepted and added:
+            added.append((b"access-control-allow-origin", origin.encode("latin-1")))
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *added, *_SECURITY_HEADERS]
+            await send(message)
+
+        if response is None:
+            await self._app(scope, receive, send_with_headers)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": "not allowed"})
+        else:
+            await response(scope, receive, send_with_headers)
+
+    def _accepts(self, origin: str) -> bool:
+        return self._accepted.accepts_origin(origin) or _LOCAL_ORIGIN.fullmatch(origin) is not None
+
+    def _rejection(self, scope: Scope, headers: dict[str, str], *, is_accepted: bool) -> Response | None:
+        """Return the response to a request that is not allowed; ``None`` if it is."""
+        if not self._accepted.accepts_host(headers.get("host", "")):
+            message = "the Host header does not name this server; --allowed-host accepts more names"
+            return error_response(RequestError(403, "ForbiddenError", message))
+        if not is_accepted and _is_cross_site(scope, headers):
+            return error_response(RequestError(403, "ForbiddenError", "requests of other web pages are not allowed"))
+        if self._credentials is None or scope.get("method") == "OPTIONS":
+            return None
+        query_string = scope.get("query_string", b"").decode("latin-1")
+        if self._credentials.accept(headers.get("authorization", ""), query_string):
+            return None
+        unauthorized = Response("Unauthorized", 401, {"www-authenticate": 'Basic realm="Secure Area"'})
+        unauthorized.headers["content-type"] = "application/octet-stream"
+        return unauthorized
+
+
+def _is_cross_site(scope: Scope, headers: dict[str, str]) -> bool:
+    """Whether a request comes from a page of another site and is more than a read."""
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return headers.get("sec-fetch-mode") != "navigate" or scope.get("method") not in _SAFE_METHODS
+    if "origin" not in headers:
+        return False
+    is_read = scope["type"] == "http" and scope["method"] in _SAFE_METHODS and scope["path"] not in _STREAMS
+    return not is_read
+
+
+def _preflight(headers: dict[str, str], *, is_accepted: bool) -> Response:
+    response = Response(status_code=204)
+    if is_accepted:
+        response.headers["access-control-allow-methods"] = _METHODS
+        requested = headers.get("access-control-request-headers")
+        if requested:
+            response.headers["access-control-allow-headers"] = requested
+            response.headers["vary"] = "Access-Control-Request-Headers"
+    return response

@@ -1,0 +1,71 @@
+"""The ASGI application of the server."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+
+from ..bus import Bus
+from ..engine.components import Settings
+from ..engine.engine import open_engine
+from ..engine.pool import EnginePool
+from ..storage import open_store
+from .access import AccessMiddleware, Credentials
+from .event_streams import EventStreams
+from .operations import starlette_route
+from .responses import RequestError, error_response
+from .routes import all_operations
+from .state import ServerState
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp
+
+    from .state import ServerOptions
+
+_KEPT_EVENTS = 8192
+"""How many events a slow or reconnecting client can be behind."""
+_NEVER = 1e9
+"""Seconds. A request that waits for a user is not worth a warning here."""
+
+
+def application(options: ServerOptions, hosts: Iterable[str]) -> ASGIApp:
+    """Return the application; ``hosts`` are the accepted values of the Host header beside loopback names."""
+    bus = Bus(keep=_KEPT_EVENTS)
+    store = open_store(options.store)
+    settings = Settings(owner="opensesh serve", unanswered_warning_seconds=_NEVER)
+    pool = EnginePool(partial(open_engine, store=store, settings=settings, bus=bus))
+    state = ServerState(pool, bus, EventStreams(bus), os.path.realpath(options.directory))
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+        try:
+            async with pool:
+                yield
+        finally:
+            state.streams.close()
+            store.close()
+
+    app = Starlette(
+        routes=[starlette_route(operation, state) for operation in all_operations()],
+        exception_handlers={404: _not_found, 405: _not_found, HTTPException: _not_found},
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    app.state.server = state
+    credentials = Credentials(options.username, options.password) if options.password else None
+    return AccessMiddleware(app, [*hosts, *options.allowed_hosts], options.cors, credentials)
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    message = f"there is no operation {request.method} {request.url.path}"
+    return error_response(RequestError(status, "NotFoundError", message))

@@ -1,0 +1,148 @@
+"""Configuration, agents, providers and models as OpenCode's API shows them, without secrets."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..models.choice import available_providers, in_order_of_preference
+from ..records import Document, as_list, as_object, document_of
+
+if TYPE_CHECKING:
+    from ..config import Agent, Config
+    from ..engine.engine import Engine
+    from ..models.auth import Credential
+    from ..models.model import Model, ProviderInfo, Rates
+
+MASK = "********"
+"""Shown in place of a secret. Where a client sends it back, the setting stays as it is."""
+_SECRET_NAME = re.compile(r"(?i)(api_?key|secret|token|password|authorization|credential|cookie)")
+_MODALITIES = ("text", "audio", "image", "video", "pdf")
+_SOURCES = {"environment": "env", "auth.json": "api", "plugin": "custom", "config": "config", "none": "config"}
+
+
+@cache
+def default_keybinds() -> dict[str, str]:
+    """Return OpenCode's default key bindings. The terminal client of 1.1.65 has none of its own."""
+    return msgspec.json.decode(resources.files(__package__).joinpath("keybinds.json").read_bytes())
+
+
+def config_document(config: Config, *, effective: bool = True) -> Document:
+    """Return a configuration; ``effective`` adds what OpenCode adds when it is in use."""
+    document: Document = masked(config.document)
+    for name, agent in (as_object(document.get("agent")) or {}).items():
+        document["agent"][name] = agent | {
+            "options": as_object(agent.get("options")) or {},
+            "permission": as_object(agent.get("permission")) or {},
+        }
+    if effective:
+        document.setdefault("mode", {})
+        document.setdefault("plugin", [])
+        document["keybinds"] = default_keybinds() | (as_object(document.get("keybinds")) or {})
+    elif not (origin := config.origin(("username",))) or not origin.line:
+        document.pop("username", None)
+    return document
+
+
+def masked(value: Any, name: str = "") -> Any:
+    """Return a copy of a setting in which secrets are replaced by :data:`MASK`."""
+    if (members := as_object(value)) is not None:
+        is_environment = name in ("environment", "headers")
+        return {
+            key: MASK if is_environment and isinstance(item, str) else masked(item, key)
+            for key, item in members.items()
+        }
+    if (items := as_list(value)) is not None:
+        return [masked(item, name) for item in items]
+    return MASK if isinstance(value, str) and value and _SECRET_NAME.search(name) else value
+
+
+def agent_document(agent: Agent) -> Document:
+    """Return an agent."""
+    document = document_of(agent)
+    if not agent.hidden:
+        del document["hidden"]
+    document["options"] = masked(agent.options)
+    return document
+
+
+def provider_documents(engine: Engine, *, connected_only: bool) -> list[Document]:
+    """Return the providers with their models: those that can be used, or all of the catalogue."""
+    models = engine.components.models
+    catalogue, keyring = models.catalogue, models.keyring
+    infos = available_providers(catalogue, keyring) if connected_only else catalogue.providers()
+    return [_provider(engine, info, keyring.credential(info)) for info in infos]
+
+
+def default_models(providers: list[Document]) -> dict[str, str]:
+    """Return the best model of each provider."""
+    return {provider["id"]: next(iter(provider["models"])) for provider in providers if provider["models"]}
+
+
+def _provider(engine: Engine, info: ProviderInfo, credential: Credential | None) -> Document:
+    models = engine.components.models.catalogue.models(info.id)
+    kind = credential.source.kind if credential is not None else "none"
+    source = "config" if info.configured and kind in ("config", "none") else _SOURCES.get(kind, "custom")
+    options = masked(info.options)
+    if credential is not None and credential.source.kind == "config" and credential.secret is not None:
+        options = {"apiKey": MASK} | options
+    return {
+        "id": info.id,
+        "source": source,
+        "name": info.name,
+        "env": list(info.env),
+        "options": options,
+        "models": {model.id: model_document(model) for model in in_order_of_preference(models.values())},
+    }
+
+
+def model_document(model: Model) -> Document:
+    """Return a model."""
+    capabilities = model.capabilities
+    api: Document = {"id": model.wire_id, "npm": model.npm} | ({"url": model.api_url} if model.api_url else {})
+    limit: Document = {"context": model.limit.context, "output": model.limit.output}
+    if model.limit.input:
+        limit["input"] = model.limit.input
+    rates = model.price.rates if model.price is not None else None
+    cost = _cost(rates)
+    for tier in model.price.tiers if model.price is not None else ():
+        if tier.above == 200_000:
+            cost["experimentalOver200K"] = _cost(tier.rates)
+    interleaved = {"field": capabilities.interleaved} if capabilities.interleaved else False
+    return {
+        "id": model.id,
+        "providerID": model.provider_id,
+        "name": model.name or model.id,
+        "family": model.family,
+        "api": api,
+        "status": model.status,
+        "headers": masked(model.headers, "headers"),
+        "options": masked(model.options),
+        "cost": cost,
+        "limit": limit,
+        "capabilities": {
+            "temperature": capabilities.temperature,
+            "reasoning": capabilities.reasoning,
+            "attachment": capabilities.attachment,
+            "toolcall": capabilities.tools,
+            "input": {name: name in capabilities.input for name in _MODALITIES},
+            "output": {name: name in capabilities.output for name in _MODALITIES},
+            "interleaved": interleaved,
+        },
+        "release_date": model.release_date,
+        "variants": masked(model.variants),
+    }
+
+
+def _cost(rates: Rates | None) -> Document:
+    def number(rate: float | None) -> float:
+        return 0 if rate is None else int(rate) if float(rate).is_integer() else rate
+
+    if rates is None:
+        return {"input": 0, "output": 0, "cache": {"read": 0, "write": 0}}
+    cache = {"read": number(rates.cache_read), "write": number(rates.cache_write)}
+    return {"input": number(rates.input), "output": number(rates.output), "cache": cache}

@@ -1,0 +1,106 @@
+"""Running the server: its socket, its limits, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from ..asgi.connections import connection_limit, limited_protocol
+from ..asgi.listening import accepted_hosts, activated_socket, bracketed, is_loopback, listen
+from ..errors import OpenseshError, UsageError
+from .application import application
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncGenerator, Callable, Generator
+
+    from .state import ServerOptions
+
+DEFAULT_PORT = 4096
+_MAX_CONNECTIONS = 2000
+_KEEP_ALIVE_SECONDS = 75
+
+
+@asynccontextmanager
+async def http_server(options: ServerOptions) -> AsyncGenerator[str]:
+    """Run a server until the block ends; yields its URL."""
+    server, listener, url = _prepare(options)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(server.serve(sockets=[listener]))
+        try:
+            while not server.started and not task.done():
+                await asyncio.sleep(0.005)
+            yield url
+        finally:
+            server.should_exit = True
+
+
+def serve(options: ServerOptions, on_ready: Callable[[str], None]) -> None:
+    """Run a server until it is interrupted; ``on_ready`` is called with its URL once it accepts connections."""
+    server, listener, _ = _prepare(options, on_ready)
+    server.run(sockets=[listener])
+
+
+def _prepare(
+    options: ServerOptions, on_ready: Callable[[str], None] | None = None
+) -> tuple[uvicorn.Server, socket.socket, str]:
+    listener = _listen(options)
+    name, port = listener.getsockname()[:2]
+    host = options.hostname if options.hostname not in ("", "0.0.0.0", "::") else "127.0.0.1"  # noqa: S104
+    url = f"http://{bracketed(host)}:{port}"
+    hosts = accepted_hosts(host, port) | {f"{bracketed(name)}:{port}"}
+    config = uvicorn.Config(
+        application(options, hosts),
+        http=limited_protocol(connection_limit(_MAX_CONNECTIONS)),
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        lifespan="on",
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=int(options.grace_seconds),
+    )
+
+    class OpenseshServer(uvicorn.Server):
+        @contextmanager
+        def capture_signals(self) -> Generator[None]:
+            if on_ready is None:
+                yield
+                return
+            with super().capture_signals():
+                yield
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if on_ready is not None and self.started:
+                on_ready(url)
+
+    return OpenseshServer(config), listener, url
+
+
+def _listen(options: ServerOptions) -> socket.socket:
+    activated = activated_socket()
+    if activated is not None:
+        if not is_loopback(activated.getsockname()[0]) and not options.password:
+            raise _unsafe(activated.getsockname()[0])
+        return activated
+    if not is_loopback(options.hostname) and not options.password:
+        raise _unsafe(options.hostname)
+    if options.port:
+        return listen(options.hostname, options.port, host_option="--hostname")
+    try:
+        return listen(options.hostname, DEFAULT_PORT, host_option="--hostname")
+    except OpenseshError:
+        return listen(options.hostname, 0, host_option="--hostname")
+
+
+def _unsafe(host: str) -> UsageError:
+    return UsageError(
+        f"{host} can be reached from other machines, and every client can execute commands. Set a password with "
+        "--password or OPENCODE_SERVER_PASSWORD"
+    )

@@ -1,0 +1,214 @@
+"""Declaring the operations of the API: each once, with its typed parameters, body and response.
+
+::
+
+    routes = Routes()
+
+
+    @routes.post("/session/{sessionID}/fork", "session.fork", response=Session)
+    async def fork_session(call: Call, body: SessionFork) -> object:
+        \"\"\"Copy a session, or the part of it before a message.\"\"\"
+
+The annotations of ``query`` and ``body`` are what requests are decoded into, strictly; the path's parameters are checked
+by name. The first line of the docstring is the summary. :mod:`opensesh.server.openapi` documents all of this.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
+from urllib.parse import unquote
+
+import msgspec
+from msgspec import Struct
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..asgi.bodies import BodyError, read_body
+from ..errors import RecordError
+from ..records import loads
+from .parameters import path_parameters
+from .responses import RequestError, error_response, json_response, malformed_json, validation_response
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from starlette.requests import Request
+
+    from ..engine.engine import Engine
+    from .state import ServerState
+
+Handler = Callable[..., Awaitable[object]]
+MAX_BODY_BYTES = 64 << 20
+"""Attachments are sent in the body, as data URLs."""
+BODY_SECONDS = 300.0
+_DIRECTORY_HEADER = "x-opencode-directory"
+
+
+class NoQuery(Struct, frozen=True):
+    """The query of an operation without parameters of its own."""
+
+
+class Call(NamedTuple):
+    """One request."""
+
+    state: ServerState
+    request: Request
+    parameters: dict[str, str]
+    """The parameters of the path, checked."""
+    document: Any
+    """The body as it was sent, with fields that are not declared."""
+
+    @property
+    def directory(self) -> str:
+        """The directory that the request is about: of the query, the header, or the server itself."""
+        value = self.request.query_params.get("directory") or self.request.headers.get(_DIRECTORY_HEADER)
+        if not value:
+            return self.state.directory
+        try:
+            value = unquote(value, errors="strict")  # clients encode it once more
+        except UnicodeDecodeError:
+            pass
+        if "\0" in value or not os.path.isabs(value):
+            raise RequestError(400, "BadRequest", "the directory must be an absolute path")
+        return value
+
+    def engine(self) -> AbstractAsyncContextManager[Engine]:
+        """Open or share the engine of the directory."""
+        return self.state.pool.use(self.directory)
+
+    def session_engine(self) -> AbstractAsyncContextManager[Engine]:
+        """Open or share the engine of the directory that the session of the path belongs to."""
+        return self.state.session_engine(self.parameters["sessionID"], self.directory)
+
+
+class Operation(NamedTuple):
+    """One method of one path."""
+
+    method: str
+    path: str
+    id: str
+    handler: Handler
+    parameters: type[Struct]
+    """The type of the path's parameters."""
+    query: type[Struct]
+    body: Any
+    """The type of the body; ``None`` for an operation without one."""
+    response: Any
+    status: int
+    errors: tuple[int, ...]
+    summary: str
+    description: str
+
+
+class Routes:
+    """The operations of one subject, in order."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+
+    def get(self, path: str, operation_id: str, **options: Any) -> Callable[[Handler], Handler]:
+        """Declare an operation that reads."""
+        return self._declare("GET", path, operation_id, **options)
+
+    def post(self, path: str, operation_id: str, **options: Any) -> Callable[[Handler], Handler]:
+        """Declare an operation that does something."""
+        return self._declare("POST", path, operation_id, **options)
+
+    def put(self, path: str, operation_id: str, **options: Any) -> Callable[[Handler], Handler]:
+        """Declare an operation that replaces something."""
+        return self._declare("PUT", path, operation_id, **options)
+
+    def patch(self, path: str, operation_id: str, **options: Any) -> Callable[[Handler], Handler]:
+        """Declare an operation that changes something."""
+        return self._declare("PATCH", path, operation_id, **options)
+
+    def delete(self, path: str, operation_id: str, **options: Any) -> Callable[[Handler], Handler]:
+        """Declare an operation that removes something."""
+        return self._declare("DELETE", path, operation_id, **options)
+
+    def _declare(
+        self,
+        method: str,
+        path: str,
+        operation_id: str,
+        *,
+        response: Any,
+        status: int = 200,
+        errors: tuple[int, ...] = (),
+    ) -> Callable[[Handler], Handler]:
+        def declare(handler: Handler) -> Handler:
+            hints = get_type_hints(handler, include_extras=True)
+            summary, _, description = inspect.cleandoc(handler.__doc__ or "").partition("\n\n")
+            self.operations.append(
+                Operation(
+                    method,
+                    path,
+                    operation_id,
+                    handler,
+                    path_parameters(path),
+                    hints.get("query", NoQuery),
+                    hints.get("body"),
+                    response,
+                    status,
+                    errors,
+                    " ".join(summary.split()).rstrip("."),
+                    " ".join(description.split()),
+                )
+            )
+            return handler
+
+        return declare
+
+
+def starlette_route(operation: Operation, state: ServerState) -> Route:
+    """Return the route that serves an operation."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await _respond(operation, state, request)
+        except Exception as error:  # every failure becomes a JSON response
+            return error_response(error)
+
+    methods = [operation.method]
+    return Route(operation.path, endpoint, methods=methods, name=operation.id)
+
+
+async def _respond(operation: Operation, state: ServerState, request: Request) -> Response:
+    parameters: dict[str, str] = request.path_params
+    arguments: dict[str, Any] = {}
+    document: Any = {}
+    echoed: Any = parameters
+    try:
+        msgspec.convert(parameters, operation.parameters)
+        if operation.query is not NoQuery:
+            echoed = dict(request.query_params)
+            arguments["query"] = msgspec.convert(echoed, operation.query, strict=False)
+        if operation.body is not None:
+            content = await _read_content(request)
+            if content:
+                document = loads(content)
+            echoed = document
+            arguments["body"] = msgspec.convert(document, operation.body)
+    except msgspec.ValidationError as error:
+        return validation_response(error, echoed)
+    except RecordError:
+        return malformed_json()
+    except BodyError as error:
+        raise RequestError(error.status, "BadRequest", error.reason) from None
+    value = await operation.handler(Call(state, request, parameters, document), **arguments)
+    if isinstance(value, Response):
+        return value
+    return json_response(value, operation.status) if operation.status != 204 else Response(status_code=204)
+
+
+async def _read_content(request: Request) -> bytes:
+    """Return the body; a page of another origin can send one without asking, but not with the type of JSON."""
+    content = await read_body(request, MAX_BODY_BYTES, seconds=BODY_SECONDS)
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content and media_type != "application/json" and not media_type.endswith("+json"):
+        raise RequestError(415, "BadRequest", "the body must be JSON, with the content type application/json")
+    return content
+

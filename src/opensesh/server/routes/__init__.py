@@ -1,0 +1,35 @@
+"""The operations of the API, one module a subject."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import (
+    config_routes,
+    event_routes,
+    message_routes,
+    project_routes,
+    provider_routes,
+    request_routes,
+    session_routes,
+    system_routes,
+)
+
+if TYPE_CHECKING:
+    from ..operations import Operation
+
+_MODULES = (
+    system_routes,
+    event_routes,
+    project_routes,
+    config_routes,
+    provider_routes,
+    session_routes,
+    message_routes,
+    request_routes,
+)
+
+
+def all_operations() -> list[Operation]:
+    """Return every operation of the API."""
+    return [operation for module in _MODULES for operation in module.routes.operations]

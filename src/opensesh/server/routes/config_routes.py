@@ -1,0 +1,109 @@
+"""Configuration, agents, commands, skills and tools."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from ...config import ConfigSettings, commands, load, skills
+from ...config import Agent as AgentInfo
+from ...config import Command as CommandInfo
+from ...config import Skill as SkillInfo
+from ...engine.cancellation import run_in_thread_uncancellable
+from ...records import Document, document_of
+from ...tools.registry import DescriptionVariables, to_spec
+from ..config_documents import agent_document, config_document
+from ..operations import Call, Routes
+
+if TYPE_CHECKING:
+    from ...engine.engine import Engine
+
+routes = Routes()
+
+
+class ToolListQuery(Struct, frozen=True):
+    """The model that the tools are offered to."""
+
+    provider: str
+    model: str
+
+
+class ToolListItem(Struct, frozen=True):
+    """A tool as a model is offered it."""
+
+    id: str
+    description: str
+    parameters: Any
+
+
+@routes.get("/config", "config.get", response=ConfigSettings)
+async def get_config(call: Call) -> object:
+    """Get the configuration of the directory. Keys and tokens in it are masked."""
+    async with call.engine() as engine:
+        return config_document(engine.config)
+
+
+@routes.get("/global/config", "global.config.get", response=ConfigSettings)
+async def get_global_config(call: Call) -> object:
+    """Get the configuration of the user, without that of a project. Keys and tokens in it are masked."""
+
+    def read() -> Document:
+        environ = {**os.environ, "OPENCODE_DISABLE_PROJECT_CONFIG": "1"}
+        config = load("/", "/", environ=environ)
+        return config_document(config, effective=False)
+
+    return await run_in_thread_uncancellable(read)
+
+
+@routes.get("/agent", "app.agents", response=list[AgentInfo])
+async def list_agents(call: Call) -> object:
+    """List the agents, the default one first."""
+    async with call.engine() as engine:
+        return [agent_document(agent) for agent in engine.components.agents.by_name.values()]
+
+
+@routes.get("/command", "command.list", response=list[CommandInfo])
+async def list_commands(call: Call) -> object:
+    """List the commands: built-in ones, those of the configuration and of MCP servers, and skills."""
+
+    def read(engine: Engine) -> list[Document]:
+        known = commands(engine.config, skills(engine.config).values())
+        return [document_of(command) for command in known.values()]
+
+    async with call.engine() as engine:
+        return await run_in_thread_uncancellable(read, engine)
+
+
+@routes.get("/skill", "app.skills", response=list[SkillInfo])
+async def list_skills(call: Call) -> object:
+    """List the skills."""
+
+    def read(engine: Engine) -> list[Document]:
+        return [
+            {"name": one.name, "description": one.description, "location": one.location, "content": one.content}
+            for one in skills(engine.config).values()
+        ]
+
+    async with call.engine() as engine:
+        return await run_in_thread_uncancellable(read, engine)
+
+
+@routes.get("/experimental/tool/ids", "tool.ids", response=list[str], errors=(400,))
+async def list_tool_ids(call: Call) -> object:
+    """List the names of the tools."""
+    async with call.engine() as engine:
+        components = engine.components
+        return list(components.tool_sources.registry(await components.mcp.tools()).names)
+
+
+@routes.get("/experimental/tool", "tool.list", response=list[ToolListItem], errors=(400,))
+async def list_tools(call: Call, query: ToolListQuery) -> object:
+    """List the tools that a model is offered, with their schemas."""
+    async with call.engine() as engine:
+        components = engine.components
+        registry = components.tool_sources.registry(await components.mcp.tools())
+        variables = DescriptionVariables(directory=engine.location.directory)
+        specs = [to_spec(tool, variables) for tool in registry.offered(query.model, query.provider)]
+        return [{"id": one.name, "description": one.description, "parameters": one.parameters} for one in specs]

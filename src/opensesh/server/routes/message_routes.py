@@ -1,0 +1,386 @@
+"""Messages: reading them, prompting, commands, shell commands, compaction, editing parts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from ...engine.cancellation import run_in_thread_uncancellable
+from ...engine.prompt import Prompt
+from ...errors import ModelNotFoundError, NotFoundError
+from ...records import AssistantMessage, Document, as_object, read_part
+from ..operations import Call, Routes
+from ..parameters import MessageID, PartID
+from ..responses import RequestError
+
+if TYPE_CHECKING:
+    from ...engine.engine import Engine
+    from ...engine.loop import Outcome
+    from ...storage.protocol import StoredMessage
+
+routes = Routes()
+_HOLD_BACK_SECONDS = 0.06
+"""``opencode run --attach`` ends with the response, and prints only the events that it has received by then."""
+_DELIVERY_SECONDS = 0.5
+
+
+class MessageListQuery(Struct, frozen=True):
+    """Which messages."""
+
+    limit: float | None = None
+    """Only the newest; 0 for all."""
+    before: MessageID | None = None
+    """Only those before this one (OpenCode 1.18)."""
+
+
+class PromptModel(Struct, frozen=True, rename={"provider_id": "providerID", "model_id": "modelID"}):
+    """A model by its provider and name."""
+
+    provider_id: str
+    model_id: str
+
+    @property
+    def name(self) -> str:
+        """``provider/model``."""
+        return f"{self.provider_id}/{self.model_id}"
+
+
+class TextPartInput(Struct, frozen=True, tag_field="type", tag="text"):
+    """Text of a prompt."""
+
+    text: str
+    id: PartID | None = None
+    synthetic: bool | None = None
+    ignored: bool | None = None
+    time: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class FilePartInput(Struct, frozen=True, tag_field="type", tag="file"):
+    """An attached file: a ``file:`` or ``data:`` URL."""
+
+    mime: str
+    url: str
+    id: PartID | None = None
+    filename: str | None = None
+    source: dict[str, Any] | None = None
+
+
+class AgentPartInput(Struct, frozen=True, tag_field="type", tag="agent"):
+    """A mention of a subagent."""
+
+    name: str
+    id: PartID | None = None
+    source: dict[str, Any] | None = None
+
+
+class SubtaskPartInput(Struct, frozen=True, tag_field="type", tag="subtask"):
+    """A task for a subagent."""
+
+    prompt: str
+    description: str
+    agent: str
+    id: PartID | None = None
+    model: PromptModel | None = None
+    command: str | None = None
+
+
+PartInput = TextPartInput | FilePartInput | AgentPartInput | SubtaskPartInput
+
+
+class TextFormat(Struct, frozen=True, tag_field="type", tag="text"):
+    """An answer in plain text."""
+
+
+class SchemaFormat(Struct, frozen=True, tag_field="type", tag="json_schema", rename={"retry_count": "retryCount"}):
+    """An answer that follows a JSON schema."""
+
+    schema: dict[str, Any]
+    retry_count: Annotated[int, Meta(ge=0)] = 2
+
+
+class PromptBody(
+    Struct,
+    frozen=True,
+    rename={"message_id": "messageID", "no_reply": "noReply", "provider_id": "providerID", "model_id": "modelID"},
+):
+    """A prompt."""
+
+    parts: list[PartInput]
+    message_id: MessageID | None = None
+    model: PromptModel | None = None
+    agent: str | None = None
+    no_reply: bool = False
+    """Only store it; the next prompt is answered with it in view."""
+    tools: dict[str, bool] | None = None
+    format: TextFormat | SchemaFormat | None = None
+    system: str | None = None
+    variant: str | None = None
+    provider_id: str | None = None
+    """With ``modelID``: how OpenCode's Python SDK names the model."""
+    model_id: str | None = None
+
+
+class CommandBody(Struct, frozen=True, rename={"message_id": "messageID"}):
+    """A command of the configuration, with its arguments."""
+
+    command: str
+    arguments: str
+    message_id: MessageID | None = None
+    agent: str | None = None
+    model: str | None = None
+    """``provider/model``."""
+    variant: str | None = None
+    parts: list[FilePartInput] | None = None
+
+
+class ShellBody(Struct, frozen=True, rename={"message_id": "messageID"}):
+    """A command for the user's shell."""
+
+    agent: str
+    command: str
+    model: PromptModel | None = None
+    message_id: MessageID | None = None
+
+
+class SummarizeBody(Struct, frozen=True, rename={"provider_id": "providerID", "model_id": "modelID"}):
+    """The model that compacts."""
+
+    provider_id: str
+    model_id: str
+    auto: bool = False
+
+
+class InitBody(
+    Struct, frozen=True, rename={"provider_id": "providerID", "model_id": "modelID", "message_id": "messageID"}
+):
+    """The model that writes AGENTS.md."""
+
+    model_id: str
+    provider_id: str
+    message_id: MessageID
+
+
+class MessageWithParts(Struct, frozen=True):
+    """A message and its parts."""
+
+    info: AssistantMessage
+    parts: list[dict[str, Any]]
+
+
+class PartBody(Struct, frozen=True, rename={"session_id": "sessionID", "message_id": "messageID"}):
+    """A part, with the fields of its type."""
+
+    id: PartID
+    session_id: str
+    message_id: MessageID
+    type: Literal[
+        "text", "subtask", "reasoning", "file", "tool", "step-start", "step-finish", "snapshot", "patch", "agent",
+        "retry", "compaction",
+    ]  # fmt: skip
+
+
+@routes.get("/session/{sessionID}/message", "session.messages", response=list[MessageWithParts], errors=(400, 404))
+async def list_messages(call: Call, query: MessageListQuery) -> object:
+    """List the messages of a session, oldest first."""
+    session_id, limit = call.parameters["sessionID"], max(int(query.limit or 0), 0)
+
+    def read(engine: Engine) -> list[Document]:
+        messages = engine.sessions.messages(session_id, last=0 if query.before else limit)
+        if query.before:
+            position = next((at for at, one in enumerate(messages) if one.info.get("id") == query.before), None)
+            if position is None:
+                raise NotFoundError(f"the session has no message {query.before}", id=query.before)
+            messages = messages[max(position - limit, 0) if limit else 0 : position]
+        return [_document(message) for message in messages]
+
+    async with call.engine() as engine:
+        return await run_in_thread_uncancellable(read, engine)
+
+
+@routes.get("/session/{sessionID}/message/{messageID}", "session.message", response=MessageWithParts, errors=(400, 404))
+async def get_message(call: Call) -> object:
+    """Get a message."""
+    async with call.engine() as engine:
+        return _document(await run_in_thread_uncancellable(_find_message, engine, call))
+
+
+@routes.delete("/session/{sessionID}/message/{messageID}", "session.deleteMessage", response=bool, errors=(400, 404))
+async def delete_message(call: Call) -> object:
+    """Remove a message and its parts (OpenCode 1.18)."""
+    async with call.session_engine() as engine:
+        _check_idle(engine, call)
+        await run_in_thread_uncancellable(_find_message, engine, call)
+        session_id, message_id = call.parameters["sessionID"], call.parameters["messageID"]
+        await run_in_thread_uncancellable(engine.sessions.remove_message, session_id, message_id)
+    return True
+
+
+@routes.post("/session/{sessionID}/message", "session.prompt", response=MessageWithParts, errors=(400, 404))
+async def prompt_session(call: Call, body: PromptBody) -> object:
+    """Send a prompt, and wait for the last message of the answer.
+
+    The run goes on if the client disconnects. A prompt that arrives while the session runs joins the run.
+    """
+    session_id = call.parameters["sessionID"]
+    prompt = _prompt(call, body)
+    async with call.session_engine() as engine:
+        if body.no_reply:
+            return _document(await engine.append(session_id, prompt))
+        unknown_model = _unknown_model(engine, prompt.model)
+        return await _answer(call, engine, await engine.submit(session_id, prompt), unknown_model)
+
+
+@routes.post("/session/{sessionID}/prompt_async", "session.prompt_async", response=None, status=204, errors=(400, 404))
+async def prompt_session_async(call: Call, body: PromptBody) -> object:
+    """Send a prompt; the answer comes as events."""
+    session_id, prompt = call.parameters["sessionID"], _prompt(call, body)
+    async with call.session_engine() as engine:
+        await (engine.append(session_id, prompt) if body.no_reply else engine.submit(session_id, prompt))
+    return None
+
+
+@routes.post("/session/{sessionID}/command", "session.command", response=MessageWithParts, errors=(400, 404))
+async def run_command(call: Call, body: CommandBody) -> object:
+    """Run a command of the configuration."""
+    async with call.session_engine() as engine:
+        outcome = await engine.command(
+            call.parameters["sessionID"],
+            body.command,
+            body.arguments,
+            call.document.get("parts") or (),
+            agent=body.agent,
+            model=body.model,
+            variant=body.variant,
+            message_id=body.message_id,
+        )
+        return await _answer(call, engine, outcome)
+
+
+@routes.post("/session/{sessionID}/shell", "session.shell", response=MessageWithParts, errors=(400, 404, 409))
+async def run_shell(call: Call, body: ShellBody) -> object:
+    """Run a command in the user's shell, and record it in the session."""
+    async with call.session_engine() as engine:
+        model = body.model.name if body.model is not None else None
+        outcome = await engine.shell(call.parameters["sessionID"], body.command, agent=body.agent, model=model)
+        return await _respond(call, engine, outcome)
+
+
+@routes.post("/session/{sessionID}/summarize", "session.summarize", response=bool, errors=(400, 404))
+async def summarize_session(call: Call, body: SummarizeBody) -> object:
+    """Compact a session, and wait until it is done."""
+    async with call.session_engine() as engine:
+        model = f"{body.provider_id}/{body.model_id}"
+        await asyncio.shield(await engine.compact(call.parameters["sessionID"], model=model))
+        await _deliver(call, engine)
+    return True
+
+
+@routes.post("/session/{sessionID}/init", "session.init", response=bool, errors=(400, 404))
+async def init_session(call: Call, body: InitBody) -> object:
+    """Let a model write AGENTS.md, and wait until it is done."""
+    async with call.session_engine() as engine:
+        model = f"{body.provider_id}/{body.model_id}"
+        outcome = await engine.command(
+            call.parameters["sessionID"], "init", model=model, message_id=body.message_id
+        )
+        await asyncio.shield(outcome)
+        await _deliver(call, engine)
+    return True
+
+
+@routes.patch(
+    "/session/{sessionID}/message/{messageID}/part/{partID}", "part.update", response=dict[str, Any], errors=(400, 404)
+)
+async def update_part(call: Call, body: PartBody) -> object:
+    """Replace a part of a message."""
+    ids_of_path = [call.parameters[name] for name in ("partID", "messageID", "sessionID")]
+    if [body.id, body.message_id, body.session_id] != ids_of_path:
+        raise RequestError(400, "BadRequest", "the ids of the part are not those of the path")
+    part = read_part(call.document).document
+    async with call.session_engine() as engine:
+        _check_idle(engine, call)
+        await run_in_thread_uncancellable(_find_message, engine, call)
+        await run_in_thread_uncancellable(engine.sessions.update_part, part)
+    return part
+
+
+@routes.delete(
+    "/session/{sessionID}/message/{messageID}/part/{partID}", "part.delete", response=bool, errors=(400, 404)
+)
+async def delete_part(call: Call) -> object:
+    """Remove a part of a message."""
+    async with call.session_engine() as engine:
+        _check_idle(engine, call)
+        await run_in_thread_uncancellable(_find_message, engine, call)
+        names = (call.parameters[name] for name in ("sessionID", "messageID", "partID"))
+        await run_in_thread_uncancellable(engine.sessions.remove_part, *names)
+    return True
+
+
+def _prompt(call: Call, body: PromptBody) -> Prompt:
+    model = body.model
+    if model is None and body.provider_id and body.model_id:
+        model = PromptModel(provider_id=body.provider_id, model_id=body.model_id)
+    return Prompt(
+        parts=tuple(call.document["parts"]),
+        agent=body.agent,
+        model=model.name if model is not None else None,
+        variant=body.variant,
+        system=body.system,
+        format=as_object(call.document.get("format")),
+        tools=body.tools,
+        message_id=body.message_id,
+        checks_model=False,
+    )
+
+
+def _unknown_model(engine: Engine, name: str | None) -> ModelNotFoundError | None:
+    if name is not None:
+        try:
+            engine.model(name)
+        except ModelNotFoundError as error:
+            return error
+    return None
+
+
+async def _answer(
+    call: Call, engine: Engine, outcome: asyncio.Future[Outcome], unknown_model: ModelNotFoundError | None = None
+) -> Document:
+    result = await asyncio.shield(outcome)  # shared by all who wait for the run
+    if unknown_model is not None:
+        raise unknown_model
+    return await _respond(call, engine, result)
+
+
+async def _respond(call: Call, engine: Engine, outcome: Outcome) -> Document:
+    await _deliver(call, engine)
+    if outcome.message is None:
+        raise RequestError(500, "UnknownError", f"there is no answer: {outcome.description}")
+    return _document(outcome.message)
+
+
+async def _deliver(call: Call, engine: Engine) -> None:
+    """Let the streams of OpenCode's own programs have all events before the response."""
+    if call.request.headers.get("user-agent", "").startswith("opencode/"):
+        await call.state.streams.delivered(engine.location.directory, _DELIVERY_SECONDS)
+        await asyncio.sleep(_HOLD_BACK_SECONDS)
+
+
+def _document(message: StoredMessage) -> Document:
+    return {"info": message.info, "parts": list(message.parts)}
+
+
+def _find_message(engine: Engine, call: Call) -> StoredMessage:
+    message_id = call.parameters["messageID"]
+    for message in engine.sessions.messages(call.parameters["sessionID"]):
+        if message.info.get("id") == message_id:
+            return message
+    raise NotFoundError(f"the session has no message {message_id}", id=message_id)
+
+
+def _check_idle(engine: Engine, call: Call) -> None:
+    if call.parameters["sessionID"] in engine.status():
+        raise RequestError(409, "SessionBusyError", f"Session {call.parameters['sessionID']} is busy")

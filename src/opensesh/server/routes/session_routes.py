@@ -1,0 +1,266 @@
+"""Sessions: listing, creating, changing, forking, reverting, removing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from ... import ids
+from ...engine.cancellation import run_in_thread_uncancellable
+from ...errors import NotFoundError
+from ...events import SessionDeleted
+from ...records import Document, FileDiff, Rule, Session, Todo
+from ...sessions import trash
+from ..operations import Call, Routes
+from ..parameters import MessageID, PartID, SessionID
+from ..responses import RequestError
+
+if TYPE_CHECKING:
+    from ...engine.engine import Engine
+
+routes = Routes()
+
+
+class SessionListQuery(Struct, frozen=True):
+    """Filters of the list of sessions."""
+
+    directory: str | None = None
+    """Only sessions of exactly this directory."""
+    roots: bool = False
+    """Without the sessions of subagents."""
+    start: float | None = None
+    """Only sessions that were active since, in milliseconds since 1970."""
+    search: str | None = None
+    """Only sessions with this in their title."""
+    limit: float | None = None
+
+
+class ChosenModel(Struct, frozen=True, rename={"provider_id": "providerID"}):
+    """The model that a client will use in a session (OpenCode 1.18)."""
+
+    id: str
+    provider_id: str
+    variant: str | None = None
+
+
+class SessionCreate(Struct, frozen=True, rename={"parent_id": "parentID"}):
+    """What a new session may be given. OpenCode 1.18 also sends an agent and a model, which each prompt repeats."""
+
+    parent_id: SessionID | None = None
+    title: str | None = None
+    permission: list[Rule] | None = None
+    agent: str | None = None
+    model: ChosenModel | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class ArchiveTime(Struct, frozen=True):
+    """When the session was archived, in milliseconds since 1970."""
+
+    archived: float | None = None
+
+
+class SessionUpdate(Struct, frozen=True):
+    """What to change; what is absent stays."""
+
+    title: str | None = None
+    time: ArchiveTime | None = None
+    permission: list[Rule] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class SessionFork(Struct, frozen=True, rename={"message_id": "messageID"}):
+    """Where to end the copy: before this message."""
+
+    message_id: MessageID | None = None
+
+
+class SessionRevert(Struct, frozen=True, rename={"message_id": "messageID", "part_id": "partID"}):
+    """What to revert to: before this message, or before a part of it."""
+
+    message_id: MessageID
+    part_id: PartID | None = None
+
+
+class DiffQuery(Struct, frozen=True, rename={"message_id": "messageID"}):
+    """Only the changes of one prompt and its answers."""
+
+    message_id: MessageID | None = None
+
+
+@routes.get("/session", "session.list", response=list[Session])
+async def list_sessions(call: Call, query: SessionListQuery) -> object:
+    """List the sessions of the project, newest first."""
+
+    def read(engine: Engine) -> list[Document]:
+        limit = None if query.limit is None else max(int(query.limit), 0)
+        text = (query.search or "").lower()
+        chosen = [
+            session
+            for session in engine.sessions.list(project=engine.location.id)
+            if (query.directory is None or session.directory == call.directory)
+            and not (query.roots and session.parent_id)
+            and (query.start is None or session.updated >= query.start)
+            and text in session.title.lower()
+        ]
+        chosen.sort(key=_newest_first)
+        return [session.document for session in chosen[:limit]]
+
+    async with call.engine() as engine:
+        return await run_in_thread_uncancellable(read, engine)
+
+
+@routes.post("/session", "session.create", response=Session, errors=(400,))
+async def create_session(call: Call, body: SessionCreate) -> object:
+    """Create a session."""
+    async with call.engine() as engine:
+        session = await engine.create(title=body.title, parent_id=body.parent_id, permission=body.permission)
+        if body.metadata is not None:
+            session = await _edit(engine, session.id, {"metadata": body.metadata})
+        return session.document
+
+
+@routes.get("/session/status", "session.status", response=dict[str, Any], errors=(400,))
+async def session_status(call: Call) -> object:
+    """Get the status of every session that is not idle."""
+    async with call.engine() as engine:
+        return engine.status()
+
+
+@routes.get("/session/{sessionID}", "session.get", response=Session, errors=(400, 404))
+async def get_session(call: Call) -> object:
+    """Get a session."""
+    async with call.engine() as engine:
+        return (await run_in_thread_uncancellable(engine.sessions.get, call.parameters["sessionID"])).document
+
+
+@routes.delete("/session/{sessionID}", "session.delete", response=bool, errors=(400, 404))
+async def delete_session(call: Call) -> object:
+    """Move a session and its children to the trash.
+
+    A session that is running is aborted first. ``opensesh session restore`` brings it back.
+    """
+    session_id = call.parameters["sessionID"]
+
+    def remove(engine: Engine) -> list[Session]:
+        session = engine.sessions.get(session_id)
+        result = trash.remove(engine.sessions.store, [session])
+        if all(removed.id != session_id for removed in result.sessions):
+            raise RequestError(409, "SessionBusyError", result.skipped[0].reason)
+        return result.sessions
+
+    async with call.session_engine() as engine:
+        await call.state.stop_session(session_id)
+        for removed in reversed(await run_in_thread_uncancellable(remove, engine)):
+            call.state.bus.publish(SessionDeleted(info=removed.document), directory=engine.location.directory)
+    return True
+
+
+@routes.patch("/session/{sessionID}", "session.update", response=Session, errors=(400, 404))
+async def update_session(call: Call, body: SessionUpdate) -> object:
+    """Change the title of a session, archive it, or set its permissions."""
+    changes: Document = {}
+    if body.title is not None:
+        changes["title"] = body.title
+    if body.permission is not None:
+        changes["permission"] = call.document["permission"]
+    if body.metadata is not None:
+        changes["metadata"] = body.metadata
+    archived = None if body.time is None or body.time.archived is None else int(body.time.archived)
+    async with call.session_engine() as engine:
+        return (await _edit(engine, call.parameters["sessionID"], changes, archived)).document
+
+
+@routes.get("/session/{sessionID}/children", "session.children", response=list[Session], errors=(400, 404))
+async def session_children(call: Call) -> object:
+    """List the sessions of the subagents of a session, newest first."""
+    async with call.engine() as engine:
+        try:
+            children = await run_in_thread_uncancellable(engine.sessions.children, call.parameters["sessionID"])
+        except NotFoundError:
+            return []
+        return [session.document for session in sorted(children, key=_newest_first)]
+
+
+@routes.get("/session/{sessionID}/todo", "session.todo", response=list[Todo], errors=(400, 404))
+async def session_todo(call: Call) -> object:
+    """Get the todo list of a session."""
+    async with call.engine() as engine:
+        return await engine.todo(call.parameters["sessionID"])
+
+
+@routes.get("/session/{sessionID}/diff", "session.diff", response=list[FileDiff])
+async def session_diff(call: Call, query: DiffQuery) -> object:
+    """Get the files that a session changed."""
+    async with call.engine() as engine:
+        return await run_in_thread_uncancellable(engine.sessions.diff, call.parameters["sessionID"])
+
+
+@routes.post("/session/{sessionID}/fork", "session.fork", response=Session)
+async def fork_session(call: Call, body: SessionFork) -> object:
+    """Copy a session, or the part of it before a message."""
+    async with call.session_engine() as engine:
+        fork = engine.sessions.fork
+        session = await run_in_thread_uncancellable(fork, call.parameters["sessionID"], before=body.message_id)
+        return session.document
+
+
+@routes.post("/session/{sessionID}/abort", "session.abort", response=bool, errors=(400, 404))
+async def abort_session(call: Call) -> object:
+    """Stop the run of a session."""
+    engine = call.state.running_engine(call.parameters["sessionID"])
+    if engine is not None:
+        engine.abort(call.parameters["sessionID"])
+    return True
+
+
+@routes.post("/session/{sessionID}/revert", "session.revert", response=Session, errors=(400, 404, 409))
+async def revert_session(call: Call, body: SessionRevert) -> object:
+    """Revert a session and its files to before a message or a part."""
+    session_id = call.parameters["sessionID"]
+    async with call.session_engine() as engine:
+        await engine.revert(session_id, body.message_id, body.part_id)
+        return (await run_in_thread_uncancellable(engine.sessions.get, session_id)).document
+
+
+@routes.post("/session/{sessionID}/unrevert", "session.unrevert", response=Session, errors=(400, 404, 409))
+async def unrevert_session(call: Call) -> object:
+    """Undo a revert."""
+    session_id = call.parameters["sessionID"]
+    async with call.session_engine() as engine:
+        await engine.unrevert(session_id)
+        return (await run_in_thread_uncancellable(engine.sessions.get, session_id)).document
+
+
+@routes.post("/session/{sessionID}/share", "session.share", response=Session, errors=(400, 404))
+async def share_session(call: Call) -> object:
+    """Share a session, or update its share."""
+    session_id = call.parameters["sessionID"]
+    async with call.session_engine() as engine:
+        await engine.share(session_id)
+        return (await run_in_thread_uncancellable(engine.sessions.get, session_id)).document
+
+
+@routes.delete("/session/{sessionID}/share", "session.unshare", response=Session, errors=(400, 404))
+async def unshare_session(call: Call) -> object:
+    """Take down the share of a session."""
+    session_id = call.parameters["sessionID"]
+    async with call.session_engine() as engine:
+        await engine.unshare(session_id)
+        return (await run_in_thread_uncancellable(engine.sessions.get, session_id)).document
+
+
+async def _edit(engine: Engine, session_id: str, changes: Document, archived: int | None = None) -> Session:
+    def edit(info: Document) -> None:
+        info.update(changes)
+        if archived is not None:
+            info.setdefault("time", {})["archived"] = archived
+
+    return await run_in_thread_uncancellable(engine.sessions.update, session_id, edit, touch=False)
+
+
+def _newest_first(session: Session) -> tuple[int, int, str]:
+    created = session.time.created
+    position, name = ids.order(session.id, created)
+    return -created, -position, name

@@ -1,0 +1,89 @@
+"""What all requests share: the engines, the bus, the event streams, the options of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..engine.cancellation import run_in_thread_uncancellable
+from ..events import Other
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from ..bus import Bus
+    from ..engine.engine import Engine
+    from ..engine.pool import EnginePool
+    from .event_streams import EventStreams
+
+
+class ServerOptions(NamedTuple):
+    """The options of a server."""
+
+    hostname: str = "127.0.0.1"
+    port: int = 4096
+    """0 for 4096, or any free port if that is taken, as in OpenCode."""
+    password: str = ""
+    """Empty for none, which is possible on loopback only."""
+    username: str = "opencode"
+    cors: tuple[str, ...] = ()
+    """Origins of web pages that may use the API, beside those on this machine."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Further accepted values of the Host header, such as the name of a reverse proxy."""
+    store: str | None = None
+    web_ui: str | None = None
+    """The folder of a built web interface."""
+    directory: str = "."
+    """The directory of requests that name none."""
+    grace_seconds: float = 10.0
+    """How long running sessions may take to end when the server is stopped."""
+
+
+class ServerState:
+    """The shared state of one server."""
+
+    def __init__(self, pool: EnginePool, bus: Bus, streams: EventStreams, directory: str) -> None:
+        self.pool = pool
+        self.bus = bus
+        self.streams = streams
+        self.directory = directory
+
+    def publish(self, kind: str, properties: dict[str, object], directory: str | None) -> None:
+        """Publish an event that only clients of the server know."""
+        self.bus.publish(Other(name=kind, payload=properties), directory=directory)
+
+    @asynccontextmanager
+    async def session_engine(self, session_id: str, directory: str) -> AsyncGenerator[Engine]:
+        """Open or share the engine of the directory that a session belongs to; that of ``directory`` if the session or
+        its directory does not exist."""
+        async with self.pool.use(directory) as engine:
+            session = await run_in_thread_uncancellable(engine.sessions.get, session_id)
+            home = session.directory
+            if not home or os.path.realpath(home) == engine.location.directory or not os.path.isdir(home):
+                yield engine
+                return
+        async with self.pool.use(home) as engine:
+            yield engine
+
+    def running_engine(self, session_id: str) -> Engine | None:
+        """Return the engine that runs a session, if one does."""
+        return next((engine for engine in self.pool.engines().values() if session_id in engine.status()), None)
+
+    async def stop_session(self, session_id: str) -> None:
+        """Abort the run of a session, if there is one, and wait for its end."""
+        while (engine := self.running_engine(session_id)) is not None:
+            engine.abort(session_id)
+            await asyncio.sleep(0.01)
+
+    async def dispose(self, directory: str) -> None:
+        """Close the engine of a directory, which aborts its sessions, and end the directory's event streams."""
+        path = os.path.realpath(directory)
+        await self.pool.close(path)
+        self.publish("server.instance.disposed", {"directory": path}, path)
+
+    async def dispose_all(self) -> None:
+        """Close all engines."""
+        await asyncio.gather(*(self.dispose(path) for path in self.pool.engines()))
+        self.publish("global.disposed", {}, "global")
