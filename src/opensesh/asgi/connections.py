@@ -35,59 +35,68 @@ def connection_limit(most: int) -> int:
 def limited_protocol(limit: int, *, head_seconds: float = HEAD_SECONDS) -> type[H11Protocol]:
     """Return the class of a server's connections: at most ``limit``, with requests that begin within
     ``head_seconds``."""
+    return type("LimitedConnection", (LimitedProtocol,), {"limit": limit, "head_seconds": head_seconds})
 
-    class LimitedProtocol(H11Protocol):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            self.idle_since = time.monotonic()
-            self._head_timer: asyncio.TimerHandle | None = None
 
-        @property
-        def is_idle(self) -> bool:
-            """Whether no request is in progress."""
-            return self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
+class LimitedProtocol(H11Protocol):
+    """One connection."""
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-            super().connection_made(transport)
-            if len(self.connections) > limit and not self._close_idle_connection():
-                transport.write(_REFUSAL % (len(_REFUSAL_BODY), _REFUSAL_BODY))
-                transport.close()
-                return
-            self._start_head_timer()
+    limit: int
+    head_seconds: float
 
-        def data_received(self, data: bytes) -> None:
-            if self.transport.is_closing():
-                return
-            super().data_received(data)
-            if not self.is_idle:
-                self._stop_head_timer()
-            elif self._head_timer is None:
-                self._start_head_timer()  # the first bytes of a further request
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.idle_since = time.monotonic()
+        self._head_timer: asyncio.TimerHandle | None = None
 
-        def on_response_complete(self) -> None:
-            self.idle_since = time.monotonic()
-            super().on_response_complete()
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in progress."""
+        return self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
 
-        def connection_lost(self, exc: Exception | None) -> None:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Accept the connection if there is room, or make room."""
+        super().connection_made(transport)
+        if len(self.connections) > self.limit and not self._close_idle_connection():
+            transport.write(_REFUSAL % (len(_REFUSAL_BODY), _REFUSAL_BODY))
+            transport.close()
+            return
+        self._start_head_timer()
+
+    def data_received(self, data: bytes) -> None:
+        """Handle what arrived; the head of a request must be complete in time."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if not self.is_idle:
             self._stop_head_timer()
-            super().connection_lost(exc)
+        elif self._head_timer is None:
+            self._start_head_timer()  # the first bytes of a further request
 
-        def _start_head_timer(self) -> None:
-            self._head_timer = self.loop.call_later(head_seconds, self.transport.close)
+    def on_response_complete(self) -> None:
+        """Note since when the connection is idle."""
+        self.idle_since = time.monotonic()
+        super().on_response_complete()
 
-        def _stop_head_timer(self) -> None:
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop_head_timer()
+        super().connection_lost(exc)
 
-        def _close_idle_connection(self) -> bool:
-            others = (one for one in self.connections if isinstance(one, LimitedProtocol) and one is not self)
-            idle = [one for one in others if one.is_idle and not one.transport.is_closing()]
-            if not idle:
-                return False
-            oldest = min(idle, key=lambda one: one.idle_since)
-            self.connections.discard(oldest)
-            oldest.transport.abort()
-            return True
+    def _start_head_timer(self) -> None:
+        self._head_timer = self.loop.call_later(self.head_seconds, self.transport.close)
 
-    return LimitedProtocol
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _close_idle_connection(self) -> bool:
+        others = (one for one in self.connections if isinstance(one, LimitedProtocol) and one is not self)
+        idle = [one for one in others if one.is_idle and not one.transport.is_closing()]
+        if not idle:
+            return False
+        oldest = min(idle, key=lambda one: one.idle_since)
+        self.connections.discard(oldest)
+        oldest.transport.abort()
+        return True

@@ -26,7 +26,9 @@ class AcceptedOrigins:
         """Whether a request names this server."""
         host = host.lower()
         name, separator, port = host.rpartition(":")
-        return host in self._hosts or host in self._names or (bool(separator) and port.isdecimal() and name in self._names)
+        return (
+            host in self._hosts or host in self._names or (bool(separator) and port.isdecimal() and name in self._names)
+        )
 
     def accepts_origin(self, origin: str) -> bool:
         """Whether a page of this origin may send requests."""

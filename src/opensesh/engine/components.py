@@ -92,6 +92,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How long to wait for the lease of a runner that has died."""
     plugin_timeout_seconds: float = 5.0
     """How long closing waits for plugins."""
+    opencode_events: bool = False
+    """Whether clients of OpenCode follow the events, and expect what it publishes: no provisional title, steps that
+    begin with their snapshot, and the list of changed files after every prompt."""
     unanswered_warning_seconds: float = 10.0
     """When a request that no callback answers is logged."""
 
@@ -177,7 +180,9 @@ class Components:
 
     def new_runs(self, group: asyncio.TaskGroup) -> Runs:
         """Return the runs of an engine, as tasks of ``group``."""
-        titles = TitleWriter(self.writer, self.agents, self.models, self.hooks)
+        titles = TitleWriter(
+            self.writer, self.agents, self.models, self.hooks, provisional=not self.settings.opencode_events
+        )
         services = RunServices(self.writer, self._reverts, self.statuses, titles, self.budgets, self.settings)
         check_file_times = not self.config.flags.disable_filetime_check
         return Runs(group, services, self._new_loop, check_file_times=check_file_times)

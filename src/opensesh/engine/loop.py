@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from .step import Planner, Step
 
 log = logging.getLogger("opensesh.engine")
+_STEP_START_SECONDS = 0.5
+"""How long the start of a step waits for its snapshot where clients expect it; it is added later otherwise."""
 ABORTED = "The user stopped this"
 
 
@@ -228,7 +230,11 @@ class Loop:
                 calls,
                 retry=settings.retry,
                 set_status=self._set_status,
-                files=StepFiles(self._services.snapshots, settings.snapshot_timeout_seconds),
+                files=StepFiles(
+                    self._services.snapshots,
+                    settings.snapshot_timeout_seconds,
+                    start_seconds=_STEP_START_SECONDS if settings.opencode_events else 0.0,
+                ),
                 sleep=settings.sleep,
                 complete_text=self._services.hooks.text,
             )
@@ -293,6 +299,10 @@ class Loop:
                 prompts = [*dict.fromkeys((*self._changed_by, prompt.info["id"]))]
                 snapshots = self._services.snapshots
                 summarize(writer.sessions, snapshots, self.session.id, *prompts, publish=writer.publish)
+            elif self._services.settings.opencode_events:
+                writer.publish(
+                    events.SessionDiff(session_id=self.session.id, diff=writer.sessions.diff(self.session.id))
+                )
             if self._services.config.settings.compaction.prune:
                 prune(writer.sessions, messages)
             tidy_in_background(writer.sessions)

@@ -42,7 +42,11 @@ _MAX_TITLE = 100
 class TitleWriter:
     """Writes the titles of an engine's sessions."""
 
-    def __init__(self, writer: SessionWriter, agents: Agents, models: Models, hooks: PluginHooks) -> None:
+    def __init__(
+        self, writer: SessionWriter, agents: Agents, models: Models, hooks: PluginHooks, *, provisional: bool = True
+    ) -> None:
+        """``provisional``: whether to set a title from the prompt until the model has written one."""
+        self._provisional = provisional
         self._writer = writer
         self._agents = agents
         self._models = models
@@ -51,7 +55,8 @@ class TitleWriter:
     async def write(self, session: Session, prompt: StoredMessage) -> None:
         """Set the title from the first prompt, then the small model's. A title that is set meanwhile stays."""
         try:
-            await self._rename(session.id, provisional_title(prompt), provisional=True)
+            if self._provisional:
+                await self._rename(session.id, provisional_title(prompt), provisional=True)
             agent = self._agents.by_name.get("title")
             if agent is not None:
                 await self._rename(session.id, await self._ask(agent, prompt), provisional=False)

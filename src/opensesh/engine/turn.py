@@ -148,8 +148,7 @@ class Turn:
             case stream.ToolInputStart() | stream.ToolCall() | stream.ToolResult() | stream.ToolError():
                 await self._fold_tool(event)
             case stream.StartStep():
-                snapshot = await self._files.before() if self._files.is_ready else None
-                self._step_start = await self._writer.start_step(snapshot)
+                self._step_start = await self._writer.start_step(await self._files.at_start())
             case stream.FinishStep():
                 self._finished = event
             case stream.Error():
@@ -289,8 +288,10 @@ class StepFiles:
     """Snapshots before and after one step. The first one begins with the request, so that the first token does not
     have to wait for it."""
 
-    def __init__(self, snapshots: Snapshots, timeout_seconds: float = 60.0) -> None:
-        """The first snapshot of a large project can take minutes; tools wait ``timeout_seconds`` for it at most."""
+    def __init__(self, snapshots: Snapshots, timeout_seconds: float = 60.0, *, start_seconds: float = 0.0) -> None:
+        """The first snapshot of a large project can take minutes; tools wait ``timeout_seconds`` for it at most, and
+        the record of the step's start ``start_seconds``."""
+        self._start_seconds = start_seconds
         self._snapshots = snapshots
         self._timeout_seconds = timeout_seconds
         self._pending: PendingSnapshot | None = None
@@ -299,10 +300,12 @@ class StepFiles:
         """Begin the first snapshot."""
         self._pending = self._snapshots.begin()
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether :meth:`before` returns without waiting."""
-        return self._pending is not None and self._pending.done
+    async def at_start(self) -> str | None:
+        """Return the snapshot before the step, if it is there already or soon."""
+        deadline = asyncio.get_running_loop().time() + self._start_seconds
+        while self._pending is not None and not self._pending.done and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.002)
+        return await self.before() if self._pending is not None and self._pending.done else None
 
     async def before(self) -> str | None:
         """Return the snapshot before the step; ``None`` if there is none in time."""

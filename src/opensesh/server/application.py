@@ -41,7 +41,7 @@ def application(options: ServerOptions, hosts: Iterable[str]) -> ASGIApp:
     """Return the application; ``hosts`` are the accepted values of the Host header beside loopback names."""
     bus = Bus(keep=_KEPT_EVENTS)
     store = open_store(options.store)
-    settings = Settings(owner="opensesh serve", unanswered_warning_seconds=_NEVER)
+    settings = Settings(owner="opensesh serve", opencode_events=True, unanswered_warning_seconds=_NEVER)
     pool = EnginePool(partial(open_engine, store=store, settings=settings, bus=bus))
     state = ServerState(pool, bus, EventStreams(bus), os.path.realpath(options.directory))
 

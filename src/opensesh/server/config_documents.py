@@ -28,7 +28,7 @@ _SOURCES = {"environment": "env", "auth.json": "api", "plugin": "custom", "confi
 @cache
 def default_keybinds() -> dict[str, str]:
     """Return OpenCode's default key bindings. The terminal client of 1.1.65 has none of its own."""
-    return msgspec.json.decode(resources.files(__package__).joinpath("keybinds.json").read_bytes())
+    return msgspec.json.decode(resources.files("opensesh.server").joinpath("keybinds.json").read_bytes())
 
 
 def config_document(config: Config, *, effective: bool = True) -> Document:

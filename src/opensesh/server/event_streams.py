@@ -1,10 +1,10 @@
 """Event streams of clients: OpenCode's server-sent events, from the bus.
 
 Clients of 1.1.65 expect every update of a streaming part with its whole text so far, and newer ones accept that. The
-engine publishes only what was added, so the text of each streaming part is kept here once for all clients. A client that
-is slower than the model skips to the newest text, with everything that it has not been sent as one delta. So it needs no
-memory of its own, and does not slow others: the bus keeps the newest events in a ring that each client reads at its own
-pace.
+engine publishes only what was added, so the text of each streaming part is kept here once for all clients. A client
+that is slower than the model skips to the newest text, with everything that it has not been sent as one delta. So it
+needs no memory of its own, and does not slow others: the bus keeps the newest events in a ring that each client reads
+at its own pace.
 
 Every event has an id: the run of the server and the number of the event. A client that reconnects with a
 ``Last-Event-ID`` of this run receives what it missed. If that is no longer there, it receives
@@ -310,5 +310,3 @@ class EventStream:
 
 def _has_ended(part: Document) -> bool:
     return (as_object(part.get("time")) or {}).get("end") is not None
-
-

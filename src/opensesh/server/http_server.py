@@ -10,6 +10,7 @@ import uvicorn
 
 from ..asgi.connections import connection_limit, limited_protocol
 from ..asgi.listening import accepted_hosts, activated_socket, bracketed, is_loopback, listen
+from ..engine.cancellation import run_uncancellable
 from ..errors import OpenseshError, UsageError
 from .application import application
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from .state import ServerOptions
 
 DEFAULT_PORT = 4096
-_MAX_CONNECTIONS = 2000
 _KEEP_ALIVE_SECONDS = 75
 
 
@@ -36,6 +36,7 @@ async def http_server(options: ServerOptions) -> AsyncGenerator[str]:
             yield url
         finally:
             server.should_exit = True
+            await run_uncancellable(asyncio.wait({task}))
 
 
 def serve(options: ServerOptions, on_ready: Callable[[str], None]) -> None:
@@ -54,7 +55,7 @@ def _prepare(
     hosts = accepted_hosts(host, port) | {f"{bracketed(name)}:{port}"}
     config = uvicorn.Config(
         application(options, hosts),
-        http=limited_protocol(connection_limit(_MAX_CONNECTIONS)),
+        http=limited_protocol(connection_limit(options.max_connections), head_seconds=options.head_seconds),
         ws="none",
         log_level="warning",
         access_log=False,

@@ -9,8 +9,8 @@
     async def fork_session(call: Call, body: SessionFork) -> object:
         \"\"\"Copy a session, or the part of it before a message.\"\"\"
 
-The annotations of ``query`` and ``body`` are what requests are decoded into, strictly; the path's parameters are checked
-by name. The first line of the docstring is the summary. :mod:`opensesh.server.openapi` documents all of this.
+The annotations of ``query`` and ``body`` are what requests are decoded into, strictly; the path's parameters are
+checked by name. The first line of the docstring is the summary. :mod:`opensesh.server.openapi` documents all of this.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 from urllib.parse import unquote
 
@@ -67,10 +68,8 @@ class Call(NamedTuple):
         value = self.request.query_params.get("directory") or self.request.headers.get(_DIRECTORY_HEADER)
         if not value:
             return self.state.directory
-        try:
+        with suppress(UnicodeDecodeError):
             value = unquote(value, errors="strict")  # clients encode it once more
-        except UnicodeDecodeError:
-            pass
         if "\0" in value or not os.path.isabs(value):
             raise RequestError(400, "BadRequest", "the directory must be an absolute path")
         return value
@@ -188,7 +187,7 @@ async def _respond(operation: Operation, state: ServerState, request: Request) -
             arguments["query"] = msgspec.convert(echoed, operation.query, strict=False)
         if operation.body is not None:
             content = await _read_content(request)
-            if content:
+            if content or _declares_json(request):
                 document = loads(content)
             echoed = document
             arguments["body"] = msgspec.convert(document, operation.body)
@@ -207,8 +206,16 @@ async def _respond(operation: Operation, state: ServerState, request: Request) -
 async def _read_content(request: Request) -> bytes:
     """Return the body; a page of another origin can send one without asking, but not with the type of JSON."""
     content = await read_body(request, MAX_BODY_BYTES, seconds=BODY_SECONDS)
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content and media_type != "application/json" and not media_type.endswith("+json"):
+    if content and not _is_json(request):
         raise RequestError(415, "BadRequest", "the body must be JSON, with the content type application/json")
     return content
 
+
+def _is_json(request: Request) -> bool:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return media_type == "application/json" or media_type.endswith("+json")
+
+
+def _declares_json(request: Request) -> bool:
+    """Whether a request without a body should have one. OpenCode's Python SDK always sends the type of JSON."""
+    return _is_json(request) and "x-stainless-lang" not in request.headers

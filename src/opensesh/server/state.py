@@ -37,6 +37,9 @@ class ServerOptions(NamedTuple):
     """The folder of a built web interface."""
     directory: str = "."
     """The directory of requests that name none."""
+    max_connections: int = 2000
+    head_seconds: float = 15.0
+    """How long a client may take to send the head of a request."""
     grace_seconds: float = 10.0
     """How long running sessions may take to end when the server is stopped."""
 

@@ -17,9 +17,8 @@ from .share_settings import DEFAULT_PORTS, normalize_server_url
 from .share_store import ShareStore
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator
-
     import socket
+    from collections.abc import AsyncGenerator, Callable, Generator
 
     import uvicorn
 
@@ -151,4 +150,3 @@ def _proxy_networks(proxy: str) -> list[str]:
     if network.version == 6:
         return [str(network)]
     return [str(network), f"::ffff:{network.network_address}/{96 + network.prefixlen}"]
-

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ...config import ConfigSettings, commands, load, skills
 from ...config import Agent as AgentInfo
 from ...config import Command as CommandInfo
+from ...config import ConfigSettings, commands, load, skills
 from ...config import Skill as SkillInfo
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...records import Document, document_of

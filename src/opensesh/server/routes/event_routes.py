@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from starlette.responses import StreamingResponse
 
-from ...records import Document
 from ..operations import Call, Routes
 
 if TYPE_CHECKING:
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from ...engine.engine import Engine
+    from ...records import Document
     from ..event_streams import EventStream
 
 routes = Routes()

@@ -283,9 +283,7 @@ async def init_session(call: Call, body: InitBody) -> object:
     """Let a model write AGENTS.md, and wait until it is done."""
     async with call.session_engine() as engine:
         model = f"{body.provider_id}/{body.model_id}"
-        outcome = await engine.command(
-            call.parameters["sessionID"], "init", model=model, message_id=body.message_id
-        )
+        outcome = await engine.command(call.parameters["sessionID"], "init", model=model, message_id=body.message_id)
         await asyncio.shield(outcome)
         await _deliver(call, engine)
     return True

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ...engine.cancellation import run_in_thread_uncancellable
-from ...records import Document
 from ..config_documents import default_models, provider_documents
 from ..operations import Call, Routes
 
 if TYPE_CHECKING:
     from ...engine.engine import Engine
+    from ...records import Document
 
 routes = Routes()
 

@@ -72,9 +72,7 @@ async def reply_permission(call: Call, body: PermissionReply) -> object:
     return True
 
 
-@routes.post(
-    "/session/{sessionID}/permissions/{permissionID}", "permission.respond", response=bool, errors=(400, 404)
-)
+@routes.post("/session/{sessionID}/permissions/{permissionID}", "permission.respond", response=bool, errors=(400, 404))
 async def respond_permission(call: Call, body: PermissionResponse) -> object:
     """Answer a permission request of a session, in the older form."""
     request_id = call.parameters["permissionID"]

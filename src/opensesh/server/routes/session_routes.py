@@ -147,7 +147,7 @@ async def delete_session(call: Call) -> object:
         session = engine.sessions.get(session_id)
         result = trash.remove(engine.sessions.store, [session])
         if all(removed.id != session_id for removed in result.sessions):
-            raise RequestError(409, "SessionBusyError", result.skipped[0].reason)
+            raise RequestError(409, "SessionBusyError", result.left[0].reason)
         return result.sessions
 
     async with call.session_engine() as engine:

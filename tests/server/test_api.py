@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from .serving import SCRIPTED, Client, listening, make_project, serving
+
+
+async def test_a_prompt_is_answered_stored_and_seen_by_every_listener(tmp_path: Path) -> None:
+    async with serving(make_project(tmp_path / "p")) as client, listening(client) as first, listening(client) as second:
+        session_id = await client.create(title="One")
+        answer = await client.prompt(session_id, "SAY Hello there, you two.")
+        texts = [part["text"] for part in answer["parts"] if part["type"] == "text"]
+        assert texts == ["Hello there, you two."]
+        messages = await client.get(f"/session/{session_id}/message")
+        assert [message["info"]["role"] for message in messages] == ["user", "assistant"]
+        assert messages[1] == answer
+        for events in (first, second):
+            await events.wait_for("session.idle", sessionID=session_id)
+        assert first.types() == second.types()
+
+
+async def test_every_update_of_a_streaming_text_is_the_one_before_and_its_delta(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client, listening(client) as events:
+        session_id = await client.create(title="One")
+        await client.prompt(session_id, "SAY one two three four five six seven eight nine ten")
+        await events.wait_for("session.idle", sessionID=session_id)
+        text = ""
+        for event in events.seen:
+            if event["type"] != "message.part.updated" or event["properties"]["part"].get("type") != "text":
+                continue
+            part, delta = event["properties"]["part"], event["properties"].get("delta")
+            if delta is not None:
+                assert part["text"] == text + delta
+                text = part["text"]
+        assert text.rstrip() == "one two three four five six seven eight nine ten"
+
+
+async def test_a_stream_resumes_after_the_last_event_without_loss_or_repetition(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        async with listening(client, "/event?ids=true") as events:
+            session_id = await client.create(title="One")
+            await events.wait_for("session.updated")
+            last = events.ids[-1]
+        await client.http.patch(f"/session/{session_id}", json={"title": "Two"})
+        await client.http.patch(f"/session/{session_id}", json={"title": "Three"})
+        async with listening(client, last_event_id=last) as events:
+            await client.http.patch(f"/session/{session_id}", json={"title": "Four"})
+            async with asyncio.timeout(20):
+                while len(events.seen) < 4:
+                    await asyncio.sleep(0.01)
+        titles = [event["properties"]["info"]["title"] for event in events.seen[1:]]
+        assert titles == ["Two", "Three", "Four"]
+
+
+async def test_a_client_that_missed_too_much_is_told_to_read_everything_again(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client, listening(client, last_event_id="0123abcd.7") as events:
+        assert events.types() == ["server.connected", "server.instance.disposed"]
+
+
+async def test_directories_do_not_see_each_others_events(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        other = Client(client.url, tmp_path / "other")
+        other.directory.mkdir()
+        async with listening(client) as here, listening(other) as there, listening(client, "/global/event") as all_of:
+            await other.create(title="There")
+            await there.wait_for("session.created")
+            await client.create(title="Here")
+            await here.wait_for("session.created")
+            await all_of.wait_for("session.updated")
+        assert [event["properties"]["info"]["title"] for event in here.seen if event["type"] == "session.created"] == [
+            "Here"
+        ]
+        assert all_of.types().count("session.created") == 2
+        await other.http.aclose()
+
+
+async def test_disposing_ends_the_streams_of_a_directory_and_the_next_request_opens_it_again(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client, listening(client) as events:
+        session_id = await client.create(title="One")
+        assert await client.post("/instance/dispose") is True
+        await events.wait_until_ended()
+        assert events.types()[-1] == "server.instance.disposed"
+        assert (await client.get(f"/session/{session_id}"))["title"] == "One"
+
+
+async def test_a_removed_session_is_in_the_trash(tmp_path: Path) -> None:
+    from opensesh.sessions import trash
+
+    async with serving(tmp_path / "p") as client, listening(client) as events:
+        session_id = await client.create(title="One")
+        assert (await client.http.delete(f"/session/{session_id}")).json() is True
+        await events.wait_for("session.deleted")
+        assert (await client.http.get(f"/session/{session_id}")).status_code == 404
+        assert any(session_id in item.titles for item in trash.contents())
+
+
+async def test_a_permission_request_waits_for_any_client_and_is_shown_to_one_that_comes_later(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client, listening(client) as events:
+        session_id = await client.create(
+            title="One", permission=[{"permission": "bash", "pattern": "*", "action": "ask"}]
+        )
+        script = 'CALL bash {"command": "echo hi", "description": "Say hi"}\n---\nSAY done'
+        prompt = asyncio.create_task(client.prompt(session_id, script))
+        asked = await events.wait_for("permission.asked", sessionID=session_id)
+        async with listening(client) as late:
+            await late.wait_for("permission.asked", sessionID=session_id)
+        assert [one["id"] for one in await client.get("/permission")] == [asked["properties"]["id"]]
+        await client.post(f"/permission/{asked['properties']['id']}/reply", {"reply": "once"})
+        assert (await prompt)["info"]["finish"] == "stop"
+        assert await client.get("/permission") == []
+
+
+@pytest.mark.parametrize("path", ["/session/nonsense", "/session/ses_..%2f..%2fetc", "/session/msg_123"])
+async def test_an_id_without_its_form_is_refused(tmp_path: Path, path: str) -> None:
+    async with serving(tmp_path / "p") as client:
+        response = await client.http.get(path)
+        assert response.status_code in (400, 404)
+        assert response.headers["content-type"] == "application/json"
+
+
+async def test_errors_are_json_and_name_what_is_wrong(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        session_id = await client.create(title="One")
+        response = await client.http.post(f"/session/{session_id}/message", json={"parts": [{"type": "text"}]})
+        assert response.status_code == 400
+        assert response.json()["error"][0]["path"] == ["parts", 0, "text"]
+        response = await client.http.get("/no/such/path", headers={"accept": "text/html"})
+        assert (response.status_code, response.json()["name"]) == (404, "NotFoundError")
+        response = await client.http.post("/session", content=b"{bad", headers={"content-type": "application/json"})
+        assert (response.status_code, response.text) == (400, "Malformed JSON in request body")
+        body = {"model": {"providerID": "nope", "modelID": "nope"}, "parts": [{"type": "text", "text": "x"}]}
+        response = await client.http.post(f"/session/{session_id}/message", json=body)
+        assert (response.status_code, response.json()["name"]) == (400, "ProviderModelNotFoundError")
+
+
+async def test_a_prompt_without_a_reply_is_only_stored(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        session_id = await client.create(title="One")
+        stored = await client.prompt(session_id, "SAY nothing", noReply=True)
+        assert stored["info"]["role"] == "user"
+        assert await client.get("/session/status") == {}
+        answer = await client.prompt(session_id, "SAY something", model=SCRIPTED)
+        assert answer["info"]["role"] == "assistant"
+        assert len(await client.get(f"/session/{session_id}/message")) == 3
+
+
+async def test_secrets_of_the_configuration_are_not_shown(tmp_path: Path) -> None:
+    project = tmp_path / "p"
+    project.mkdir()
+    (project / "opencode.json").write_text(
+        '{"provider": {"own": {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "http://127.0.0.1:9/v1",'
+        ' "apiKey": "sk-s3cret", "headers": {"X-Key": "s3cret"}}, "models": {"m": {}}}},'
+        ' "mcp": {"s": {"type": "local", "command": ["true"], "environment": {"KEY": "s3cret"}, "enabled": false}}}'
+    )
+    async with serving(project) as client:
+        for path in ("/config", "/config/providers", "/provider"):
+            assert "s3cret" not in (await client.http.get(path)).text, path
+
+
+async def test_the_documentation_describes_every_operation(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        document = await client.get("/doc")
+        assert document["openapi"].startswith("3.1")
+        operations = [one for path in document["paths"].values() for one in path.values()]
+        assert len({operation["operationId"] for operation in operations}) == len(operations)
+        assert all(
+            (operation["summary"] and "200" in operation["responses"]) or "204" in operation["responses"]
+            for operation in operations
+        )
