@@ -1,7 +1,7 @@
 """Keys of the providers, and where they come from.
 
 A key is taken from a plugin, else from the configuration (``provider.<id>.options.apiKey``), else from OpenCode's
-``auth.json``, which is only read, else from the environment.
+``auth.json``, which only :func:`store_entry` writes, else from the environment.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from msgspec import Struct
 
 from ..errors import RecordError
 from ..ids import now_ms
-from ..records import loads_object
+from ..records import dumps, loads_object
 from ..storage import paths
+from ..storage.disk import Disk, read_or_empty
+from ..storage.locks import Locks
 from ..storage.protocol import Damage
 from .catalogue import log_damage
 from .model import is_local_url
@@ -25,6 +27,7 @@ from .model import is_local_url
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from ..records import Document
     from .model import Model, ProviderInfo
 
 _KEY_VARIABLE_NAME = re.compile(r"(?:KEY|TOKEN|PAT|SECRET)$")
@@ -258,3 +261,18 @@ class Keyring:
                 except msgspec.ValidationError as error:
                     self._report(Damage(self._path, f"entry {name} is ignored: {str(error).replace('`', '')}"))
             return self._entries
+
+
+def store_entry(provider_id: str, entry: Document | None, folder: str | None = None) -> None:
+    """Store a provider's credentials in ``auth.json`` of OpenCode's data folder, or remove them if ``entry`` is
+    ``None``. Other entries stay as they are. A file that cannot be read raises, and stays as it is."""
+    path = os.path.join(paths.data() if folder is None else folder, "auth.json")
+    with Locks(os.path.join(paths.state(), "locks", paths.digest(path))).exclusive("auth.json"):
+        content = read_or_empty(path)
+        document = loads_object(content, path) if content.strip() else {}
+        if entry is None:
+            if document.pop(provider_id, None) is None:
+                return
+        else:
+            document[provider_id] = entry
+        Disk().replace(path, dumps(document))

@@ -65,7 +65,9 @@ class Call(NamedTuple):
     @property
     def directory(self) -> str:
         """The directory that the request is about: of the query, the header, or the server itself."""
-        value = self.request.query_params.get("directory") or self.request.headers.get(_DIRECTORY_HEADER)
+        query = self.request.query_params
+        value = query.get("directory") or query.get("location[directory]")
+        value = value or self.request.headers.get(_DIRECTORY_HEADER)
         if not value:
             return self.state.directory
         with suppress(UnicodeDecodeError):

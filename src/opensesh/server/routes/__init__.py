@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING
 
 from . import (
     config_routes,
+    credential_routes,
     event_routes,
+    file_routes,
+    mcp_routes,
     message_routes,
+    newer_routes,
     project_routes,
     provider_routes,
     request_routes,
     session_routes,
     system_routes,
+    tui_routes,
+    worktree_routes,
 )
 
 if TYPE_CHECKING:
@@ -24,9 +30,15 @@ _MODULES = (
     project_routes,
     config_routes,
     provider_routes,
+    credential_routes,
     session_routes,
     message_routes,
     request_routes,
+    file_routes,
+    mcp_routes,
+    tui_routes,
+    worktree_routes,
+    newer_routes,
 )
 
 

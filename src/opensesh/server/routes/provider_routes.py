@@ -55,9 +55,3 @@ async def list_providers(call: Call) -> object:
 
     async with call.engine() as engine:
         return await run_in_thread_uncancellable(read, engine)
-
-
-@routes.get("/provider/auth", "provider.auth", response=dict[str, list[dict[str, Any]]])
-async def list_auth_methods(call: Call) -> object:
-    """List the ways to log in to each provider; without a plugin for one, that is an API key."""
-    return {}

@@ -64,20 +64,3 @@ async def lsp_status(call: Call) -> object:
 async def formatter_status(call: Call) -> object:
     """List the formatters; opensesh runs none."""
     return []
-
-
-@routes.get("/mcp", "mcp.status", response=dict[str, dict[str, Any]])
-async def mcp_status(call: Call) -> object:
-    """Get the state of every MCP server."""
-    async with call.engine() as engine:
-        states = engine.components.mcp.states
-        return {
-            name: {"status": state.status} | ({"error": state.error} if state.error else {})
-            for name, state in states.items()
-        }
-
-
-@routes.get("/experimental/resource", "experimental.resource.list", response=dict[str, dict[str, Any]])
-async def list_resources(call: Call) -> object:
-    """List the resources of MCP servers."""
-    return {}

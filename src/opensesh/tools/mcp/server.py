@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from anyio import CancelScope
     from mcp import Client
-    from mcp_types import CallToolResult, Prompt
+    from mcp_types import CallToolResult, Prompt, Resource
 
     from ...config import McpConfig
     from .conversion import Progress, ResourceContent
@@ -85,6 +85,7 @@ class McpServer:
         """
         self.name = name
         self._config = config
+        self._is_enabled = config.enabled
         self._directory = directory
         self._variables = variables
         self._publish = publish
@@ -125,7 +126,7 @@ class McpServer:
 
         After a failure, only after a delay, or with ``required``.
         """
-        if self._closed or not self._config.enabled or self._state.status in ("connecting", "connected"):
+        if self._closed or not self._is_enabled or self._state.status in ("connecting", "connected"):
             return
         if not required and time.monotonic() < self._retry_at:
             return
@@ -149,6 +150,21 @@ class McpServer:
         self._closed = True
         if self._scope is not None:
             self._scope.cancel()
+
+    def enable(self) -> None:
+        """Allow it to start now, although the configuration disables it or it has failed."""
+        self._is_enabled = True
+        self._retry_at = 0.0
+        if self._state.status == "disabled":
+            self._state = McpServerState(status="idle")
+
+    async def disable(self) -> None:
+        """Close the connection, and do not start it again before :meth:`enable`."""
+        self._is_enabled = False
+        if self._scope is not None and self._state.status in ("connecting", "connected"):
+            self._scope.cancel()
+            await self._finished.wait()
+        self._state = McpServerState(status="disabled")
 
     async def refresh(self) -> None:
         """Read the tools again if the server reported a change."""
@@ -204,6 +220,14 @@ class McpServer:
         client = await self._connected()
         result = await self._ask(client.get_prompt(name, arguments))
         return "\n".join(message.content.text for message in result.messages if message.content.type == "text")
+
+    async def resources(self) -> list[Resource]:
+        """Return the resources that the server offers."""
+        client = self._client
+        if client is None or client.server_capabilities.resources is None:
+            return []
+        pages = await _pages(lambda cursor: self._ask(client.list_resources(cursor=cursor)))
+        return [resource for page in pages for resource in page.resources]
 
     async def read(self, uri: str) -> list[ResourceContent]:
         """Read a resource."""

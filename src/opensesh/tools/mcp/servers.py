@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     from mcp_types import Prompt
 
-    from ...config import Config
+    from ...config import Config, McpConfig
     from ...events import Publish
+    from ...records import Document
     from .conversion import McpTool, ResourceContent
     from .server import McpServer, McpServerState
 
@@ -36,24 +37,60 @@ class McpServers:
 
     def __init__(self, config: Config, publish: Publish) -> None:
         self._group: asyncio.TaskGroup | None = None
-        self._servers: dict[str, McpServer] = {}
-        if config.settings.mcp:
-            # Not at the top: most configurations name no server.
-            from .server import McpServer
-            from .server_trust import untrusted_reason
+        self._config = config
+        self._publish = publish
+        self._servers = {name: self._create(name, section) for name, section in config.settings.mcp.items()}
 
-            self._servers = {
-                name: McpServer(
-                    name,
-                    section,
-                    directory=config.directory,
-                    variables=config.variables,
-                    publish=publish,
-                    timeout_ms=config.settings.experimental.mcp_timeout,
-                    untrusted_reason=partial(untrusted_reason, config, name),
-                )
-                for name, section in config.settings.mcp.items()
-            }
+    def _create(self, name: str, section: McpConfig, *, is_trusted: bool = False) -> McpServer:
+        # Not at the top: most configurations name no server.
+        from .server import McpServer
+        from .server_trust import untrusted_reason
+
+        return McpServer(
+            name,
+            section,
+            directory=self._config.directory,
+            variables=self._config.variables,
+            publish=self._publish,
+            timeout_ms=self._config.settings.experimental.mcp_timeout,
+            untrusted_reason=str if is_trusted else partial(untrusted_reason, self._config, name),
+        )
+
+    def add(self, name: str, section: McpConfig) -> None:
+        """Add a server that the user asked for, in place of the one of that name."""
+        if name in self._servers:
+            self._servers[name].end()
+        self._servers[name] = self._create(name, section, is_trusted=True)
+
+    async def connect(self, name: str) -> None:
+        """Connect a server, also one that is disabled."""
+        server = self._find(name)
+        server.enable()
+        await self._ready([server], required=True)
+
+    async def disconnect(self, name: str) -> None:
+        """Disconnect a server until it is connected again."""
+        await self._find(name).disable()
+
+    def _find(self, name: str) -> McpServer:
+        if name not in self._servers:
+            raise NotFoundError(f"there is no MCP server {name!r}", server=name)
+        return self._servers[name]
+
+    async def resources(self) -> list[tuple[str, Document]]:
+        """Return the resources of all servers that are connected, with the name of the server."""
+        resources: list[tuple[str, Document]] = []
+        for name, server in self._servers.items():
+            try:
+                listed = await server.resources()
+            except OpenseshError as error:
+                log.warning("%s", error.message)
+                continue
+            for resource in listed:
+                shown = {"description": resource.description, "mimeType": resource.mime_type}
+                document: Document = {"name": resource.name, "uri": str(resource.uri)}
+                resources.append((name, document | {key: text for key, text in shown.items() if text is not None}))
+        return resources
 
     def begin(self, group: asyncio.TaskGroup) -> None:
         """Allow servers to start, in this task group."""
@@ -115,9 +152,7 @@ class McpServers:
 
     async def read(self, name: str, uri: str) -> list[ResourceContent]:
         """Read a resource of the server ``name``."""
-        server = self._servers.get(name)
-        if server is None:
-            raise NotFoundError(f"the configuration has no MCP server {name!r}", server=name)
+        server = self._find(name)
         await self._ready([server], required=True)
         return await server.read(uri)
 

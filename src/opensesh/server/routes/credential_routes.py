@@ -1,0 +1,96 @@
+"""Keys of providers, and logging in to providers."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from ...engine.cancellation import run_in_thread_uncancellable
+from ...models.auth import store_entry
+from ..operations import Call, Routes
+from ..responses import RequestError
+
+routes = Routes()
+
+
+class ApiAuth(Struct, frozen=True, tag_field="type", tag="api"):
+    """An API key."""
+
+    key: str
+
+
+class OAuth(Struct, frozen=True, tag_field="type", tag="oauth"):
+    """Tokens of an account."""
+
+    refresh: str
+    access: str
+    expires: float
+
+
+class WellKnownAuth(Struct, frozen=True, tag_field="type", tag="wellknown"):
+    """A token of an organisation, and the variable that it belongs to."""
+
+    key: str
+    token: str
+
+
+Auth = ApiAuth | OAuth | WellKnownAuth
+
+
+class LoginMethod(Struct, frozen=True):
+    """The number of a way to log in."""
+
+    method: float
+
+
+class LoginCode(Struct, frozen=True):
+    """The number of a way to log in, and the code that the provider gave."""
+
+    method: float
+    code: str | None = None
+
+
+class Login(Struct, frozen=True):
+    """Where and how to log in."""
+
+    url: str
+    method: Literal["auto", "code"]
+    instructions: str
+
+
+@routes.put("/auth/{providerID}", "auth.set", response=bool, errors=(400,))
+async def set_auth(call: Call, body: Auth) -> object:
+    """Store the key of a provider in OpenCode's auth.json, which only its owner can read."""
+    await run_in_thread_uncancellable(store_entry, call.parameters["providerID"], call.document)
+    return True
+
+
+@routes.delete("/auth/{providerID}", "auth.remove", response=bool, errors=(400,))
+async def remove_auth(call: Call) -> object:
+    """Remove the key of a provider from OpenCode's auth.json."""
+    await run_in_thread_uncancellable(store_entry, call.parameters["providerID"], None)
+    return True
+
+
+@routes.get("/provider/auth", "provider.auth", response=dict[str, list[dict[str, Any]]])
+async def list_auth_methods(call: Call) -> object:
+    """List the ways to log in to each provider beside an API key; opensesh has none of its own."""
+    return {}
+
+
+@routes.post("/provider/{providerID}/oauth/authorize", "provider.oauth.authorize", response=Login, errors=(400,))
+async def authorize(call: Call, body: LoginMethod) -> object:
+    """Begin to log in to a provider."""
+    raise _no_login(call)
+
+
+@routes.post("/provider/{providerID}/oauth/callback", "provider.oauth.callback", response=bool, errors=(400,))
+async def finish_login(call: Call, body: LoginCode) -> object:
+    """Finish logging in to a provider."""
+    raise _no_login(call)
+
+
+def _no_login(call: Call) -> RequestError:
+    message = f"opensesh cannot log in to {call.parameters['providerID']}; use an API key, or 'opencode auth login'"
+    return RequestError(400, "ProviderAuthError", message)

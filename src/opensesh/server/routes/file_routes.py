@@ -1,0 +1,341 @@
+"""Files of the project: listing, reading, status, searching. Nothing outside the project is shown."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+import os
+import re
+import subprocess
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from ...engine.cancellation import run_in_thread_uncancellable
+from ...tools.file_search import files, grep
+from ...workspace.git import git_environment
+from ..operations import Call, Routes
+from ..responses import RequestError
+
+if TYPE_CHECKING:
+    from ...project import ProjectLocation
+    from ...records import Document
+
+routes = Routes()
+_HIDDEN = (".git", ".DS_Store")
+_MAX_FILE_BYTES = 32 << 20
+_MAX_MATCHES = 10
+_WHOLE_FILE = "-U1000000"
+_GIT_SECONDS = 30.0
+
+
+class FilePath(Struct, frozen=True):
+    """A path relative to the directory."""
+
+    path: str
+
+
+class FileNode(Struct, frozen=True):
+    """A file or a folder."""
+
+    name: str
+    path: str
+    absolute: str
+    type: Literal["file", "directory"]
+    ignored: bool
+
+
+class FileContent(Struct, frozen=True, rename={"mime_type": "mimeType"}):
+    """What is in a file, and how it differs from the last commit."""
+
+    type: Literal["text", "binary"]
+    content: str
+    diff: str | None = None
+    patch: dict[str, Any] | None = None
+    encoding: Literal["base64"] | None = None
+    mime_type: str | None = None
+
+
+class FileStatus(Struct, frozen=True):
+    """A file that differs from the last commit."""
+
+    path: str
+    added: int
+    removed: int
+    status: Literal["added", "deleted", "modified"]
+
+
+class TextQuery(Struct, frozen=True):
+    """A regular expression."""
+
+    pattern: str
+
+
+class FileQuery(Struct, frozen=True):
+    """A part of a path, or letters of it in order."""
+
+    query: str
+    dirs: Literal["true", "false"] = "true"
+    type: Literal["file", "directory"] | None = None
+    limit: Annotated[int, Meta(ge=1, le=200)] = 10
+
+
+class SymbolQuery(Struct, frozen=True):
+    """The name of a symbol."""
+
+    query: str
+
+
+@routes.get("/file", "file.list", response=list[FileNode])
+async def list_folder(call: Call, query: FilePath) -> object:
+    """List the files and folders in a folder."""
+    async with call.engine() as engine:
+        return await run_in_thread_uncancellable(_list_folder, engine.location, query.path)
+
+
+@routes.get("/file/content", "file.read", response=FileContent)
+async def read_file(call: Call, query: FilePath) -> object:
+    """Read a file."""
+    async with call.engine() as engine:
+        return await run_in_thread_uncancellable(_read_file, engine.location, query.path)
+
+
+@routes.get("/file/status", "file.status", response=list[FileStatus])
+async def file_status(call: Call) -> object:
+    """List the files that differ from the last commit."""
+    async with call.engine() as engine:
+        return await run_in_thread_uncancellable(_file_status, engine.location)
+
+
+@routes.get("/find", "find.text", response=list[dict[str, Any]])
+async def find_text(call: Call, query: TextQuery) -> object:
+    """Search for a regular expression in the files of the directory; at most ten lines."""
+    async with call.engine() as engine:
+        directory = engine.location.directory
+        matches = (await grep(query.pattern, directory)).matches[:_MAX_MATCHES]
+
+        def describe() -> list[Document]:
+            expression = _compiled(query.pattern)
+            return [_match(directory, match.path, match.number, match.line, expression) for match in matches]
+
+        return await run_in_thread_uncancellable(describe)
+
+
+@routes.get("/find/file", "find.files", response=list[str])
+async def find_files(call: Call, query: FileQuery) -> object:
+    """Search for files and folders by name."""
+    kind = query.type or ("any" if query.dirs == "true" else "file")
+    async with call.engine() as engine:
+        return await find_paths(engine.location.directory, query.query, kind, query.limit)
+
+
+@routes.get("/find/symbol", "find.symbols", response=list[dict[str, Any]])
+async def find_symbols(call: Call, query: SymbolQuery) -> object:
+    """Search for symbols; without language servers there are none."""
+    return []
+
+
+async def find_paths(directory: str, query: str, kind: str, limit: int) -> list[str]:
+    """Return the files and folders whose path has the letters of ``query`` in order, best first; folders end in ``/``.
+
+    ``kind`` is ``file``, ``directory`` or ``any``.
+    """
+    names = await files(directory)
+
+    def search() -> list[str]:
+        candidates = names if kind != "directory" else list[str]()
+        if kind != "file":
+            folders = {name[:end] for name in names for end in _folder_ends(name)}
+            candidates = [*candidates, *folders]
+        ranked = [(rank, name) for name in candidates if (rank := _rank(query.lower(), name.lower())) is not None]
+        return [name for _, name in sorted(ranked)[:limit]]
+
+    return await run_in_thread_uncancellable(search)
+
+
+def inside(location: ProjectLocation, path: str) -> str:
+    """Return the real path of ``path``, which must be inside the project."""
+    root = location.sandbox if location.sandbox != "/" else location.directory
+    target = os.path.realpath(os.path.join(location.directory, path)) if "\0" not in path else ""
+    for folder in (os.path.realpath(root), os.path.realpath(location.directory)):
+        if target == folder or target.startswith(folder.rstrip(os.sep) + os.sep):
+            return target
+    raise RequestError(403, "ForbiddenError", "the path is outside of the project")
+
+
+def _list_folder(location: ProjectLocation, path: str) -> list[Document]:
+    folder = inside(location, path)
+    try:
+        entries = [entry for entry in os.scandir(folder) if entry.name not in _HIDDEN]
+    except OSError as error:
+        raise RequestError(404, "NotFoundError", f"{path}: {error.strerror}") from None
+    paths = [os.path.relpath(entry.path, location.directory) for entry in entries]
+    ignored = _ignored(location, paths)
+    nodes: list[Document] = [
+        {
+            "name": entry.name,
+            "path": relative,
+            "absolute": os.path.join(location.directory, relative),
+            "type": "directory" if entry.is_dir() else "file",
+            "ignored": relative in ignored,
+        }
+        for entry, relative in zip(entries, paths, strict=True)
+    ]
+    return sorted(nodes, key=lambda node: (node["type"] != "directory", node["name"].casefold()))
+
+
+def _ignored(location: ProjectLocation, paths: list[str]) -> set[str]:
+    if location.vcs != "git" or not paths:
+        return set()
+    output = _git(location, "check-ignore", "-z", "--stdin", stdin="\0".join(paths))
+    return set(output.split("\0"))
+
+
+def _read_file(location: ProjectLocation, path: str) -> Document:
+    target = inside(location, path)
+    mime = mimetypes.guess_type(target)[0] or ""
+    try:
+        if not os.path.isfile(target):
+            return {"type": "text", "content": ""}
+        if os.path.getsize(target) > _MAX_FILE_BYTES:
+            raise RequestError(413, "BadRequest", f"{path} has more than {_MAX_FILE_BYTES:,} bytes")
+        with open(target, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise RequestError(403, "ForbiddenError", f"{path}: {error.strerror}") from None
+    if mime.startswith("image/") and mime != "image/svg+xml":
+        content = base64.b64encode(data).decode()
+        return {"type": "text", "content": content, "mimeType": mime, "encoding": "base64"}
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = None
+    if text is None or "\0" in text:
+        return {"type": "binary", "content": ""}
+    changed = _changes(location, target) if location.vcs == "git" else {}
+    return {"type": "text", "content": text.strip(), **changed}
+
+
+def _changes(location: ProjectLocation, target: str) -> Document:
+    """Return how a file differs from the last commit: as text, and by hunks, with the whole file as context."""
+    output = _git(location, "diff", "--no-color", "--no-ext-diff", _WHOLE_FILE, "HEAD", "--", target)
+    start = output.find("@@ ")
+    if start < 0:
+        return {}
+    name = os.path.relpath(target, location.directory)
+    hunks: list[Document] = []
+    for line in output[start:].splitlines():
+        position = re.match(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", line)
+        if position:
+            old_start, old_lines, new_start, new_lines = (int(number or 1) for number in position.groups())
+            hunk: Document = {"oldStart": old_start, "oldLines": old_lines, "newStart": new_start}
+            hunks.append(hunk | {"newLines": new_lines, "lines": list[str]()})
+        else:
+            hunks[-1]["lines"].append(line)
+    patch = {"oldFileName": name, "newFileName": name, "oldHeader": "old", "newHeader": "new", "hunks": hunks}
+    return {"patch": patch, "diff": output}
+
+
+def _file_status(location: ProjectLocation) -> list[Document]:
+    if location.vcs != "git":
+        return []
+    listed: list[Document] = []
+    numbers = _git(location, "diff", "--no-ext-diff", "--no-renames", "--numstat", "-z", "HEAD").split("\0")
+    deleted = set(_git(location, "diff", "--no-renames", "--name-only", "--diff-filter=D", "-z", "HEAD").split("\0"))
+    for line in filter(None, numbers):
+        added, removed, name = line.split("\t", 2)
+        status = "deleted" if name in deleted else "modified"
+        counts = {"added": _count(added), "removed": _count(removed)}
+        listed.append({"path": _shown(location, name), **counts, "status": status})
+    for name in filter(
+        None, _git(location, "ls-files", "--others", "--exclude-standard", "--full-name", "-z").split("\0")
+    ):
+        added_lines = _line_count(os.path.join(location.sandbox, name))
+        listed.append({"path": _shown(location, name), "added": added_lines, "removed": 0, "status": "added"})
+    return listed
+
+
+def _shown(location: ProjectLocation, name: str) -> str:
+    return os.path.relpath(os.path.join(location.sandbox, name), location.directory)
+
+
+def _count(number: str) -> int:
+    return int(number) if number.isdecimal() else 0
+
+
+def _line_count(path: str) -> int:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_MAX_FILE_BYTES)
+    except OSError:
+        return 0
+    return data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+
+
+def _git(location: ProjectLocation, *arguments: str, stdin: str = "") -> str:
+    options = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotepath=false")
+    try:
+        done = subprocess.run(
+            [*options, *arguments],
+            cwd=location.directory,
+            env=git_environment(isolated=False),
+            input=stdin.encode(errors="surrogateescape"),
+            capture_output=True,
+            check=False,
+            timeout=_GIT_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return os.fsdecode(done.stdout).encode(errors="replace").decode(errors="replace")
+
+
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    try:
+        return re.compile(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", pattern))
+    except re.error:
+        return None  # ripgrep has a few things that Python does not
+
+
+def _match(directory: str, path: str, number: int, line: str, expression: re.Pattern[str] | None) -> Document:
+    offset = 0
+    absolute = os.path.join(directory, path)
+    try:
+        with open(absolute, "rb") as file:
+            for _ in range(number - 1):
+                offset += len(file.readline())
+    except OSError:
+        offset = 0
+    submatches: list[Document] = []
+    for found in expression.finditer(line) if expression is not None else ():
+        start, end = (len(line[:position].encode()) for position in found.span())
+        submatches.append({"match": {"text": found[0]}, "start": start, "end": end})
+    return {
+        "path": {"text": os.path.relpath(absolute, directory)},
+        "lines": {"text": f"{line}\n"},
+        "line_number": number,
+        "absolute_offset": offset,
+        "submatches": submatches,
+    }
+
+
+def _folder_ends(name: str) -> list[int]:
+    return [at + 1 for at, character in enumerate(name) if character == "/"]
+
+
+def _rank(query: str, name: str) -> tuple[int, int, int] | None:
+    """Return a sort key: a name that begins with the query first, then one that contains it, then its letters."""
+    base = name.rstrip("/").rpartition("/")[2]
+    if base.startswith(query):
+        return 0, len(name), 0
+    if query in base:
+        return 1, base.index(query), len(name)
+    if query in name:
+        return 2, name.index(query), len(name)
+    position, gaps = -1, 0
+    for letter in query:
+        following = name.find(letter, position + 1)
+        if following < 0:
+            return None
+        gaps += following - position - 1
+        position = following
+    return 3, gaps, len(name)

@@ -1,0 +1,141 @@
+"""MCP servers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+
+from ...config import McpConfig
+from ...errors import NotFoundError
+from ..operations import Call, Routes
+from ..parameters import Name
+from ..responses import RequestError
+
+if TYPE_CHECKING:
+    from ...engine.engine import Engine
+    from ...records import Document
+    from ...tools.mcp.server import McpServerState
+
+routes = Routes()
+_CONNECT_SECONDS = 5.0
+"""How long a list waits for servers that are being connected."""
+
+
+class NewServer(Struct, frozen=True):
+    """A server to add until the directory is closed."""
+
+    name: Name
+    config: McpConfig
+
+
+class McpStatus(Struct, frozen=True):
+    """The state of a server."""
+
+    status: Literal["connected", "disabled", "failed", "needs_auth", "needs_client_registration"]
+    error: str | None = None
+
+
+class LoginCode(Struct, frozen=True):
+    """The code that an authorization server gave."""
+
+    code: str
+
+
+@routes.get("/mcp", "mcp.status", response=dict[str, McpStatus])
+async def mcp_status(call: Call) -> object:
+    """Get the state of every MCP server. Those that are enabled and trusted are connected."""
+    async with call.engine() as engine:
+        return await _states(engine)
+
+
+@routes.post("/mcp", "mcp.add", response=dict[str, McpStatus], errors=(400,))
+async def add_server(call: Call, body: NewServer) -> object:
+    """Add an MCP server, until the directory is closed."""
+    if body.config.type is None:
+        raise RequestError(400, "BadRequest", "the type of the server is missing: local or remote")
+    async with call.engine() as engine:
+        engine.components.mcp.add(body.name, body.config)
+        return await _states(engine)
+
+
+@routes.post("/mcp/{name}/connect", "mcp.connect", response=bool)
+async def connect(call: Call) -> object:
+    """Connect an MCP server, also one that is disabled."""
+    async with call.engine() as engine:
+        await engine.components.mcp.connect(call.parameters["name"])
+    return True
+
+
+@routes.post("/mcp/{name}/disconnect", "mcp.disconnect", response=bool)
+async def disconnect(call: Call) -> object:
+    """Disconnect an MCP server until it is connected again."""
+    async with call.engine() as engine:
+        await engine.components.mcp.disconnect(call.parameters["name"])
+    return True
+
+
+@routes.post("/mcp/{name}/auth", "mcp.auth.start", response=dict[str, str], errors=(400, 404))
+async def start_login(call: Call) -> object:
+    """Begin to log in to a remote MCP server."""
+    raise await _no_login(call)
+
+
+@routes.delete("/mcp/{name}/auth", "mcp.auth.remove", response=dict[str, bool], errors=(404,))
+async def remove_login(call: Call) -> object:
+    """Forget the login to a remote MCP server; opensesh keeps none."""
+    await _no_login(call)
+    return {"success": True}
+
+
+@routes.post("/mcp/{name}/auth/callback", "mcp.auth.callback", response=McpStatus, errors=(400, 404))
+async def finish_login(call: Call, body: LoginCode) -> object:
+    """Finish logging in to a remote MCP server."""
+    raise await _no_login(call)
+
+
+@routes.post("/mcp/{name}/auth/authenticate", "mcp.auth.authenticate", response=McpStatus, errors=(400, 404))
+async def login(call: Call) -> object:
+    """Log in to a remote MCP server with a browser."""
+    raise await _no_login(call)
+
+
+@routes.get("/experimental/resource", "experimental.resource.list", response=dict[str, dict[str, Any]])
+async def list_resources(call: Call) -> object:
+    """List the resources of the MCP servers that are connected."""
+    async with call.engine() as engine:
+        resources = await engine.components.mcp.resources()
+    return {f"{server}:{resource['name']}": resource | {"client": server} for server, resource in resources}
+
+
+async def _states(engine: Engine) -> Document:
+    servers = engine.components.mcp
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            await servers.tools()  # connects
+    except TimeoutError:
+        pass
+    return {name: _shown(state) for name, state in servers.states.items()}
+
+
+def _shown(state: McpServerState) -> Document:
+    """Return a state in the words that clients know."""
+    match state.status:
+        case "connected" | "disabled" | "needs_auth":
+            return {"status": state.status}
+        case "idle":
+            return {"status": "disabled"}
+        case "connecting":
+            return {"status": "failed", "error": "still connecting"}
+        case "failed" | "untrusted":
+            return {"status": "failed", "error": state.error or state.status}
+
+
+async def _no_login(call: Call) -> RequestError:
+    name = call.parameters["name"]
+    async with call.engine() as engine:
+        if name not in engine.components.mcp.states:
+            raise NotFoundError(f"there is no MCP server {name!r}", server=name)
+    message = "opensesh cannot log in to MCP servers; put a token into the 'headers' of the server's configuration"
+    return RequestError(400, "McpAuthError", message)
