@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..bus import Bus
     from ..engine.engine import Engine
     from ..engine.pool import EnginePool
+    from ..records import Document
     from .event_streams import EventStreams
 
 
@@ -53,7 +54,7 @@ class ServerState:
         self.streams = streams
         self.directory = directory
 
-    def publish(self, kind: str, properties: dict[str, object], directory: str | None) -> None:
+    def publish(self, kind: str, properties: Document, directory: str | None) -> None:
         """Publish an event that only clients of the server know."""
         self.bus.publish(Other(name=kind, payload=properties), directory=directory)
 
