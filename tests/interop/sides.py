@@ -303,6 +303,8 @@ class Ours:
         await asyncio.wait_for(asyncio.shield(self._outcomes[session]), PATIENCE)
 
     async def abort(self, session: str) -> None:
+        # Snapshots are taken one after the other: when this one is there, so is that of the step.
+        await self.engine.components.snapshots.begin()
         self.engine.abort(session)
 
     async def messages(self, session: str) -> Sequence[StoredMessage]:

@@ -119,6 +119,8 @@ class Turn:
                 await self._sleep(delay / 1000)
                 self._set_status({"type": "busy"})
         except asyncio.CancelledError:
+            if self._files.is_ready:  # an abort does not wait for the snapshot of a large project
+                await self._add_snapshot()
             if self._finished is not None:  # record usage even though the tools were cancelled
                 await self._finish_step(self._finished, request.model, None)
             if self._called and not self._compared:
