@@ -302,12 +302,16 @@ class StepFiles:
         """Begin the first snapshot."""
         self._pending = self._snapshots.begin()
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether :meth:`before` returns without waiting."""
+        return self._pending is not None and self._pending.done
+
     async def at_start(self) -> str | None:
         """Return the snapshot before the step, if it is there already or soon."""
-        deadline = asyncio.get_running_loop().time() + self._start_seconds
-        while self._pending is not None and not self._pending.done and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.002)
-        return await self.before() if self._pending is not None and self._pending.done else None
+        if self._pending is not None:
+            await self._pending.wait(self._start_seconds)
+        return await self.before() if self.is_ready else None
 
     async def before(self) -> str | None:
         """Return the snapshot before the step; ``None`` if there is none in time."""

@@ -65,6 +65,13 @@ class PendingSnapshot:
         """Whether awaiting it returns at once."""
         return self._future is None or self._future.done()
 
+    async def wait(self, seconds: float) -> None:
+        """Wait until it is done, ``seconds`` at most. It can be awaited afterwards in any case."""
+        import asyncio
+
+        if self._future is not None and seconds > 0:
+            await asyncio.wait([asyncio.wrap_future(self._future)], timeout=seconds)
+
     async def result(self, timeout_seconds: float | None = None) -> str | None:
         """Return the snapshot; ``None`` after ``timeout_seconds``, and from then on, because files may have changed.
 
