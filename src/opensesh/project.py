@@ -19,6 +19,7 @@ from .errors import InvalidKeyError, NotFoundError, OpenseshError, RecordError
 from .flags import Flags
 from .records import Document, Project, as_list, as_object, view
 from .storage import keys
+from .storage.disk import read_file
 from .storage.keys import GLOBAL, check_key
 
 if TYPE_CHECKING:
@@ -222,8 +223,7 @@ def _git_marker(directory: str) -> str | None:
 def _cached_id(marker: str) -> str:
     """Return the id in ``.git/opencode``; empty without a valid one."""
     try:
-        with open(os.path.join(marker, "opencode"), encoding="utf-8") as file:
-            text = file.read(256).strip()
+        text = read_file(os.path.join(marker, "opencode"), limit=256).decode().strip()
         return check_key((text,))[0]
     except (OSError, UnicodeDecodeError, InvalidKeyError):
         return ""

@@ -312,7 +312,7 @@ def test_a_message_that_is_none_is_reported_and_the_others_are_found(tree: JsonT
     assert {"/".join(Path(path).parts[-2:]): reason for path, reason in reports} == {
         "ses_x/msg_1.json": "$: expected an object",
         "ses_x/msg_2.json": "$.time.created: expected milliseconds, found nothing",
-        "ses_x/msg_5.json": f"cannot be read: {os.strerror(errno.EISDIR)}",
+        "ses_x/msg_5.json": "cannot be read: not a regular file",
         "msg_4/prt_2.json": "$: expected an object",
         "msg_4/prt_3.json": "byte 14: torn: it ends in the middle",
     }
@@ -438,7 +438,8 @@ def test_what_only_looks_like_a_file_is_damage_and_no_reason_to_wait(tree: JsonT
         os.mkfifo(folder / "ses_e.json")
     reports: list[Damage] = []
     assert list(tree.scan(("todo",), report=reports.append)) == [(("todo", "ses_a"), [])]
-    assert [os.path.basename(report.path) for report in reports][:2] == ["ses_c.json", "ses_d.json"]
+    pipes = ["ses_e.json"] if hasattr(os, "mkfifo") else []
+    assert [os.path.basename(report.path) for report in reports] == ["ses_c.json", "ses_d.json", *pipes]
     with pytest.raises(RecordError, match="cannot be read"):
         tree.read(("todo", "ses_d"))
 
@@ -449,19 +450,13 @@ def test_a_file_beyond_all_measure_is_damage_and_not_read_into_memory(tree: Json
         file.truncate(1 << 40)
     reports: list[Damage] = []
     assert [key for key, _ in tree.scan((), report=reports.append)] == [("todo", "ses_a")]
-    assert [report.reason for report in reports] == [
-        "cannot be read: 1,099,511,627,776 bytes are too many for a record"
-    ]
+    assert [report.reason for report in reports] == ["cannot be read: too large: 1,099,511,627,776 bytes or more"]
 
 
-def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(tmp_path: Path) -> None:
-    read, write = os.pipe()
-    os.write(write, b'{"a": 1}')
-    os.close(write)
-    try:
-        assert read_file(f"/dev/fd/{read}") == b'{"a": 1}'
-    finally:
-        os.close(read)
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+def test_a_file_that_grows_while_it_is_read_is_read_to_its_end() -> None:
+    # A file of /proc has the size 0, as one has that was just created.
+    assert read_file("/proc/self/stat").startswith(b"%d " % os.getpid())
 
 
 def test_a_record_torn_by_another_program_is_readable_a_moment_later(tree: JsonTree) -> None:

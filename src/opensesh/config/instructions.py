@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from . import globs
-from .source import upward
+from .source import read_limited, upward
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -120,8 +120,7 @@ def _configured(config: Config, bases: list[str]) -> Iterator[str]:
 
 def _read(path: str) -> Instruction | None:
     try:
-        with open(path, "rb") as file:
-            return Instruction(path, file.read().decode("utf-8-sig", errors="replace"))
+        return Instruction(path, read_limited(path).decode("utf-8-sig", errors="replace"))
     except OSError as error:
         log.warning("instructions: %s cannot be read: %s", path, error.strerror)
         return None

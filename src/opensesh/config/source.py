@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from bisect import bisect_right
@@ -12,6 +11,7 @@ from msgspec import Struct
 
 from ..errors import ConfigError
 from ..storage import paths
+from ..storage.disk import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,13 +87,8 @@ class Source:
 
 
 def read_limited(path: str) -> bytes:
-    """Return the content of a file. Raises :class:`OSError` if it is too large: a project may contain a link
-    to a device without end."""
-    with open(path, "rb") as file:
-        data = file.read(_MAX_FILE_BYTES + 1)
-    if len(data) > _MAX_FILE_BYTES:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-    return data
+    """Return the content of a regular file; raises :class:`OSError` if it is too large for a setting."""
+    return read_file(path, limit=_MAX_FILE_BYTES)
 
 
 def read_text(path: str) -> str | None:

@@ -16,7 +16,7 @@ from ..errors import RecordError
 from ..flags import PREFIXES
 from ..records import as_list, dumps, loads_object
 from ..storage import paths
-from ..storage.disk import Disk
+from ..storage.disk import Disk, read_file
 from .config import leaf_values
 
 if TYPE_CHECKING:
@@ -71,8 +71,7 @@ class Trust:
 
     def _read(self) -> dict[str, str]:
         try:
-            with open(self.path, "rb") as file:
-                document = loads_object(file.read(), self.path)
+            document = loads_object(read_file(self.path), self.path)
         except (OSError, RecordError):  # nothing is trusted if the file cannot be read
             return {}
         return {key: value for key, value in document.items() if isinstance(value, str)}

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..errors import AmbiguousError, NotFoundError
+from ..storage.disk import read_file
 from ..storage.keys import GLOBAL
 
 if TYPE_CHECKING:
@@ -207,8 +208,7 @@ def _last_step(folder: str) -> str:
 def _remotes(worktree: str) -> Iterator[str]:
     """Yield ``owner/name`` and ``name`` of a checkout's remotes from its configuration, without running git."""
     try:
-        with open(os.path.join(worktree, ".git", "config"), encoding="utf-8", errors="replace") as file:
-            text = file.read(1 << 16)
+        text = read_file(os.path.join(worktree, ".git", "config"), limit=1 << 20).decode(errors="replace")
     except (OSError, ValueError):
         return
     for url in re.findall(_REMOTE_URL, text):

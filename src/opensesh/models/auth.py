@@ -18,7 +18,7 @@ from ..errors import RecordError
 from ..ids import now_ms
 from ..records import dumps, loads_object
 from ..storage import paths
-from ..storage.disk import Disk, read_or_empty
+from ..storage.disk import Disk, read_file, read_or_empty
 from ..storage.locks import Locks
 from ..storage.protocol import Damage
 from .catalogue import log_damage
@@ -247,8 +247,7 @@ class Keyring:
                 return self._entries
             self._stamp, self._entries = stamp, {}
             try:
-                with open(self._path, "rb") as file:
-                    document = loads_object(file.read(), self._path)
+                document = loads_object(read_file(self._path), self._path)
             except OSError as error:
                 self._report(Damage(self._path, f"cannot be read: {error.strerror or error}"))
                 return {}

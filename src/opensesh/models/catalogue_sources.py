@@ -17,7 +17,7 @@ from ..errors import ModelConnectionError, ModelError, RecordError
 from ..flags import Flags
 from ..records import loads_object
 from ..storage import paths
-from ..storage.disk import Disk, read_or_empty
+from ..storage.disk import Disk, read_file, read_or_empty
 from ..storage.protocol import Damage
 from ..text import error_text
 
@@ -99,9 +99,7 @@ class CatalogueFile:
 
     def __init__(self, path: str, label: str, report: Report) -> None:
         """Raises :class:`RecordError` or :class:`OSError` for a file that is not a catalogue."""
-        with open(path, "rb") as file:
-            data = file.read()
-            written = os.fstat(file.fileno()).st_mtime
+        data, written = read_file(path), os.stat(path).st_mtime
         self.label = label
         self.date = _day(written)
         self._path = path

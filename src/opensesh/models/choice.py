@@ -13,6 +13,7 @@ import msgspec
 from ..errors import ModelNotFoundError, RecordError
 from ..records import ModelRef, loads_object
 from ..storage import paths
+from ..storage.disk import read_file
 from .model import SCRIPTED_PROVIDER
 
 if TYPE_CHECKING:
@@ -138,8 +139,7 @@ def recent_models(folder: str | None = None) -> list[ModelName]:
     """
     path = os.path.join(paths.opencode_state() if folder is None else folder, "model.json")
     try:
-        with open(path, "rb") as file:
-            listed = loads_object(file.read(), path).get("recent")
+        listed = loads_object(read_file(path), path).get("recent")
         refs = msgspec.convert(listed, list[ModelRef])
     except (OSError, RecordError, msgspec.ValidationError):
         return []

@@ -29,6 +29,7 @@ from ..config.trust import Trust, digest, is_user_owned, user_folders
 from ..events import PluginFailed
 from ..loading import entry_points
 from ..records import as_list, as_object, dumps_compact
+from ..storage.disk import read_file
 from ..tools.custom import FunctionTool
 from .calling import LoadedPlugin, Plugins, PluginSource, SkippedPlugin, explain, reject_awaitable
 from .hooks import ALL, find_hook, hooks_of
@@ -106,7 +107,7 @@ def candidates_needing_trust(config: Config) -> list[tuple[PluginCandidate, str]
     for candidate in find_candidates(config)[0]:
         if not candidate.own:
             try:
-                candidates.append((candidate, candidate.digest(_read(candidate.path) if candidate.path else b"")))
+                candidates.append((candidate, candidate.digest(read_file(candidate.path) if candidate.path else b"")))
             except (OSError, ValueError):  # ValueError: a NUL in the path
                 continue
     return candidates
@@ -211,7 +212,7 @@ class _PluginLoader:
 
     def load_candidate(self, candidate: PluginCandidate) -> None:
         try:
-            content = _read(candidate.path) if candidate.path else b""
+            content = read_file(candidate.path) if candidate.path else b""
             is_trusted = candidate.own or self._trust_all
             reason = "" if is_trusted else self._trust.untrusted_reason(candidate.key, candidate.digest(content))
             if reason:
@@ -229,7 +230,7 @@ class _PluginLoader:
             if isinstance(thing, str):
                 path = os.path.abspath(thing) if thing.endswith(".py") else None
                 candidate = PluginCandidate(name, source, own=True, path=path, module=thing)
-                plugin = _import(candidate, _read(path) if path else b"")
+                plugin = _import(candidate, read_file(path) if path else b"")
             self._add(name, source, plugin, {})
         except (Exception, SystemExit) as error:
             self.skipped.append(SkippedPlugin(name, source, "broken", explain(error)))
@@ -242,11 +243,6 @@ class _PluginLoader:
         if not functions and not tools:
             raise TypeError("it has no hook and no tool")
         self.loaded.append(LoadedPlugin(name, source, host, functions, tools))
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def _import(candidate: PluginCandidate, content: bytes) -> object:

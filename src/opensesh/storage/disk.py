@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from typing import TYPE_CHECKING
 
 from ..errors import WriteError
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM)
 _MAX_ATTEMPTS = 100
-_MAX_RECORD_BYTES = 1 << 29
+MAX_RECORD_BYTES = 1 << 29
 
 
 class Disk:
@@ -190,30 +191,43 @@ def write_failed(path: str, error: OSError) -> WriteError:
     return WriteError(message, path=path, errno=error.errno)
 
 
-def read_file(path: str) -> bytes:
-    """Return a file's bytes, in as few system calls as possible. A file that is too large for a record raises."""
-    # O_NONBLOCK: a named pipe with the name of a record must not block a listing.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+def read_file(path: str, *, limit: int = MAX_RECORD_BYTES, pipe: bool = False) -> bytes:
+    """Return the bytes of a regular file, in as few system calls as possible.
+
+    Raises :class:`OSError` for anything else, such as a device or a folder, and for more than ``limit`` bytes. Named
+    pipes are read with ``pipe`` only, for a path that the user named.
+
+    Records, configuration and caches are read through here, because any of them may be a link to ``/dev/zero`` in a
+    folder that another program, or a repository, has filled.
+    """
+    # O_NONBLOCK: opening a named pipe with the name of a record must not block a listing.
+    flags = 0 if pipe else getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | flags)
     try:
-        size = os.fstat(descriptor).st_size
-        if size > _MAX_RECORD_BYTES:
-            raise OSError(errno.EFBIG, f"{size:,} bytes are too many for a record", path)
-        data = os.read(descriptor, size + 1)
-        if len(data) == size:
-            return data
-        chunks = [data]
-        while chunk := os.read(descriptor, 1 << 20):
-            chunks.append(chunk)
-        return b"".join(chunks)
+        status = os.fstat(descriptor)
+        if not (stat.S_ISREG(status.st_mode) or (pipe and stat.S_ISFIFO(status.st_mode))):
+            raise OSError(errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL, "not a regular file", path)
+        size = status.st_size
+        if size <= limit:
+            data = os.read(descriptor, size + 1)
+            if len(data) == size and not pipe:
+                return data
+            chunks = [data]
+            size = len(data)
+            while size <= limit and (chunk := os.read(descriptor, 1 << 20)):
+                chunks.append(chunk)
+                size += len(chunk)
+            if size <= limit:
+                return b"".join(chunks)
+        raise OSError(errno.EFBIG, f"too large: {size:,} bytes or more", path)
     finally:
         os.close(descriptor)
 
 
 def read_or_empty(path: str) -> bytes:
-    """Return the content of a file of any size; nothing if it cannot be read."""
+    """Return the content of a regular file; nothing if it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return read_file(path)
     except OSError:
         return b""
 

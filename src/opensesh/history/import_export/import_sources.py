@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...errors import NotFoundError, RecordError, UsageError
 from ...records import Document, as_list, as_object, loads
 from ...storage import keys, open_store
+from ...storage.disk import read_file
 from ...storage.keys import GLOBAL
 from ...storage.protocol import Damage, Key, StoredMessage, log_damage
 
@@ -110,7 +111,7 @@ def read_sessions(path: str, *, report: Report = log_damage) -> Iterator[SourceS
     elif is_store or _is_database(path):
         yield from _sessions_from_store(open_store(path, report=report), report)
     else:
-        yield from _sessions_from_file(path, report)
+        yield from _sessions_from_file(path, report, pipe=True)
 
 
 def read_until_error(sessions: Iterable[SourceSession], origin: str, *, report: Report) -> Iterator[SourceSession]:
@@ -184,10 +185,9 @@ def _sessions_from_store(store: Store, report: Report) -> Iterator[SourceSession
         )
 
 
-def _sessions_from_file(path: str, report: Report) -> Iterator[SourceSession]:
+def _sessions_from_file(path: str, report: Report, *, pipe: bool = False) -> Iterator[SourceSession]:
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_file(path, pipe=pipe)
     except OSError as error:
         raise RecordError(f"cannot be read: {error.strerror or error}", path=path) from None
     yield from sessions_from_bytes(data, path, report=report)

@@ -24,6 +24,7 @@ from zlib import crc32
 
 from ...errors import RecordError
 from ..change_feeds import SETTLE_NS, fingerprint, printable
+from ..disk import read_file
 from ..keys import is_plain
 from ..protocol import UNSTABLE, Damage, MessageState, RawRecord, SessionChanges, StoredSession
 
@@ -36,8 +37,6 @@ _SUFFIX = ".json"
 _DAY_NS = 86_400 * 1_000_000_000
 _RECENT_SESSIONS = 4
 _NEWEST_MESSAGES = 8
-_SMALL_BYTES = 1 << 16
-_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 class JsonTreeFeed:
@@ -118,8 +117,7 @@ class JsonTreeFeed:
 
         key = ("part", message_id, part_id) if part_id else ("message", session_id, message_id)
         try:
-            with open(os.path.join(self._root, *key) + _SUFFIX, "rb") as file:
-                record: object = json.load(file)
+            record: object = json.loads(read_file(os.path.join(self._root, *key) + _SUFFIX))
         except (OSError, ValueError, RecursionError):
             return None
         return cast("Document", record) if isinstance(record, dict) else None
@@ -173,7 +171,7 @@ class JsonTreeFeed:
         for name in names:
             path = f"{folder}/{name}{_SUFFIX}"
             try:
-                yield RawRecord(name, message, path, _content(path))
+                yield RawRecord(name, message, path, read_file(path))
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -181,7 +179,7 @@ class JsonTreeFeed:
 
     def _read(self, path: str) -> Document | None:
         try:
-            return RawRecord("", "", path, _content(path)).document()
+            return RawRecord("", "", path, read_file(path)).document()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -189,20 +187,6 @@ class JsonTreeFeed:
         except RecordError as error:
             self.damage.append(Damage(path, f"{error.place}: {error.reason}" if error.place else error.reason))
         return None
-
-
-def _content(path: str) -> bytes:
-    """Read a file in one call if it is small, as nearly all are."""
-    descriptor = os.open(path, _FLAGS)
-    try:
-        data = os.read(descriptor, _SMALL_BYTES)
-    finally:
-        os.close(descriptor)
-    if len(data) < _SMALL_BYTES:
-        return data
-    from .store import read_file
-
-    return read_file(path)
 
 
 def _is_unstable(changed: int, now: int) -> bool:

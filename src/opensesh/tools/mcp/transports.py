@@ -17,6 +17,7 @@ from msgspec import Struct
 from ...errors import ToolFailedError
 from ...models.auth import Secret
 from ...storage import paths as storage_paths
+from ...storage.disk import read_file
 from . import supervisor
 from .conversion import repair_tools
 
@@ -232,8 +233,7 @@ def saved_login(name: str, url: str, *, now: float | None = None) -> McpLogin:
     """
     path = os.path.join(storage_paths.data(), "mcp-auth.json")
     try:
-        with open(path, "rb") as file:
-            entry = msgspec.json.decode(file.read(), type=dict[str, Any]).get(name)
+        entry = msgspec.json.decode(read_file(path), type=dict[str, Any]).get(name)
         saved = _SavedEntry() if entry is None else msgspec.convert(entry, _SavedEntry)
     except FileNotFoundError:
         return McpLogin()
