@@ -13,7 +13,10 @@ from opensesh import project
 from opensesh.errors import NotFoundError, OpenseshError
 from opensesh.project import ProjectLocation, register, remote_id, resolve
 from opensesh.storage.memory import Memory
+from opensesh.storage.opencode_db.store import OpencodeDB
 from opensesh.storage.protocol import Key
+
+from .storage.opencode_databases import V1_2, empty_database
 
 
 def git(folder: Path, *words: str) -> str:
@@ -243,3 +246,20 @@ def test_the_global_record_has_no_vcs() -> None:
     record = register(Memory(), ProjectLocation("/x", "global", "/", "/", None))
     assert "vcs" not in record.document
     assert record.worktree == "/"
+
+
+def test_a_store_of_a_newer_opencode_names_a_project_by_its_remote(repository: Path, tmp_path: Path) -> None:
+    root = resolve(repository).id
+    with (
+        OpencodeDB(empty_database(tmp_path / "new")) as newer,
+        OpencodeDB(empty_database(tmp_path / "old", V1_2)) as old,
+    ):
+        assert resolve(repository, store=newer).id == root
+        git(repository, "remote", "add", "origin", "git@Example.com:me/Thing.git")
+        assert resolve(repository, store=newer).id == remote_id("https://example.com/me/Thing")
+        assert resolve(repository, store=old).id == resolve(repository).id == root
+        git(repository, "remote", "set-url", "origin", "../elsewhere")
+        linked = tmp_path / "linked"
+        git(repository, "worktree", "add", "-q", str(linked))
+        (repository / ".git" / "opencode").write_text("cached")
+        assert resolve(linked, store=newer).id == "cached"

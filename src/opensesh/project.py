@@ -1,8 +1,9 @@
 """The project of a directory.
 
-A project is a git repository, identified by its first root commit so that all clones and worktrees share it; everything
-outside a repository is the project ``global``. OpenCode caches the id in ``.git/opencode``, which is read, and written
-only on request.
+A project is a git repository; everything outside a repository is the project ``global``. All clones and worktrees
+share its id. OpenCode up to 1.15.10 takes the first root commit, or the id that is cached in ``.git/opencode``; later
+versions take the remote ``origin``, if there is one, before both. A session must be filed as the OpenCode that is to
+show it would file it, so :func:`resolve` goes by the conventions of a store.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from .records import Document, Project, as_list, as_object, view
 from .storage import keys
 from .storage.disk import read_file
 from .storage.keys import GLOBAL, check_key
+from .storage.protocol import conventions_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,16 +48,23 @@ class ProjectLocation(Struct, frozen=True):
     """Why the project could not be identified, if so."""
 
 
-def resolve(directory: str | os.PathLike[str], *, remember: bool = False) -> ProjectLocation:
-    """Return the project of ``directory``. With ``remember``, cache its id in ``.git/opencode`` as OpenCode does."""
+def resolve(
+    directory: str | os.PathLike[str], *, store: Store | None = None, remember: bool = False
+) -> ProjectLocation:
+    """Return the project of ``directory``, as the OpenCode that uses ``store`` identifies it (without one: as 1.1).
+
+    With ``remember``, cache its id in ``.git/opencode`` as OpenCode does.
+    """
     directory = os.path.abspath(directory)
     marker = _git_marker(directory)
     if marker is None:
         return ProjectLocation(directory, GLOBAL, "/", "/", _fake_vcs(os.environ))
     sandbox = os.path.dirname(marker)
-    cached = _cached_id(marker)
     git = _Git(sandbox)
-    roots = () if cached else git.lines("rev-list", "--max-parents=0", "--all")
+    by_remote = store is not None and conventions_of(store).projects_by_remote
+    remote = remote_id(git.line("remote", "get-url", "origin")) if by_remote else ""
+    cached = remote or _cached_id(_common_folder(marker) if by_remote else marker)
+    roots = () if cached else git.lines("rev-list", "--max-parents=0", "HEAD" if by_remote else "--all")
     top = os.path.abspath(os.path.join(sandbox, git.line("rev-parse", "--show-toplevel")))
     if git.missing:
         note = "git is not installed, so the repository could not be examined"
@@ -227,6 +236,17 @@ def _cached_id(marker: str) -> str:
         return check_key((text,))[0]
     except (OSError, UnicodeDecodeError, InvalidKeyError):
         return ""
+
+
+def _common_folder(marker: str) -> str:
+    """Return the git folder that a linked worktree shares with its main checkout; the marker itself otherwise."""
+    try:
+        with open(marker, encoding="utf-8") as file:
+            folder = os.path.join(os.path.dirname(marker), file.read(4096).strip().removeprefix("gitdir: "))
+        with open(os.path.join(folder, "commondir"), encoding="utf-8") as file:
+            return os.path.normpath(os.path.join(folder, file.read(4096).strip()))
+    except (OSError, UnicodeDecodeError):
+        return marker
 
 
 def _fake_vcs(environment: Mapping[str, str]) -> str | None:

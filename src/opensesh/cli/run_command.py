@@ -197,7 +197,7 @@ def _find_session(options: Namespace) -> tuple[Store, Session | None, str]:
     if options.session:
         session = library.session(options.session).record
     elif options.continue_last:  # the last one of this directory, else of its project; not a subagent's
-        location = resolve(options.dir or os.getcwd())
+        location = resolve(options.dir or os.getcwd(), store=library.store)
         sessions = [session for _, session in library.records() if session.parent_id is None and not session.archived]
         in_directory = [session for session in sessions if session.directory == location.directory]
         in_project = [session for session in sessions if session.project_id == location.id != GLOBAL]

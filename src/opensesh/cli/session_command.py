@@ -107,7 +107,8 @@ def _configure_bulk(parser: CommandParser) -> None:
 def run(options: Namespace) -> int:
     """Run the action."""
     with show_warnings():
-        sessions = Sessions(open_store(options.store), resolve(os.getcwd()))
+        store = open_store(options.store)
+        sessions = Sessions(store, resolve(os.getcwd(), store=store))
         if options.action in _MODULES:
             module: Any = importlib.import_module(f".{_MODULES[options.action]}", __package__)
             return module.run(options, sessions)

@@ -13,6 +13,7 @@ from ..history.library import Library
 from ..project import resolve
 from ..records import as_list, as_object
 from ..storage import keys
+from ..storage.protocol import conventions_of
 from ..text import pluralize
 from ..tools.diff import compare
 from ..workspace import Originals, Snapshots, data_folder, history_diffs, snapshot_range, turn_messages
@@ -76,7 +77,10 @@ def snapshots_of(sessions: Sessions, session: Session) -> Snapshots:
     if not os.path.isdir(session.directory):
         how = f"if it was moved, run 'opensesh session move {session.id} FOLDER'"
         raise NotFoundError(f"the session's directory {session.directory} does not exist; {how}", id=session.id)
-    return Snapshots(resolve(session.directory), data=data_folder(sessions.store))
+    location = resolve(session.directory, store=sessions.store)
+    return Snapshots(
+        location, data=data_folder(sessions.store), by_worktree=conventions_of(sessions.store).snapshots_by_worktree
+    )
 
 
 def _changes(sessions: Sessions, session: Session, messages: Sequence[StoredMessage], *, whole: bool) -> _Changes:

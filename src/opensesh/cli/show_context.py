@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def run(store: Store, session: Session, options: Namespace) -> int:
     """Print the parts of one request of the session."""
-    sessions = Sessions(store, resolve(session.directory or "."))
+    sessions = Sessions(store, resolve(session.directory or ".", store=store))
     with show_warnings():
         request = inspect_session(sessions, session, options.step)
     if options.json:

@@ -24,6 +24,7 @@ from ..plugins.calling import apply_config_hooks, plugin_tools
 from ..plugins.hook_types import Host
 from ..retry import RetryPolicy
 from ..storage.leases import leases_of
+from ..storage.protocol import conventions_of
 from ..tools.mcp.servers import McpServers
 from .budget import Budget, Budgets, CostReport, MeteredConnections, budget_from_environment
 from .cancellation import run_in_thread_uncancellable
@@ -151,7 +152,12 @@ class Components:
         self.questions = Questions(publish)
         self.statuses = Statuses(publish)
         enabled = config.settings.snapshot is not False
-        self.snapshots = Snapshots(location, data=data_folder(sessions.store), enabled=enabled)
+        self.snapshots = Snapshots(
+            location,
+            data=data_folder(sessions.store),
+            enabled=enabled,
+            by_worktree=conventions_of(sessions.store).snapshots_by_worktree,
+        )
         self.originals = Originals(sessions.store)
         self._reverts = Reverts(sessions, self.snapshots)
 

@@ -498,7 +498,7 @@ def open_engine(  # noqa: PLR0913 - the public constructor; each argument is a n
             if not os.path.isdir(directory):
                 raise UsageError(f"there is no directory {os.path.abspath(directory)}")
             opened = open_store(store) if store is None or isinstance(store, str) else store
-            service = Sessions(opened, project.resolve(directory), bus=events)
+            service = Sessions(opened, project.resolve(directory, store=opened), bus=events)
         options = EngineOptions(settings or Settings(), config, scripts, tuple(tools), tuple(plugins))
         return Components(service, events, run, options)
 

@@ -33,7 +33,7 @@ def move(store: Store, sessions: Sequence[Session], folder: str, *, base: str = 
         if base and session.directory.startswith(os.path.join(base, "")):
             same = os.path.join(folder, os.path.relpath(session.directory, base))
         directories[session.id] = same if same and os.path.isdir(same) else folder
-    locations = {directory: resolve(directory) for directory in set(directories.values())}
+    locations = {directory: resolve(directory, store=target) for directory in set(directories.values())}
     if not dry_run:
         for location in locations.values():
             # Before the records are listed, because it adopts sessions that are older than the first commit.

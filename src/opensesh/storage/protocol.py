@@ -7,6 +7,7 @@ Every store implements :class:`Store`. What only some stores can do is a protoco
 * :class:`SessionQueries`: filter, order and limit sessions without reading every record,
 * :class:`ChangeFeedProvider`: which records changed since a cache was written,
 * :class:`LiveEvents`: changes made by other users of the store,
+* :class:`ConventionsProvider`: how the OpenCode that uses the store names projects and snapshots,
 * :class:`ConditionallyWritable`: why a store is only read,
 * :class:`FileTree`: one file a record, for maintenance that works on files,
 * :class:`CompositeStore`: several stores as one; :func:`member_stores` returns the stores it consists of.
@@ -308,6 +309,31 @@ class LiveEvents(Protocol):
     def subscribe(self, callback: Callable[[Sequence[RecordChange]], None]) -> Callable[[], None]:
         """Call ``callback`` for every change from now on, until the returned function is called."""
         ...
+
+
+class Conventions(NamedTuple):
+    """How a version of OpenCode names what it keeps outside of its store. The defaults are those of 1.1."""
+
+    projects_by_remote: bool = False
+    """Whether a project is identified by its remote, if it has one (1.15.11 and later)."""
+    snapshots_by_worktree: bool = False
+    """Whether each worktree of a project has snapshots of its own (1.3.3 and later)."""
+
+
+@runtime_checkable
+class ConventionsProvider(Protocol):
+    """A store that tells which version of OpenCode uses it."""
+
+    @property
+    def conventions(self) -> Conventions:
+        """The conventions for new sessions."""
+        ...
+
+
+def conventions_of(store: Store) -> Conventions:
+    """Return the conventions of the OpenCode that will see the new sessions of a store."""
+    first = member_stores(store)[0]
+    return first.conventions if isinstance(first, ConventionsProvider) else Conventions()
 
 
 @runtime_checkable

@@ -1,19 +1,22 @@
 """The git repository that holds snapshots, and our working folder for it.
 
-Two folders are used. The *store* is OpenCode's, ``<data>/snapshot/<projectID>``: the trees and files of all snapshots,
-so that OpenCode can restore ours and we can restore its. The *work dir* is ours, one for each checkout, below the
-state folder: the index, and settings that make git keep every file byte for byte. Nothing in it is needed to restore a
-snapshot, and no index is shared with OpenCode or with another checkout.
+Two folders are used. The *store* is OpenCode's, ``<data>/snapshot/<projectID>``, since OpenCode 1.3.3 with a folder in
+it for each worktree: the trees and files of all snapshots, so that OpenCode can restore ours and we can restore its.
+The *work dir* is ours, one for each checkout, below the state folder: the index, and settings that make git keep every
+file byte for byte. Nothing in it is needed to restore a snapshot, and no index is shared with OpenCode or with another
+checkout.
 """
 
 from __future__ import annotations
 
 import os
+from hashlib import sha1
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import SnapshotError
 from ..storage import paths
 from ..storage.disk import Disk, read_or_empty
+from ..storage.locations import databases
 from ..storage.locks import Locks
 from ..storage.paths import digest
 from .git import TIMEOUT_SECONDS, Git, git_environment, split
@@ -47,9 +50,13 @@ class RepoSettings(NamedTuple):
 class Repository:
     """The snapshot repository of one checkout."""
 
-    def __init__(self, location: ProjectLocation, *, data: str | None = None, state: str | None = None) -> None:
+    def __init__(
+        self, location: ProjectLocation, *, data: str | None = None, state: str | None = None, by_worktree: bool = False
+    ) -> None:
         self.location = location
-        self.store = os.path.join(data or paths.data(), "snapshot", location.id)
+        self._project_store = os.path.join(data or paths.data(), "snapshot", location.id)
+        worktree = sha1(os.fsencode(location.sandbox), usedforsecurity=False).hexdigest()
+        self.store = os.path.join(self._project_store, worktree) if by_worktree else self._project_store
         home = os.path.join(state or paths.state(), "snapshots", location.id)
         self.work_dir = os.path.join(home, digest(os.path.realpath(location.directory)))
         self.locks = Locks(os.path.join(home, "locks"))
@@ -102,9 +109,12 @@ class Repository:
     def reader(self) -> Git:
         """Return git for reading the store. It creates nothing, and finds nothing without a store."""
         environment = git_environment(GIT_DIR=self.store, GIT_WORK_TREE=self.location.sandbox)
-        if self.settings.objects:
-            # The store may have recorded the user's repository under a path that it has moved from.
-            environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = _quoted(self.settings.objects)
+        # The store may have recorded the user's repository under a path that it has moved from. Older snapshots of the
+        # project may be in the store of all its worktrees.
+        older = os.path.join(self._project_store, "objects") if self.store != self._project_store else ""
+        others = [_quoted(path) for path in (self.settings.objects, older) if path and os.path.isdir(path)]
+        if others:
+            environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = os.pathsep.join(others)
         return Git(self.location.sandbox, environment)
 
     def store_git(self, *, timeout_seconds: float = TIMEOUT_SECONDS) -> Git:
@@ -150,7 +160,7 @@ class Repository:
         elif os.path.isdir(self.store):
             self._initialise(self.store)
         else:
-            unfinished = os.path.join(os.path.dirname(self.store), f".{self.location.id}.{os.getpid()}")
+            unfinished = os.path.join(os.path.dirname(self.store), f".{os.path.basename(self.store)}.{os.getpid()}")
             os.makedirs(unfinished, exist_ok=True)
             self._initialise(unfinished)
             os.rename(unfinished, self.store)
@@ -180,7 +190,7 @@ def data_folder(store: Store) -> str:
     """
     if os.path.basename(store.place) == "storage" or os.path.isfile(store.place):
         return os.path.dirname(store.place)
-    if os.path.isdir(os.path.join(store.place, "storage")):
+    if os.path.isdir(os.path.join(store.place, "storage")) or databases(store.place):
         return store.place
     return os.path.join(paths.state(), "stores", digest(store.id))
 

@@ -119,8 +119,12 @@ def tidy_store(
     data = data_folder(store)
     for name in names_in(os.path.join(data, "snapshot")):
         folder = os.path.join(data, "snapshot", name)
-        if project in (None, name) and os.path.exists(os.path.join(folder, "HEAD")):
-            repository = Repository(ProjectLocation(folder, name, folder, folder, "git"), data=data, state=state)
+        # Since OpenCode 1.3.3 each worktree has a store below that of the project.
+        for path in (folder, *(os.path.join(folder, worktree) for worktree in names_in(folder))):
+            if project not in (None, name) or not os.path.exists(os.path.join(path, "HEAD")):
+                continue
+            repository = Repository(ProjectLocation(path, name, path, path, "git"), data=data, state=state)
+            repository.store = path
             result = tidy_snapshots(repository, references.snapshots, days=days)
             dropped += result.dropped
             notes += [result.note] if result.note else []

@@ -14,7 +14,7 @@ from ...records.codec import dumps_compact, loads
 from ..json_tree import JsonTree
 from ..keys import check_key, is_plain
 from ..locations import databases
-from ..protocol import Damage, Key, StoredMessage, log_damage
+from ..protocol import Conventions, Damage, Key, StoredMessage, log_damage
 from ..queries import newest_first
 from .encoding import canonical
 from .sqlite_reader import SqliteReader
@@ -111,6 +111,13 @@ class OpencodeDB:
     def id(self) -> str:
         """The real path of the database file."""
         return os.path.realpath(self._file.path)
+
+    @property
+    def conventions(self) -> Conventions:
+        """The conventions of the OpenCode that made the database, as its columns tell."""
+        with self._reading() as (connection, _):
+            columns = self._transactions.columns(connection, "session")
+        return Conventions(projects_by_remote="metadata" in columns, snapshots_by_worktree="path" in columns)
 
     def change_feed(self) -> ChangeFeed:
         """Return a feed that compares counts and update times of rows."""

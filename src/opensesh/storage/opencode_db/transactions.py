@@ -39,6 +39,10 @@ class Transactions:
             return "the file or its folder is read-only"
         return self._examined(connection).refusal
 
+    def columns(self, connection: Connection, table: str) -> frozenset[str]:
+        """Return the columns of a table; none if the database does not have it."""
+        return self._examined(connection).columns.get(table, frozenset())
+
     @contextmanager
     def begin(self) -> Generator[tuple[Connection, RecordWriter]]:
         """Open a transaction; raise :class:`ReadOnlyStoreError` if the tables are not known."""
