@@ -427,7 +427,7 @@ def test_an_interruption_while_being_asked_aborts_the_turn(screen: Callable[...,
 
 
 def test_the_second_interruption_leaves_at_once(screen: Callable[..., Screen], terminal: Terminal) -> None:
-    stubborn = json.dumps({"command": "trap '' TERM INT; echo ready > ready; sleep 20"})
+    stubborn = json.dumps({"command": "trap '' TERM INT; touch ready; sleep 60"})
     seen = screen("run", "-m", write_script(f"CALL bash {stubborn}\n---\nSAY Never."), "go")
     seen.until("… bash trap")
     while not Path("ready").exists():
@@ -437,7 +437,7 @@ def test_the_second_interruption_leaves_at_once(screen: Callable[..., Screen], t
     seen.until("aborting")
     seen.type("\x03")
     assert seen.end() == 130
-    assert time.monotonic() - begun < 2.5
+    assert time.monotonic() - begun < 30  # half of what the command sleeps
     assert terminal.run("run", "--session", "last", "-m", "scripted/prompt", "again") == "You said: again\n"
     states = [p["state"] for m in shown(terminal)["messages"] for p in m["parts"] if p["type"] == "tool"]
     assert [state["status"] for state in states] == ["error"]
