@@ -197,20 +197,21 @@ class Engine:
         """Submit a prompt and wait for its outcome. Cancelling this aborts the session's run, and waits for its end."""
         try:
             outcome = await self.submit(session_id, prompt, **options)
-            return await asyncio.shield(outcome)
+            return await outcome
         except asyncio.CancelledError:
             run = self._runs.get(session_id)
             if run is not None:
                 run.abort()
-                await run_uncancellable(run.outcome)
+                await run_uncancellable(run.outcome())
             raise
 
     @uncancellable
     async def submit(
         self, session_id: str, prompt: str | Prompt, **options: Unpack[PromptOptions]
     ) -> asyncio.Future[Outcome]:
-        """Store a prompt and start or join its run; return the future of its outcome. Once this returns, the prompt
-        survives a crash. If it is cancelled, all of it has happened or nothing."""
+        """Store a prompt and start or join its run; return a future of its outcome. Once this returns, the prompt
+        survives a crash. If it is cancelled, all of it has happened or nothing. The future is the caller's own:
+        cancelling it, or waiting for it with a timeout, has no effect on the run; :meth:`abort` stops it."""
         if isinstance(prompt, str):
             prompt = Prompt(parts=self.prompt_parts(prompt), **options)
         runs = self._runs
@@ -273,7 +274,7 @@ class Engine:
                 project.initialized(self.sessions.store, self.location)
 
         outcome.add_done_callback(report)
-        return outcome
+        return asyncio.shield(outcome)
 
     async def shell(
         self, session_id: str, command: str, *, agent: str | None = None, model: str | None = None
@@ -317,7 +318,7 @@ class Engine:
                 ended.set_result(outcome)
                 return outcome
 
-            run.outcome.add_done_callback(lambda done: None if ended.done() else ended.set_result(done.result()))
+            run.outcome().add_done_callback(lambda done: None if ended.done() else ended.set_result(done.result()))
             runs.start(run, first)
             return ended
 
@@ -327,7 +328,7 @@ class Engine:
         runs = self._runs
         async with runs.session_lock(session_id):
             if (running := runs.get(session_id)) is not None:
-                return running.outcome
+                return running.outcome()
             run = await runs.open(session_id)
             if run.loop.history.unanswered_prompt() is None:
                 run.lease.release()
@@ -335,7 +336,7 @@ class Engine:
             with releasing_on_error(run):
                 await runs.commit_revert(run)
             runs.start(run)
-            return run.outcome
+            return run.outcome()
 
     @uncancellable
     async def compact(self, session_id: str, *, model: str | None = None) -> asyncio.Future[Outcome]:

@@ -69,9 +69,23 @@ class Run:
         self.lease = lease
         self.composer = composer
         self.task: asyncio.Task[None] | None = None
-        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.session_id = loop.session.id
         self._has_begun = self._is_stopped = False
+
+    def outcome(self) -> asyncio.Future[Outcome]:
+        """Return a future of the outcome that belongs to the caller: cancelling it, also by a timeout, has no effect on
+        the run or on others who wait."""
+        return asyncio.shield(self._outcome)
+
+    def end(self, outcome: Outcome) -> None:
+        """Give the outcome to all who wait for it."""
+        self._outcome.set_result(outcome)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has its outcome."""
+        return self._outcome.done()
 
     def abort(self) -> None:
         """Stop it. Only the first call has an effect: another would cancel the work that ends the run."""
@@ -201,7 +215,7 @@ class Runs:
             run.loop.enqueue(message)
         if run.task is None:
             self.start(run)
-        return run.outcome
+        return run.outcome()
 
     def start(self, run: Run, first: Callable[[], Awaitable[Outcome]] | None = None) -> None:
         """Start a run, with ``first`` before its prompts are answered."""
@@ -245,7 +259,7 @@ class Runs:
 
     def _end(self, run: Run, outcome: Outcome) -> None:
         """Release the session, then publish its end. Done once, however the run ended."""
-        if run.outcome.done():
+        if run.has_ended:
             return
         if self._runs.get(run.session_id) is run:
             del self._runs[run.session_id]
@@ -254,7 +268,7 @@ class Runs:
         except OSError as error:
             log.warning("the lease of %s could not be cleared: %s", run.session_id, error)
         self._services.statuses.set(run.session_id, {"type": "idle"})
-        run.outcome.set_result(outcome)
+        run.end(outcome)
 
     async def _heartbeat(self) -> None:
         while True:
