@@ -5,6 +5,10 @@ Our own, because ``fnmatch`` and ``glob`` of Python 3.11 know neither ``{a,b}`` 
 ``*`` and ``?`` stay within a name, ``**`` goes through any number of folders, ``[a-z]`` is one of several characters,
 ``{a,b}`` one of several texts, and a backslash takes the next character as it is. Names that begin with a dot are like
 any other.
+
+Patterns come from models and from repositories. They are not translated to regular expressions, which backtrack: a
+pattern with 25 stars would keep Python busy forever. A pattern becomes an automaton whose transitions are computed
+when they are first needed, so that matching takes time in proportion to the length of the path.
 """
 
 from __future__ import annotations
@@ -15,12 +19,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _MAGIC = re.compile(r"[*?\[{]")
-_BRACES = {"{": "(?:", ",": "|", "}": ")"}
 _MEMBER = r"(?s)(.)-(.)|(.)"
 """A range of characters, or a single one."""
+_MAX_STATES = 1_000
+"""States that one pattern remembers; beyond, it begins anew. A pattern of n characters may have 2**n."""
 
 
 def find(folder: str, pattern: str) -> list[str]:
@@ -29,12 +34,12 @@ def find(folder: str, pattern: str) -> list[str]:
     Links are followed, each folder once.
     """
     root, rest = split_root(pattern)
-    deep = "**" in rest or re.search(r"\{[^}]*/", rest) is not None
-    expression = _compiled(pattern)
+    depth = 1 << 30 if "**" in rest else rest.count("/") + 1
+    automaton = _compiled(pattern)
     paths = (
         path
-        for path in _files(os.path.join(folder, root), 1 << 30 if deep else rest.count("/") + 1, set())
-        if expression.fullmatch(os.path.relpath(path, folder).replace(os.sep, "/"))
+        for path in _files(os.path.join(folder, root), depth, set())
+        if automaton.accepts(os.path.relpath(path, folder).replace(os.sep, "/"))
     )
     return sorted(paths)
 
@@ -47,7 +52,7 @@ def matches(pattern: str, path: str) -> bool:
     """
     pattern = pattern.removeprefix("./").rstrip("/")
     anywhere = "" if "/" in pattern else "**/"
-    return _compiled(anywhere + pattern.lstrip("/")).fullmatch(path) is not None
+    return _compiled(anywhere + pattern.lstrip("/")).accepts(path)
 
 
 def split_root(pattern: str) -> tuple[str, str]:
@@ -77,42 +82,142 @@ def _files(folder: str, depth: int, seen: set[str]) -> Iterator[str]:
             yield path
 
 
-@lru_cache(maxsize=256)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    pattern = pattern.removeprefix("./")
-    out: list[str] = []
-    at = depth = 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == "{" or (depth and char in ",}"):
-            depth += (char == "{") - (char == "}")
-            taken, expression = 1, _BRACES[char]
+class _State(dict[str, "_State"]):
+    """A set of positions in a pattern, and the state that follows each character seen so far."""
+
+    def __init__(self, positions: frozenset[int]) -> None:
+        super().__init__()
+        self.positions = positions
+
+
+class _Automaton:
+    """A compiled pattern. Each position either consumes a character or only leads to other positions."""
+
+    def __init__(self, pattern: str) -> None:
+        self._tests: list[re.Pattern[str] | None] = []
+        """What the character at a position must be; ``None`` where none is consumed."""
+        self._jumps: list[list[int]] = []
+        """Positions that can be reached from each without a character."""
+        self._states: dict[frozenset[int], _State] = {}
+        self._parse(pattern)
+        self._end = self._add()
+        self._start = self._closure([0])
+
+    def accepts(self, path: str) -> bool:
+        """Return whether the whole ``path`` matches."""
+        state = self._state(self._start)
+        for char in path:
+            following = state.get(char)
+            if following is None:
+                following = state[char] = self._state(self._closure(self._step(state.positions, char)))
+            state = following
+            if not state.positions:
+                return False
+        return self._end in state.positions
+
+    def _state(self, positions: frozenset[int]) -> _State:
+        if len(self._states) >= _MAX_STATES and positions not in self._states:
+            for state in list(self._states.values()):
+                state.clear()  # states refer to each other; none must keep the others alive
+            self._states.clear()
+        return self._states.setdefault(positions, _State(positions))
+
+    def _step(self, positions: frozenset[int], char: str) -> Iterator[int]:
+        for position in positions:
+            test = self._tests[position]
+            if test is not None and test.fullmatch(char):
+                yield position + 1
+
+    def _closure(self, positions: Iterable[int]) -> frozenset[int]:
+        reached = set(positions)
+        pending = list(reached)
+        while pending:
+            for position in self._jumps[pending.pop()]:
+                if position not in reached:
+                    reached.add(position)
+                    pending.append(position)
+        return frozenset(reached)
+
+    def _add(self, test: str | None = None, *, jumps: Iterable[int] = ()) -> int:
+        """Add a position and return it. One that consumes a character leads to the next position."""
+        self._tests.append(None if test is None else re.compile(test, re.DOTALL))
+        self._jumps.append(list(jumps))
+        return len(self._tests) - 1
+
+    def _add_repeated(self, test: str) -> None:
+        start = len(self._tests)
+        self._add(jumps=(start + 1, start + 3))
+        self._add(test)
+        self._add(jumps=(start,))
+
+    def _parse(self, pattern: str) -> None:
+        groups: list[tuple[int, list[int]]] = []
+        """For each open brace: its position, and the last position of each alternative so far."""
+        at = 0
+        while at < len(pattern):
+            char = pattern[at]
+            if char == "{":
+                groups.append((self._add(jumps=(len(self._tests) + 1,)), []))
+                at += 1
+            elif groups and char in ",}":
+                start, ends = groups[-1]
+                ends.append(self._add())
+                if char == ",":
+                    self._jumps[start].append(len(self._tests))
+                else:
+                    self._close(groups.pop()[1])
+                at += 1
+            else:
+                at = self._parse_piece(pattern, at)
+        while groups:
+            groups[-1][1].append(self._add())
+            self._close(groups.pop()[1])
+
+    def _close(self, ends: list[int]) -> None:
+        after = self._add(jumps=(len(self._tests) + 1,))
+        for end in ends:
+            self._jumps[end].append(after)
+
+    def _parse_piece(self, pattern: str, at: int) -> int:
+        """Add the next piece of the pattern, and return where it ends."""
+        match pattern[at]:
+            case "*":
+                return self._parse_stars(pattern, at)
+            case "?":
+                self._add("[^/]")
+                return at + 1
+            case "[":
+                length, test = _set(pattern, at)
+                self._add(test)
+                return at + length
+            case "\\" if at + 1 < len(pattern):
+                self._add(re.escape(pattern[at + 1]))
+                return at + 2
+            case char:
+                self._add(re.escape(char))
+                return at + 1
+
+    def _parse_stars(self, pattern: str, at: int) -> int:
+        end = at
+        while end < len(pattern) and pattern[end] == "*":
+            end += 1
+        is_whole_name = (at == 0 or pattern[at - 1] in "/{,") and (end == len(pattern) or pattern[end] in "/},")
+        if end - at < 2 or not is_whole_name:
+            self._add_repeated("[^/]")
+        elif pattern.startswith("/", end):  # any number of folders, or none
+            start = self._add()
+            self._add_repeated(".")
+            slash = self._add("/")
+            self._jumps[start] += [start + 1, slash + 1]
+            end += 1
         else:
-            taken, expression = _piece(pattern, at)
-        out.append(expression)
-        at += taken
-    return re.compile("".join(out) + ")" * depth, re.DOTALL)
+            self._add_repeated(".")
+        return end
 
 
-def _piece(pattern: str, at: int) -> tuple[int, str]:
-    """Return the length of the next piece of the pattern, and its regular expression."""
-    match pattern[at]:
-        case "*":
-            end = at
-            while end < len(pattern) and pattern[end] == "*":
-                end += 1
-            is_whole_name = (at == 0 or pattern[at - 1] in "/{,") and (end == len(pattern) or pattern[end] in "/},")
-            if end - at < 2 or not is_whole_name:
-                return end - at, "[^/]*"
-            return (end - at + 1, "(?:.*/)?") if pattern.startswith("/", end) else (end - at, ".*")
-        case "?":
-            return 1, "[^/]"
-        case "[":
-            return _set(pattern, at)
-        case "\\" if at + 1 < len(pattern):
-            return 2, re.escape(pattern[at + 1])
-        case char:
-            return 1, re.escape(char)
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> _Automaton:
+    return _Automaton(pattern.removeprefix("./"))
 
 
 def _set(pattern: str, at: int) -> tuple[int, str]:

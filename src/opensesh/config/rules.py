@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Rules = tuple[Rule, ...]
 _WILD = re.compile(r"[*?]")
+_STARS = re.compile(r"\*+")
 _HOME = re.compile(r"\A(?:~(?=/|\Z)|\$HOME)")
 
 EDITING = frozenset(("edit", "write", "patch", "multiedit", "apply_patch"))
@@ -69,9 +70,18 @@ def followed(ruleset: Rules) -> Rules:
 @lru_cache(maxsize=4096)
 def _compile(pattern: str) -> re.Pattern[str]:
     # "ls *" is also the bare "ls".
-    body, tail = (pattern[:-2], "(?: .*)?") if pattern.endswith(" *") else (pattern, "")
-    expression = re.escape(body).replace(r"\*", ".*").replace(r"\?", ".")
-    return re.compile(expression + tail, re.DOTALL)
+    alternatives = (pattern[:-2], pattern) if pattern.endswith(" *") else (pattern,)
+    return re.compile("|".join(map(_expression, alternatives)), re.DOTALL)
+
+
+def _expression(pattern: str) -> str:
+    """Translate a pattern so that it is matched without backtracking, because models and repositories supply both
+    patterns and texts: each text between two stars is looked for once, where it occurs first (an atomic group)."""
+    first, *others = (re.escape(text).replace(r"\?", ".") for text in _STARS.split(pattern))
+    if not others:
+        return first
+    *inner, last = others
+    return first + "".join(f"(?>.*?{text})" for text in inner) + f".*{last}"
 
 
 def matches(text: str, pattern: str) -> bool:

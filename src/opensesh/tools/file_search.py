@@ -110,10 +110,12 @@ async def grep(
         arguments = [rg, *options, "--regexp", _NAMED_GROUP.sub("(?P<", pattern), "--", directory]
         run = await _run(arguments, os.path.dirname(directory), timeout_seconds=timeout_seconds)
         if run.exit_code != 2 or run.output:  # otherwise it refuses the expression, and Python may accept it
-            matches = _parse(run, directory, _any_file if os.path.isfile(directory) else selected)
+            check = _any_file if os.path.isfile(directory) else selected
+            matches = await asyncio.to_thread(_parse, run, directory, check)
     if os.path.isfile(directory):
         return matches or await _grep_in_python(pattern, directory, [directory], timeout_seconds)
-    names = [name for name in await files(directory) if included(name)]
+    listed = await files(directory)
+    names = await asyncio.to_thread(lambda: [name for name in listed if included(name)])
     searchable = await asyncio.to_thread(lambda: [name for name in names if readable(name)])
     if matches is None:
         paths = [os.path.join(directory, name) for name in sorted(searchable)]
@@ -162,7 +164,7 @@ async def _grep_in_python(pattern: str, directory: str, paths: list[str], timeou
     if run.exit_code == 2:
         reason = run.errors.decode("utf-8", "replace").strip()[-500:]
         raise ToolFailedError(f"Invalid regular expression {pattern!r}: {reason}")
-    return _parse(run, directory)
+    return await asyncio.to_thread(_parse, run, directory)
 
 
 def _parse(run: _Run, directory: str, selected: Callable[[str], bool] = _any_file) -> SearchMatches:

@@ -44,8 +44,12 @@ class GlobTool(BuiltinTool[GlobArguments]):
         if not os.path.isdir(directory):
             raise ToolFailedError(f"{directory} is not a directory")
         names = await file_search.files(directory)
-        matching = [os.path.join(directory, name) for name in names if globs.matches(pattern, name)]
-        newest = await asyncio.to_thread(file_search.newest_first, matching)
+
+        def search() -> list[str]:
+            matching = [os.path.join(directory, name) for name in names if globs.matches(pattern, name)]
+            return file_search.newest_first(matching)
+
+        newest = await asyncio.to_thread(search)
         lines = newest[:MAX_FILES] or ["No files found"]
         truncated = len(newest) > MAX_FILES
         if truncated:
