@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import sys
 
+if __name__ == "__main__" and not sys.flags.safe_path:
+    # Python puts the current folder first, and nothing of a project may be imported: not even its "msgspec.py".
+    del sys.path[0]
+
 
 def main() -> None:
     """Run the command line."""
