@@ -28,6 +28,7 @@ ERA_MS = 1 << 36
 _FIELD = 1 << 48
 _HALF = _FIELD >> 1
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _BASE62 = bytes(ord(_ALPHABET[byte % 62]) for byte in range(256))
 
 
@@ -64,6 +65,12 @@ class IdGenerator:
 
     def _format(self, prefix: Prefix, value: int) -> str:
         return f"{prefix}_{value % _FIELD:012x}{self._entropy(14).translate(_BASE62).decode()}"
+
+
+def ulid() -> str:
+    """Return a new ULID, which OpenCode uses for tool calls that no model made."""
+    value = now_ms() << 80 | int.from_bytes(os.urandom(10))
+    return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
 
 
 _process = IdGenerator()

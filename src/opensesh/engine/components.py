@@ -95,7 +95,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How long closing waits for plugins."""
     opencode_events: bool = False
     """Whether clients of OpenCode follow the events, and expect what it publishes: no provisional title, steps that
-    begin with their snapshot, and the list of changed files after every prompt."""
+    begin with their snapshot, the status with every step, and the list of changed files with every prompt."""
     unanswered_warning_seconds: float = 10.0
     """When a request that no callback answers is logged."""
 

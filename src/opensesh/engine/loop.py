@@ -129,8 +129,13 @@ class Loop:
 
     async def run(self) -> Outcome:
         """Run until every prompt is answered. Cancelling this aborts the run."""
+        is_followed = self._services.settings.opencode_events
         async with self._recording_end():
             self.drain_inbox()
+            if is_followed:
+                writer, session_id = self._session_writer, self.session.id
+                diff = await run_in_thread_uncancellable(writer.sessions.diff, session_id)
+                writer.publish(events.SessionDiff(session_id=session_id, diff=diff))
             while (prompt := self.history.unanswered_prompt()) is not None:
                 subtask = next_requested_subtask(prompt, self.history.answers)
                 if compaction_part(prompt) is not None:
@@ -139,6 +144,8 @@ class Loop:
                     await self._compactions.request(prompt.info)
                 else:
                     await self._step(prompt, subtask)
+                if is_followed and self._outcome.kind == "answered":
+                    self._set_status({"type": "busy"})
                 self.drain_inbox()
                 if self.history.unanswered_prompt() is None:
                     await self._finish_prompt()
@@ -299,10 +306,6 @@ class Loop:
                 prompts = [*dict.fromkeys((*self._changed_by, prompt.info["id"]))]
                 snapshots = self._services.snapshots
                 summarize(writer.sessions, snapshots, self.session.id, *prompts, publish=writer.publish)
-            elif self._services.settings.opencode_events:
-                writer.publish(
-                    events.SessionDiff(session_id=self.session.id, diff=writer.sessions.diff(self.session.id))
-                )
             if self._services.config.settings.compaction.prune:
                 prune(writer.sessions, messages)
             tidy_in_background(writer.sessions)

@@ -173,7 +173,7 @@ class AnswerWriter:
     def new_tool_part(self, tool: str, call_id: str | None = None) -> Document:
         """Return a part for a tool call that begins; it is not stored."""
         part_id = ids.ascending("prt")
-        return ToolPart(id=part_id, **self._ids, call_id=call_id or part_id, tool=tool, state=Pending()).document
+        return ToolPart(id=part_id, **self._ids, call_id=call_id or ids.ulid(), tool=tool, state=Pending()).document
 
     async def start_step(self, snapshot: str | None) -> str:
         """Record that a model call begins, and return the id of its part."""

@@ -202,7 +202,9 @@ async def _respond(operation: Operation, state: ServerState, request: Request) -
     value = await operation.handler(Call(state, request, parameters, document), **arguments)
     if isinstance(value, Response):
         return value
-    return json_response(value, operation.status) if operation.status != 204 else Response(status_code=204)
+    if operation.status == 204:
+        return Response(status_code=204, headers={"content-type": "application/json"})
+    return json_response(value, operation.status)
 
 
 async def _read_content(request: Request) -> bytes:

@@ -328,11 +328,18 @@ def _prompt(call: Call, body: PromptBody) -> Prompt:
         model=model.name if model is not None else None,
         variant=body.variant,
         system=body.system,
-        format=as_object(call.document.get("format")),
+        format=_format(call, body.format),
         tools=body.tools,
         message_id=body.message_id,
         checks_model=False,
     )
+
+
+def _format(call: Call, declared: TextFormat | SchemaFormat | None) -> Document | None:
+    document = as_object(call.document.get("format"))
+    if document is not None and isinstance(declared, SchemaFormat):
+        return document | {"retryCount": declared.retry_count}
+    return document
 
 
 def _unknown_model(engine: Engine, name: str | None) -> ModelNotFoundError | None:
