@@ -20,6 +20,7 @@ from .event_streams import EventStreams
 from .operations import starlette_route
 from .responses import RequestError, error_response
 from .routes import all_operations
+from .routes.pty_routes import websocket_route
 from .state import ServerState
 
 if TYPE_CHECKING:
@@ -51,11 +52,12 @@ def application(options: ServerOptions, hosts: Iterable[str]) -> ASGIApp:
             async with pool:
                 yield
         finally:
+            await state.terminals.close()
             state.streams.close()
             store.close()
 
     app = Starlette(
-        routes=[starlette_route(operation, state) for operation in all_operations()],
+        routes=[websocket_route(state), *(starlette_route(operation, state) for operation in all_operations())],
         exception_handlers={404: _not_found, 405: _not_found, HTTPException: _not_found},
         lifespan=lifespan,
     )

@@ -56,7 +56,8 @@ def _prepare(
     config = uvicorn.Config(
         application(options, hosts),
         http=limited_protocol(connection_limit(options.max_connections), head_seconds=options.head_seconds),
-        ws="none",
+        ws="websockets-sansio",
+        ws_max_size=1 << 20,
         log_level="warning",
         access_log=False,
         server_header=False,

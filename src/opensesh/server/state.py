@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..engine.cancellation import run_in_thread_uncancellable
 from ..events import Other
+from .terminals import Terminals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -53,6 +54,7 @@ class ServerState:
         self.bus = bus
         self.streams = streams
         self.directory = directory
+        self.terminals = Terminals(self.publish)
 
     def publish(self, kind: str, properties: Document, directory: str | None) -> None:
         """Publish an event that only clients of the server know."""
@@ -84,6 +86,7 @@ class ServerState:
     async def dispose(self, directory: str) -> None:
         """Close the engine of a directory, which aborts its sessions, and end the directory's event streams."""
         path = os.path.realpath(directory)
+        await self.terminals.close(path)
         await self.pool.close(path)
         self.publish("server.instance.disposed", {"directory": path}, path)
 
