@@ -15,10 +15,13 @@ import pytest
 from opensesh import events
 from opensesh.bus import Envelope
 from opensesh.engine.plan_mode import plan_file
+from opensesh.permissions import Answer
 from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
 from opensesh.testing.scripted import ScriptedModel
 from opensesh.tools.custom import tool
+from opensesh.tools.shell.process import processes
+from opensesh.tools.shell.sandbox import find_lock
 
 from .stage import Acting, Stage, stage
 
@@ -114,19 +117,43 @@ def project(isolated: Path) -> Path:
     return work
 
 
-class Refused:
-    """A user who refuses everything, and remembers what."""
+needs_lock = pytest.mark.skipif(find_lock() is None, reason="this machine has no sandbox")
 
-    def __init__(self, on: Stage) -> None:
+ATTACKS = [
+    "x='$(touch new.txt)'; y=${x@P}",
+    "RANDOM='a[$(touch new.txt)]'",
+    "for x in '$(touch new.txt)'; do echo ${x@P}; done",
+    "for RANDOM in 'a[$(touch new.txt)]'; do ls; done",
+    "x['$(touch new.txt)']=1",
+    "chmod 600 a.txt",
+    "touch -d 2001-01-01 a.txt",
+    "ln a.txt ../outside/link; mkfifo pipe; mkdir d",
+    "python3 -c 'import os; os.truncate(\"a.txt\", 0)'",
+    "mkdir -p $TMPDIR/d; ln -s $PWD/a.txt $TMPDIR/d/l; echo x > $TMPDIR/d/l",
+    "echo x > /proc/self/cwd/a.txt",
+    "git -c core.fsmonitor='touch new.txt' status; git stash; git gc",
+    "unshare -rm sh -c 'mount -t tmpfs x .; echo x > a.txt'",
+    "nohup sh -c 'sleep 0.1; echo x > a.txt' > /dev/null 2>&1 & sleep 0.3",
+    "exec 3<>a.txt; echo x >&3",
+    "cp --attributes-only --preserve=mode evil/ls a.txt; chown 1:1 a.txt",
+]
+
+
+class Responder:
+    """Gives one answer to everything that is asked, and remembers the requests."""
+
+    def __init__(self, on: Stage, answer: Answer) -> None:
         self.asked: list[events.PermissionAsked] = []
         self._on = on
+        self._answer: Answer = answer
         on.engine.bus.listen(self._hear)
 
     def _hear(self, envelope: Envelope) -> None:
         if isinstance(envelope.event, events.PermissionAsked):
             self.asked.append(envelope.event)
             asked = envelope.event.id
-            asyncio.get_running_loop().call_soon(self._on.engine.components.permissions.reply, asked, "reject")
+            reply = self._on.engine.components.permissions.reply
+            asyncio.get_running_loop().call_soon(reply, asked, self._answer)
 
 
 def call(name: str, **given: Any) -> str:
@@ -140,13 +167,13 @@ def of_child(request: Any) -> str | None:
 
 @asynccontextmanager
 async def planning(
-    project: Path, script: Any, config: dict[str, Any], **more: Any
-) -> AsyncGenerator[tuple[Stage, Refused]]:
+    project: Path, script: Any, config: dict[str, Any], *, answer: Answer = "reject", **more: Any
+) -> AsyncGenerator[tuple[Stage, Responder]]:
     config = config | EXTRA
     (project / "opencode.json").write_text(json.dumps(config))
     store = JsonTree(project.parent / "data" / "storage")
     async with stage(script, config=config, store=store, **more) as on:
-        yield on, Refused(on)
+        yield on, Responder(on, answer)
 
 
 def folders(project: Path) -> tuple[Path, Path]:
@@ -212,7 +239,8 @@ def own_tools() -> list[Any]:
 async def test_no_tool_writes_anything_but_the_plan(project: Path, config: dict[str, Any], model: str) -> None:
     calls = hostile_calls(project)
     script = ScriptedModel("\n---\n".join(f"{each}\n---\nSAY tried" for each in calls))
-    async with planning(project, script, config, tools=own_tools(), **{model: script}) as (on, _):
+    more: dict[str, Any] = {model: script}
+    async with planning(project, script, config, tools=own_tools(), **more) as (on, _):
         before = digest(*folders(project))
         for each in calls:
             await on.ask("Try.", agent="plan", model=f"scripted/{model}")
@@ -290,14 +318,39 @@ async def test_what_was_allowed_for_good_while_building_is_asked_again_while_pla
         assert not (project / "new.txt").exists()
 
 
-async def test_who_is_asked_can_let_it_pass_once(project: Path) -> None:
-    script = f"{call('bash', command='touch new.txt', description='x')}\n---\nSAY ok"
-    async with stage(script, config={"permission": "allow"}) as on:
+async def test_a_command_that_the_user_lets_pass_once_runs_and_still_changes_no_file(project: Path) -> None:
+    command = "echo ran; touch new.txt"
+    async with stage(f"{call('bash', command=command, description='x')}\n---\nSAY ok", config=BROAD[0]) as on:
         outcome = await on.submit(agent="plan")
         on.engine.reply_permission((await on.until_told(events.PermissionAsked)).id, "always")
         await outcome
-        assert (project / "new.txt").exists()
+        assert on.parts("tool")[0]["state"]["output"].startswith("ran")
+        assert (project / "new.txt").exists() is (find_lock() is None)
         assert on.engine.approved() == ()
+
+
+@needs_lock
+async def test_nothing_that_the_user_lets_pass_changes_a_file(project: Path) -> None:
+    lines = (*SHELL, *ATTACKS)
+    turns = [f"{call('bash', command=command, description='x')}\n---\nSAY tried" for command in lines]
+    async with planning(project, "\n---\n".join(turns), BROAD[0], answer="once") as (on, approving):
+        before = digest(*folders(project))
+        for command in lines:
+            await on.ask("Try.", agent="plan")
+            assert digest(*folders(project)) == before, command
+        assert len(approving.asked) > len(lines) // 2  # rules about files refuse the others
+
+
+@needs_lock
+async def test_a_process_left_behind_is_ended_and_has_changed_nothing(project: Path) -> None:
+    command = "(sleep 0.2; cp b.txt a.txt; sleep 60) & setsid sh -c 'sleep 0.2; cp b.txt a.txt; sleep 60' & echo $$"
+    script = f"{call('bash', command=command, description='x')}\n---\nSAY ok"
+    async with planning(project, script, BROAD[0], answer="once") as (on, _):
+        before = digest(*folders(project))
+        await on.ask("Try.", agent="plan")
+        group = int(on.parts("tool")[0]["state"]["output"].split()[0])
+        await on.until(lambda: not any(entry.group == group for entry in processes().values()))
+        assert digest(*folders(project)) == before
 
 
 async def test_what_only_reads_is_not_asked_for(project: Path) -> None:

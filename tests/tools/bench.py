@@ -15,6 +15,7 @@ from opensesh.records import Rule, Todo
 from opensesh.tools import Tool, ToolOutput
 from opensesh.tools.filetimes import FileTimes
 from opensesh.tools.services import ChildSession, HiddenMessage, Subtask, UserQuestion
+from opensesh.tools.shell.sandbox import Confinement
 from opensesh.tools.tool import invoke
 from opensesh.tools.truncation import Outputs
 
@@ -140,6 +141,7 @@ class Bench:
         self.written: list[str] = []
         self.watched = 0
         self.variables: dict[str, str] = {}
+        self.confined = Confinement()
 
     async def ask(
         self,
@@ -171,6 +173,9 @@ class Bench:
     async def track_changes(self) -> AsyncGenerator[None]:
         self.watched += 1
         yield
+
+    def confinement(self) -> Confinement:
+        return self.confined
 
     async def shell_env(self, cwd: str) -> Mapping[str, str]:
         return self.variables

@@ -375,7 +375,7 @@ async def test_a_missing_shell_is_reported(bench: Bench, tmp_path: Path) -> None
     broken.write_bytes(b"\x7fELF")
     broken.chmod(0o755)
     with pytest.raises(ToolFailedError, match="could not be started"):
-        await bench.run(BashTool(environment={"SHELL": str(broken)}), command="true")
+        await bench.run(BashTool(environment={"SHELL": str(broken)}), command="make")
 
 
 def test_the_users_shell_is_used_unless_it_speaks_another_language(tmp_path: Path) -> None:

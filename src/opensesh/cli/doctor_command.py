@@ -18,6 +18,7 @@ from ..sessions.trash import restore, writable_tree
 from ..storage import open_store
 from ..storage.json_tree.migrations import migrate
 from ..text import pluralize
+from ..tools.shell.sandbox import find_lock
 from ..workspace import disk_use, tidy_store
 from . import output
 from .session_trash import print_restored
@@ -79,8 +80,10 @@ def run(options: Namespace) -> int:
     with Progress("{:,} records checked") as step:
         diagnosis = (repair if options.fix else diagnose)(store, unread=unread, step=step)
     usage = disk_use(store)._asdict()
+    lock = find_lock()
     if options.json:
-        output.print_json(diagnosis.document() | {"room": usage})
+        found = {"kind": lock.kind, "description": lock.description} if lock else None
+        output.print_json(diagnosis.document() | {"room": usage, "sandbox": found})
     else:
         _print_diagnosis(diagnosis, options)
         if any(usage.values()):
@@ -89,6 +92,8 @@ def run(options: Namespace) -> int:
                 f"Also on disk: snapshots {sizes['snapshots']}, originals of overwritten files {sizes['kept']}, "
                 f"revert journals {sizes['journals']}. --tidy deletes what no session needs."
             )
+        absent = "none (needs Landlock in the kernel, or bubblewrap); plan mode asks before most commands"
+        print(f"Sandbox for commands: {lock.description if lock else absent}.")
     return 5 if diagnosis.damaged else 0
 
 

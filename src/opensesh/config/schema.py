@@ -196,6 +196,21 @@ class ToolOutputConfig(Section, frozen=True, kw_only=True):
     max_bytes: Positive | None = None
 
 
+class SandboxConfig(Section, frozen=True, kw_only=True):
+    """``opensesh.sandbox``: whether the kernel confines the commands of the ``bash`` tool."""
+
+    enabled: bool = False
+    network: bool = True
+    writable: list[str] = []
+    """Folders that may be changed, besides the project and the folder for temporary files."""
+
+
+class OwnConfig(Section, frozen=True, kw_only=True):
+    """``opensesh``: settings that OpenCode does not have."""
+
+    sandbox: SandboxConfig = SandboxConfig()
+
+
 class ConfigSettings(Section, frozen=True, kw_only=True):
     """A whole configuration file, or all of them merged."""
 
@@ -243,3 +258,5 @@ class ConfigSettings(Section, frozen=True, kw_only=True):
     reference: Anything = {}
     references: Anything = {}
     policies: list[Any] | Anything | None = None
+    # Settings that OpenCode does not have.
+    opensesh: OwnConfig = OwnConfig()

@@ -95,20 +95,18 @@ def plan_agent_rules(agent: Agent, config: Config, plan: str) -> tuple[Rule, ...
 
 
 def _is_read_only_command(arguments: Mapping[str, Any]) -> bool:
-    from ..tools.shell.execution import select_shell
-
-    shell = select_shell(os.environ)
-    if shell.language == "other":
-        return False
     from ..tools.bash import BashTool
+    from ..tools.shell.execution import select_shell
     from ..tools.shell.read_only import is_read_only
+    from ..tools.shell.sandbox import find_lock
 
     try:
         # Decoded as the tool will do, which accepts misspelt arguments.
         command = decode(BashTool.id, BashTool.parameters, arguments).command
     except InvalidArgumentsError:
         return False
-    return is_read_only(command, shell.language)
+    # Without a lock of the kernel, only what no file of the project can turn into something else.
+    return is_read_only(command, select_shell(os.environ).language, literal=find_lock() is None)
 
 
 class SessionModes:

@@ -28,6 +28,7 @@ from ..records import (
     read_part,
 )
 from ..tools.services import HiddenMessage
+from ..tools.shell.sandbox import Confinement, sandbox_policy
 from ..tools.truncation import MAX_BYTES, MAX_LINES, Outputs
 from ..workspace.files import ABSENT, FileState, blob_id, file_state
 from ..workspace.originals import FileWrite, changed_since, file_stats
@@ -132,6 +133,7 @@ class CallContext:
         self._runner = runner
         self._part_id = part_id
         self._permission_needed: str | None = None
+        self._is_lifted = False
         self.session_id = factory.session_id
         self.message_id = factory.message_id
         self.call_id = call_id
@@ -184,12 +186,9 @@ class CallContext:
         possible: Sequence[str] = (),
     ) -> None:
         """Return if every pattern is allowed, by a rule or by the user."""
-        guard = self._factory.guard
-        ask_anew = (
-            guard is not None
-            and permission == self._permission_needed
-            and not guard.is_explicitly_allowed(permission, patterns)
-        )
+        guarded = self._factory.guard if permission == self._permission_needed else None
+        is_lifted = guarded is not None and guarded.is_explicitly_allowed(permission, patterns)
+        ask_anew = guarded is not None and not is_lifted
         uncertain = may_be_denied(permission, patterns, possible, self._factory.rules)
         await self._environment.permissions.ask(
             session_id=self.session_id,
@@ -203,6 +202,14 @@ class CallContext:
             },
             rules=self._factory.rules,
             tool={"messageID": self.message_id, "callID": self.call_id},
+        )
+        self._is_lifted = self._is_lifted or is_lifted
+
+    def confinement(self) -> Confinement:
+        """Return how commands are confined: entirely in plan mode, otherwise as the configuration says."""
+        return Confinement(
+            planning=self._factory.guard is not None and not self._is_lifted,
+            policy=sandbox_policy(self._environment.config, (self.worktree, self.directory)),
         )
 
     def allow_check(self, permission: str) -> Callable[[str], bool]:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from ..errors import ToolFailedError
 from . import path_access as paths
 from .arguments import Arguments
-from .shell import process
+from .shell import process, sandbox
 from .shell.effects import analyse_command
 from .shell.execution import CommandRun, select_shell
+from .shell.read_only import is_read_only
 from .tool import BuiltinTool, Context, ToolOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from .shell.effects import CommandEffects
+    from .shell.sandbox import Confinement
 
 DEFAULT_TIMEOUT_MS = 120_000
 
@@ -79,9 +83,20 @@ class BashTool(BuiltinTool[BashArguments]):
         async def show(output: str) -> None:
             await ctx.progress(title=description, metadata={"output": output, "description": description})
 
-        running = CommandRun(ctx.outputs, timeout_ms=timeout_ms, grace_seconds=self._grace_seconds, on_output=show)
+        confinement = ctx.confinement()
+        running = CommandRun(
+            ctx.outputs,
+            timeout_ms=timeout_ms,
+            grace_seconds=self._grace_seconds,
+            on_output=show,
+            stop_background=confinement.planning,
+        )
+        only_reads = is_read_only(args.command, shell.language, environment)
         async with ctx.track_changes():
-            preview = await running.run(shell.arguments(args.command), directory, environment)
+            with _confined(shell.arguments(args.command), environment, confinement, only_reads=only_reads) as arguments:
+                preview = await running.run(arguments, directory, environment)
+        if confinement.planning and running.exit_code:
+            running.notes.append("In plan mode no command can change files; this is not a defect of the command.")
         metadata = {
             "output": running.recent + _note_block(running.notes),
             "exit": running.exit_code,
@@ -93,6 +108,32 @@ class BashTool(BuiltinTool[BashArguments]):
         code = [f"exit code {running.exit_code}"] if running.exit_code else []
         output = (preview.text or "(no output)") + _note_block([*running.notes, *code])
         return ToolOutput(description, output, metadata)
+
+
+@contextmanager
+def _confined(
+    arguments: list[str], environment: dict[str, str], confinement: Confinement, *, only_reads: bool
+) -> Generator[list[str]]:
+    """Yield the arguments that run a command in its sandbox, and adapt its environment."""
+    locked = only_reads or confinement.planning
+    if locked:
+        environment |= sandbox.guarded_git_variables(environment)
+    policy = sandbox.SandboxPolicy(network=not only_reads) if locked else confinement.policy
+    lock = sandbox.find_lock() if policy is not None else None
+    if policy is None or (lock is None and locked):
+        # Without a lock, plan mode has asked about all but a few commands that are known to the letter.
+        yield arguments
+    elif lock is None:
+        raise ToolFailedError(
+            "The command was not run: the configuration asks for a sandbox (opensesh.sandbox), and this machine has "
+            "none. `opensesh doctor` shows what is missing."
+        )
+    elif not locked:
+        yield sandbox.sandboxed_arguments(arguments, policy, lock)
+    else:
+        with sandbox.private_folder() as folder:
+            environment |= sandbox.temporary_variables(folder)
+            yield sandbox.sandboxed_arguments(arguments, replace(policy, writable=(folder,)), lock)
 
 
 async def _ask(ctx: Context, effects: CommandEffects, directory: str) -> None:

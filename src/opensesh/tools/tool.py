@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Todos,
         UserQuestions,
     )
+    from .shell.sandbox import Confinement
     from .truncation import Outputs
 
 A = TypeVar("A", bound=Arguments)
@@ -158,6 +159,10 @@ class Context(Protocol):
 
     def track_changes(self) -> AbstractAsyncContextManager[None]:
         """Detect which files change inside the ``with`` block, where there are no snapshots to tell."""
+        ...
+
+    def confinement(self) -> Confinement:
+        """Return how commands are confined. Valid once the permission to run one has been asked for."""
         ...
 
     async def shell_env(self, cwd: str) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ Any other line is uncertain: it has one pattern, which only a rule for everythin
 run are compared with the rules that deny. What makes a line certain is a list of what is known (:mod:`.lexer`,
 :mod:`.parser` and :mod:`.certainty`), never the absence of something known to be dangerous.
 
-This is a guard rail: it does not know what a program does once it runs. :mod:`opensesh.sandbox` does not need to.
+This is a guard rail: it does not know what a program does once it runs. :mod:`.sandbox` does not need to.
 """
 
 from __future__ import annotations

@@ -195,12 +195,14 @@ class CommandRun:
         timeout_ms: float = math.inf,
         grace_seconds: float = process.GRACE_SECONDS,
         on_output: Callable[[str], Awaitable[None]] = _ignore_progress,
+        stop_background: bool = False,
     ) -> None:
         """``on_output`` receives the end of the output when the command starts, while output grows, and when the run is
-        cancelled."""
+        cancelled. ``stop_background``: end what the command leaves running."""
         self._timeout_ms = timeout_ms
         self._grace_seconds = grace_seconds
         self._on_output = on_output
+        self._stop_background = stop_background
         self._capture = Capture(outputs)
         self.notes: list[str] = []
         """Remarks for the reader of the output: a timeout, a background process."""
@@ -265,6 +267,8 @@ class CommandRun:
             if self._capture.size != reported_size:
                 reported_size = self._capture.size
                 await self._on_output(self.recent)
+        if self._stop_background:
+            await running.stop(self._grace_seconds)
         if not await running.drain():
             self.notes.append(
                 "A background process of the command still has the output open. What it writes from now on is lost, "
