@@ -452,7 +452,7 @@ def test_control_characters_reach_a_pipe_but_no_terminal(screen: Callable[..., S
     assert seen.end() == 0
     for bad in ("red \x1b[31m", "\x9b", "\x07", "\u202e", "\x1b]0", "back\rover"):
         assert bad not in seen.raw
-    assert "red ␛[31mtext \\x9b31m ␇bell \\u202ebackover" in seen.text
+    assert "red ␛[31mtext \\u009b31m ␇bell \\u202ebackover" in seen.text
 
 
 @pytest.mark.parametrize("name", ["NO_COLOR", "TERM"])
@@ -566,7 +566,7 @@ def test_answers_are_parsed_as_the_user_expects() -> None:
 
 def test_text_is_tamed_and_otherwise_left_alone() -> None:
     assert escape_control("plain é 👩‍👩‍👧 \t\n") == "plain é 👩‍👩‍👧 \t\n"
-    assert escape_control("\x00\x1b\x7f\x85") == "␀␛␡\\x85"
+    assert escape_control("\x00\x1b\x7f\x85") == "␀␛␡\\u0085"
 
 
 def test_running_from_a_thread_of_the_tests_leaves_no_handlers(terminal: Terminal) -> None:

@@ -12,7 +12,7 @@ from .. import __version__, errors
 from ..loading import load_msgspec
 from ..text import close_matches
 from .command_arguments import CommandParser
-from .terminal import Stream
+from .terminal import Stream, escape_terminals
 
 if TYPE_CHECKING:
     import argparse
@@ -124,6 +124,7 @@ def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if (reconfigure := getattr(stream, "reconfigure", None)) is not None:
             reconfigure(errors="replace")
+    escape_terminals()
 
 
 def _to_opensesh_error(error: Exception, words: Sequence[str]) -> errors.OpenseshError:

@@ -11,6 +11,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from ..text import pluralize
+from .terminal import escape_control, escape_except_colours
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -48,7 +49,7 @@ def is_coloured() -> bool:
 
 def paint(text: str, *codes: int) -> str:
     """Return ``text`` in colour, if standard output takes it."""
-    return f"\x1b[{';'.join(map(str, codes))}m{text}\x1b[0m" if codes and is_coloured() else text
+    return f"\x1b[{';'.join(map(str, codes))}m{escape_control(text)}\x1b[0m" if codes and is_coloured() else text
 
 
 def paint_diff(text: str) -> Iterator[str]:
@@ -221,7 +222,7 @@ def calendar(days: Mapping[str, float], columns: int) -> list[str]:
 
 def page(text: str) -> None:
     """Write ``text``: through the pager if standard output is a terminal with fewer lines."""
-    data = text.encode(errors="replace") + b"\n"
+    data = (escape_except_colours(text) if sys.stdout.isatty() else text).encode(errors="replace") + b"\n"
     sys.stdout.flush()
     try:
         lines = int(os.environ.get("LINES") or os.get_terminal_size(sys.stdout.fileno()).lines) or 24

@@ -36,6 +36,7 @@ _HEADS = ("MSGS", "INPUT", "OUTPUT", "REASON", "CACHE-R", "CACHE-W", "COST", "RE
 _HEADS_WITH_OWN_COST = (*_HEADS[:-2], "OWN COST", *_HEADS[-2:])
 _DROPPED_FIRST = ("CACHE-W", "CACHE-R", "REASON", "RE-PRICED", "MSGS", "INPUT", "OUTPUT")
 """The columns that a narrow terminal does without, in this order."""
+_FORMULA_STARTS = ("=", "+", "-", "@", "|", "%")
 
 
 def configure(parser: CommandParser) -> None:
@@ -219,8 +220,16 @@ def _print_csv(statistics: Statistics) -> None:
         rest: list[object] = []
         if row.inclusive is not None:
             inclusive = "" if row.inclusive.unpriced else dollars(row.inclusive.repriced)
-            rest = [row.title or "", row.parent, dollars(row.inclusive.cost), inclusive]
-        writer.writerow((row.key, *figures, row.sessions, *rest))
+            rest = [_as_text(row.title or ""), _as_text(row.parent), dollars(row.inclusive.cost), inclusive]
+        writer.writerow((_as_text(row.key), *figures, row.sessions, *rest))
+
+
+def _as_text(cell: str) -> str:
+    """Return a cell that spreadsheets do not take for a formula: a title may begin with ``=`` or ``@``."""
+    from unicodedata import normalize  # only for --csv
+
+    # Spreadsheets read full-width signs as signs too.
+    return f"'{cell}" if normalize("NFKC", cell).lstrip().startswith(_FORMULA_STARTS) else cell
 
 
 # -- tools and disk usage ----------------------------------------------------------------------------------------------
@@ -237,7 +246,8 @@ def _print_tools(usage: UsageTable, usage_filter: UsageFilter, options: Namespac
         names = ("key", "calls", "errors", "open", "seconds", "characters", "messages", "sessions")
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(("tool", *names[1:]))
-        writer.writerows([[document[name] for name in names] for document in documents])
+        for document in documents:
+            writer.writerow([_as_text(str(document["key"])), *(document[name] for name in names[1:])])
         return
     if not documents:
         print("No tool calls in that time.", file=sys.stderr)

@@ -1,24 +1,27 @@
 """The terminal: the streams a command writes to, questions to the user, and a progress line.
 
-Text of a model or a tool is escaped before it gets to a terminal: a control sequence could retitle the window, move the
-cursor over a question, or show other text than there is.
+Text of a record, a model, a tool or an argument is escaped before it gets to a terminal: a control sequence could
+retitle the window, write to the clipboard, move the cursor over a question, or show other text than there is. Standard
+output and standard error do this themselves (:class:`EscapingStream`), so that no command can forget it. Only the
+screen of ``run`` (:class:`Stream`) and progress lines are written to a terminal directly.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import TextIO
 
 _C0 = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n\r"}
-_C1 = {code: f"\\x{code:02x}" for code in range(0x80, 0xA0)}
+_C1 = {code: f"\\u{code:04x}" for code in range(0x80, 0xA0)}
 _DIRECTIONS = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 _ESCAPES: dict[int, str | None] = {**_C0, **_C1, **_DIRECTIONS, 0x0D: None, 0x7F: "␡"}
 _PROGRESS_AFTER_SECONDS = 1.0
@@ -30,11 +33,69 @@ def escape_control(text: str) -> str:
     return text if text.isprintable() else text.translate(_ESCAPES)
 
 
-class Stream:
-    """Standard output or standard error, unbuffered. Characters that it cannot encode are replaced."""
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
+
+
+def escape_except_colours(text: str) -> str:
+    """Return ``text`` with control characters made visible, but for sequences that set a colour or a style."""
+    if "\x1b[" not in text:
+        return escape_control(text)
+    return "".join(piece if index % 2 else escape_control(piece) for index, piece in enumerate(_COLOUR.split(text)))
+
+
+class EscapingStream:
+    """A terminal's standard output or standard error that escapes what is written to it, as text or as bytes."""
 
     def __init__(self, stream: TextIO) -> None:
+        self.terminal = stream
+        self.buffer = _EscapingBuffer(stream)
+
+    def write(self, text: str) -> int:
+        """Write ``text``; colours stay."""
+        self.terminal.write(escape_except_colours(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each of ``lines``."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.terminal, name)
+
+
+class _EscapingBuffer:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+
+    def write(self, data: bytes) -> int:
+        self._stream.flush()
+        self._stream.buffer.write(escape_except_colours(data.decode(errors="replace")).encode())
+        return len(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream.buffer, name)
+
+
+def escape_terminals() -> None:
+    """Make standard output and standard error escape what is written to them, where they are terminals."""
+    for name in ("stdout", "stderr"):
+        stream: TextIO | EscapingStream = getattr(sys, name)
+        if not isinstance(stream, EscapingStream) and stream.isatty():
+            setattr(sys, name, EscapingStream(stream))
+
+
+def unescaped(stream: TextIO) -> TextIO:
+    """Return the terminal behind an escaping stream, for text that is escaped already and for cursor movements."""
+    wrapped = cast("object", stream)
+    return wrapped.terminal if isinstance(wrapped, EscapingStream) else stream
+
+
+class Stream:
+    """Standard output or standard error, unbuffered and not escaped. Characters that it cannot encode are replaced."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = unescaped(stream)
         self.is_terminal = stream.isatty()
         self.can_erase = self.is_terminal and os.environ.get("TERM") != "dumb"
         plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
@@ -125,7 +186,7 @@ class Progress:
 
     def __exit__(self, *exception: object) -> None:
         if self._length:
-            print(f"\r{' ' * self._length}\r", end="", file=sys.stderr, flush=True)
+            print(f"\r{' ' * self._length}\r", end="", file=unescaped(sys.stderr), flush=True)
 
     def __call__(self, *counts: int) -> None:
         """Show the counts, unless the line was updated a moment ago."""
@@ -134,4 +195,4 @@ class Progress:
             self._next = now + _PROGRESS_INTERVAL_SECONDS
             line = self._template.format(*counts).ljust(self._length)
             self._length = len(line)
-            print(f"\r{line}", end="", file=sys.stderr, flush=True)
+            print(f"\r{line}", end="", file=unescaped(sys.stderr), flush=True)
