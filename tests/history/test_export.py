@@ -17,8 +17,8 @@ from opensesh.history.filters import Selection
 from opensesh.history.formats import FORMATS, FormatOptions, find_format
 from opensesh.history.import_export.destinations import export_fingerprint, to_file, to_folder, to_stream
 from opensesh.history.import_export.exporting import Export
-from opensesh.history.import_export.redaction import Redactor
 from opensesh.history.stats.session_usage import SessionInfo
+from opensesh.redaction import Redactor
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.protocol import Damage, Store

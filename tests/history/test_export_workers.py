@@ -15,7 +15,7 @@ from opensesh.history.filters import Selection
 from opensesh.history.formats import FormatOptions
 from opensesh.history.import_export.destinations import to_folder, to_stream
 from opensesh.history.import_export.exporting import Export
-from opensesh.history.import_export.redaction import Redactor
+from opensesh.redaction import Redactor
 from opensesh.storage import open_store
 from opensesh.storage.protocol import Damage
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.history.import_export.redaction import RULES, Redactor
 from opensesh.records import as_list, as_object, dumps
+from opensesh.redaction import Redactor
+from opensesh.redaction.rules import RULES
 
 AZ09 = "a1B2c3D4e5F6g7H8i9J0"
 HEX = "0123456789abcdef"
@@ -22,6 +23,7 @@ SECRETS: dict[str, str] = {
     "anthropic-key": "sk-ant-" + "api03-" + AZ09 * 4,
     "openrouter-key": "sk-or-v1-" + HEX * 4,
     "openai-key": "sk-" + "proj-" + AZ09 * 3,
+    "sk-key": "sk-" + AZ09 * 2,
     "google-api-key": "AIza" + (AZ09 * 2)[:35],
     "groq-key": "gsk_" + AZ09 * 3,
     "xai-key": "xai-" + AZ09 * 4,
@@ -78,6 +80,8 @@ SECRETS: dict[str, str] = {
     "basic-auth": "authorization: Basic " + "dXNlcjpwYXNzd29yZA==",
     "named-secret": "DB_PASSWORD=correct-horse-battery",
     "netrc-password": "machine example.com login me password swordfish1",
+    "command-password": "curl -s -u ann:swordfish1",
+    "mysql-password": "mysql -u root -pswordfish1",
 }
 
 INNOCENT = [

@@ -7,7 +7,7 @@ import pytest
 
 from opensesh.config import load
 from opensesh.errors import UsageError
-from opensesh.sharing.redactor import ShareRedactor, known_secrets
+from opensesh.redaction import Redactor, known_secrets
 from opensesh.sharing.share_settings import PUBLIC_SERVER, ShareSettings, load_share_settings, normalize_server_url
 
 SERVER = {"enterprise": {"url": "https://share.example.org/"}}
@@ -125,9 +125,9 @@ def test_known_secrets_come_from_the_environment_the_logins_and_the_configuratio
     logins = {"an-access-word", "a-refresh-word", "a-login-of-mcp"}
     configured = {"configured-word", "a-word-for-mcp", "Bearer a-word-to-bear", "a-word-to-bear"}
     assert found == {*logins, *configured, "environment-word", "/like+a/path"}
-    cleaner = ShareRedactor(found)
+    cleaner = Redactor(found)
     assert cleaner.text("say environment-word twice: environment-word") == (
         "say [redacted:known-secret] twice: [redacted:known-secret]"
     )
     assert cleaner.counts == {"known-secret": 2}
-    assert ShareRedactor().text("environment-word") == "environment-word"
+    assert Redactor().text("environment-word") == "environment-word"

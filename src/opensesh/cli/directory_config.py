@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING
 
 from ..config import load
 from ..config.trust import why_untrusted
-from ..errors import UsageError
+from ..errors import OpenseshError, UsageError
 from ..models.provider_trust import provider_trust_items as model_items
 from ..project import resolve
+from ..redaction import known_secrets
+from ..text import error_text
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from ..config.trust import UntrustedItem
     from ..project import ProjectLocation
     from .command_arguments import CommandParser
+
+log = logging.getLogger("opensesh.cli")
 
 
 def add_directory_option(parser: CommandParser) -> None:
@@ -31,6 +36,18 @@ def load_config(options: Namespace) -> tuple[ProjectLocation, Config]:
         raise UsageError(f"the directory {options.dir} does not exist")
     location = resolve(options.dir or os.getcwd())
     return location, load(location.directory, location.sandbox)
+
+
+def secrets_of_this_machine() -> set[str]:
+    """Return the secrets that redaction removes whatever they look like: those of the environment, of OpenCode's login
+    files, and of the configuration of the current directory, if it can be read."""
+    try:
+        location = resolve(os.getcwd())
+        document = load(location.directory, location.sandbox).document
+    except (OpenseshError, OSError) as error:
+        log.warning("secrets of the configuration are not redacted: it cannot be read (%s)", error_text(error))
+        document = {}
+    return known_secrets(document)
 
 
 def trust_items(config: Config) -> list[UntrustedItem]:

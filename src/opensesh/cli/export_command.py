@@ -18,7 +18,6 @@ from ..history.formats import FormatOptions
 from ..history.import_export.destinations import export_fingerprint, to_file, to_folder, to_stream
 from ..history.import_export.export_workers import default_workers
 from ..history.import_export.exporting import Export
-from ..history.import_export.redaction import Redactor
 from ..history.library import Library
 from ..storage import open_store
 from ..text import pluralize
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator
 
+    from ..redaction import Redactor
     from ..storage.protocol import Damage
     from .command_arguments import CommandParser
 
@@ -70,7 +70,7 @@ def run(options: Namespace) -> int:
         options.split, options.output = options.output, None
     damage: list[Damage] = []
     store = open_store(options.store, report=damage.append)
-    redactor = Redactor(paths=options.redact_paths) if options.redact or options.redact_paths else None
+    redactor = _redactor(options) if options.redact or options.redact_paths else None
     shown = FormatOptions(options.tools or "", not options.no_reasoning, options.utc, indexed=bool(options.split))
     if options.session and (options.project or options.since or options.until):
         raise UsageError("name sessions or use --project, --since and --until, not both")
@@ -96,6 +96,13 @@ def run(options: Namespace) -> int:
         print(f"Redacted: {counts or 'nothing'}.", file=sys.stderr)
     output.report_damage(damage)
     return 0
+
+
+def _redactor(options: Namespace) -> Redactor:
+    from ..redaction import Redactor  # compiles many patterns
+    from .directory_config import secrets_of_this_machine
+
+    return Redactor(secrets_of_this_machine(), paths=options.redact_paths)
 
 
 def _write(export: Export, options: Namespace) -> int:

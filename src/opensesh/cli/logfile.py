@@ -11,10 +11,11 @@ import os
 import sys
 import traceback
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from .. import __version__
-from ..history.import_export.redaction import Redactor
+from ..redaction import Redactor, known_secrets
 from ..storage import paths
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 1_000_000
 _FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
+
+
+_reading_config: ContextVar[bool] = ContextVar("reading_config", default=False)
 
 
 def log_path() -> str:
@@ -85,4 +89,19 @@ def _append(text: str) -> None:
             os.replace(path, f"{path}.1")
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(Redactor().text(text).rstrip("\n") + "\n")
+        file.write(Redactor(_secrets()).text(text).rstrip("\n") + "\n")
+
+
+def _secrets() -> set[str]:
+    """Return the secrets of this machine; without those of the configuration while that is being read for the log."""
+    if _reading_config.get():
+        return known_secrets({})
+    from .directory_config import secrets_of_this_machine
+
+    token = _reading_config.set(True)
+    try:
+        return secrets_of_this_machine()
+    except Exception:  # the configuration may be what the log is about
+        return known_secrets({})
+    finally:
+        _reading_config.reset(token)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import httpx2
 
     from ..history.import_export.import_sources import SourceSession
-    from ..history.import_export.redaction import Redactor
     from ..records import Document
+    from ..redaction import Redactor
 
     DescribeModel = Callable[[str, str], Document]
     """Returns what a share page needs to know about a model, by provider id and model id."""

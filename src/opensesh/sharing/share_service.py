@@ -16,6 +16,7 @@ import msgspec
 
 from ..errors import BusyError, NotFoundError, OpenseshError, ReadOnlyStoreError, RecordError, ShareError
 from ..records import Share, as_object, view
+from ..redaction import Redactor, known_secrets
 from ..retry import RetryPolicy
 from ..storage import keys, paths, revocations
 from ..storage.leases import leases_of
@@ -24,7 +25,6 @@ from ..storage.protocol import store_ids
 from . import share_records
 from .client import ShareChannel, ShareServer, server_of
 from .items import ShareItem, is_incomplete, model_document, session_items
-from .redactor import ShareRedactor, known_secrets
 from .share_records import ShareRecord
 from .share_settings import ShareSettings, load_share_settings
 
@@ -137,7 +137,7 @@ class ShareService:
         """Return a channel to a share, with the redaction that was chosen when the share was made."""
 
         record = await asyncio.to_thread(self._record, session_id, share)
-        redactor = ShareRedactor(self._known_secrets()) if record.redact else None
+        redactor = Redactor(self._known_secrets()) if record.redact else None
         server = self._server(record.server)
         return ShareChannel(server, share, redactor=redactor, describe_model=self._describe_model)
 

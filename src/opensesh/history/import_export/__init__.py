@@ -1,1 +1,1 @@
-"""Export, redaction and import of sessions."""
+"""Export and import of sessions."""

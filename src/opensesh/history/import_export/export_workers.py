@@ -44,6 +44,7 @@ class ExportJob(Struct, frozen=True):
     with_entry: bool
     redact: bool
     redact_paths: bool
+    known_secrets: tuple[str, ...]
 
 
 class _WorkerReply(Struct):
@@ -157,9 +158,9 @@ def work(source: BinaryIO, target: BinaryIO) -> None:
     damage: list[Damage] = []
     redactor = None
     if job.redact:
-        from .redaction import Redactor  # compiles many patterns
+        from ...redaction import Redactor  # compiles many patterns
 
-        redactor = Redactor(paths=job.redact_paths)
+        redactor = Redactor(job.known_secrets, paths=job.redact_paths)
     store = open_store(job.place, report=lambda damage: None)  # the main process has reported it
     renderer = SessionRenderer(store, job.format_name, job.options, redactor=redactor, report=damage.append)
     while (frame := _read_frame(source)) is not None:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from ...records import Document
+    from ...redaction import Redactor
     from ...storage.protocol import Store
     from ..formats.html_page import IndexEntry
-    from .redaction import Redactor
 
     Report = Callable[[Damage], None]
     OnMessage = Callable[[Document, list[Document]], None]
@@ -152,8 +152,15 @@ class Export(SessionRenderer):
             from .export_workers import ExportJob, render_in_workers
 
             redactor = self._redactor
-            redact = (redactor is not None, redactor is not None and redactor.paths)
-            job = ExportJob(self.store.place, self.format_name, self._options, with_entry, *redact)
+            job = ExportJob(
+                place=self.store.place,
+                format_name=self.format_name,
+                options=self._options,
+                with_entry=with_entry,
+                redact=redactor is not None,
+                redact_paths=redactor is not None and redactor.paths,
+                known_secrets=redactor.known if redactor is not None else (),
+            )
             yield from render_in_workers(self, job, todo, self._workers)
             return
         yield from (self.render(selected, with_entry=with_entry) for selected in todo)

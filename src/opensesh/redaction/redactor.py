@@ -1,0 +1,319 @@
+"""The redactor: removes secrets from texts and JSON values, and counts what was removed.
+
+Only texts change, including the names of fields, so the JSON stays valid and complete. A secret is replaced by the name
+of its rule: ``[redacted:github-token]``. Characters that are not visible and terminal codes within a secret do not hide
+it, nor does a line break within a token. What a text takes is proportional to its length.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode, b64encode
+from bisect import bisect_right
+from collections import Counter
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..records import as_list, as_object
+from .known_secrets import encoded_forms, escaped_forms
+from .rules import (
+    BY_NAME,
+    HOME_FOLDERS,
+    LONG_WORDS,
+    NAME_HINTS,
+    NAMES,
+    RULES,
+    SECRET_FIELDS,
+    WORD_CHARACTERS,
+    RedactionRule,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ..records import Document
+
+_MIN_SECRET_LENGTH = 8
+_DATA_URL = re.compile(r"data:(?P<kind>[^,;]*+)(?P<options>[^,]*+),")
+_TEXT_TYPES = re.compile(r"text/|application/(?:json|xml|x-|javascript|toml|yaml)|\Z")
+
+# Characters without width, and terminal codes; both also as they are written in JSON and source code.
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    "\ufeff\uffa0\U000e0000-\U000e0fff\x00\x08\x7f]+"
+    r"|(?:[\x1b]|\\(?:u001[bB]|x1[bB]|033|e))\[[0-?]*+[ -/]*+[@-~]"
+    r"|\x9b[0-?]*+[ -/]*+[@-~]"
+    r"|\x1b\][^\x07\x1b]*+(?:\x07|\x1b\\)?|\x1b[()][0-9A-B]|\x1b[@-Z\\^_=>]"
+    r"|\\u(?:00[aA][dD]|200[b-fB-F]|202[a-eA-E]|206[0-9a-fA-F]|[fF][eE][fF][fF])"
+)
+_INVISIBLE_ASCII = ("\x1b", "\\u", "\\x1", "\\033", "\\e[", "\x00", "\x08", "\x7f")
+
+# A line break within a word, with indentation, or between two strings that the source code joins.
+_LINE_BREAK = r"(?:[\"'][ \t]*+[+\\]?)?[ \t]*+\r?\n[ \t]*+(?:\+[ \t]*+)?[\"']?"
+_SPLIT_WORDS = re.compile(rf"(?<![{WORD_CHARACTERS}])[{WORD_CHARACTERS}]++(?:{_LINE_BREAK}[{WORD_CHARACTERS}]++)++")
+_BREAKS = re.compile(_LINE_BREAK)
+_LIKE_A_KEY = re.compile(r"\d|[a-z][A-Z]")
+"""What the rest of a key on the next line has, and a word that follows a key has not."""
+
+_KEPT_IN_KNOWN = re.compile(r"[^\s\"'`\\+]+")
+"""The rest may be between two characters of a known secret: line breaks, and what joins strings in source code."""
+
+_match_secret_field = lru_cache(maxsize=10_000)(SECRET_FIELDS.fullmatch)
+_WORD_HINTS = [(hint, rule) for rule in RULES if rule.word for hint in rule.hint.split("|")]
+_DISTINCT_HINTS = [(hint, rule) for hint, rule in _WORD_HINTS if rule.distinct]
+_TEXT_RULES = [rule for rule in RULES if not rule.word]
+
+
+class _Span(NamedTuple):
+    """A secret in a text."""
+
+    start: int
+    end: int
+    name: str
+
+
+class _Excerpt:
+    """A text with some of its characters left out, and where the others are in the original."""
+
+    def __init__(self, runs: Iterable[tuple[int, str]]) -> None:
+        """``runs`` are what is kept, each with its position in the original."""
+        self._origins: list[int] = []
+        self._starts: list[int] = []
+        kept: list[str] = []
+        length = 0
+        for origin, run in runs:
+            self._origins.append(origin)
+            self._starts.append(length)
+            kept.append(run)
+            length += len(run)
+        self.text = "".join(kept)
+        self.breaks = self._starts[1:]
+        """The positions in this text where something was left out of the original."""
+
+    def original(self, span: _Span) -> _Span:
+        """Return where a part of this text is in the original."""
+        return _Span(self._position(span.start), self._position(span.end - 1) + 1, span.name)
+
+    def _position(self, position: int) -> int:
+        run = bisect_right(self._starts, position) - 1
+        return self._origins[run] + position - self._starts[run]
+
+
+class Redactor:
+    """Replaces secrets, and counts the replacements by rule."""
+
+    def __init__(self, known: Iterable[str] = (), *, paths: bool = False) -> None:
+        """``known`` are secrets that are removed whatever they look like, see
+        :func:`~opensesh.redaction.known_secrets`. With ``paths``, home folders are replaced by ``~`` as well."""
+        self.known = tuple(sorted(known))
+        self.paths = paths
+        self.counts: Counter[str] = Counter()
+        # The longest first: one secret may be the beginning of another.
+        escaped = {_without_ignored(form) for secret in self.known for form in escaped_forms(secret)}
+        encoded = {_without_ignored(form) for secret in self.known for form in encoded_forms(secret)}
+        self._escaped = sorted((form for form in escaped if len(form) >= _MIN_SECRET_LENGTH), key=len, reverse=True)
+        self._encoded = sorted(encoded, key=len, reverse=True)
+
+    def value(self, value: Any) -> Any:
+        """Return a JSON value of the same shape without secrets; the same object if there was nothing to replace."""
+        if isinstance(value, str):
+            return self.text(value)
+        if (document := as_object(value)) is not None:
+            return self.document(document)
+        items = as_list(value)
+        if items is None:
+            return value
+        redacted = [self.value(item) for item in items]
+        return redacted if any(new is not old for new, old in zip(redacted, items, strict=True)) else items
+
+    def document(self, document: Document) -> Document:
+        """Return an object without secrets. The text of a field named like a secret is replaced as a whole."""
+        changed: Document = {}
+        renamed: dict[str, str] = {}
+        for name, value in document.items():
+            if len(name) >= _MIN_SECRET_LENGTH and (new_name := self.text(name)) != name:
+                renamed[name] = new_name
+            if not isinstance(value, str):
+                redacted = self.value(value)
+            elif not value:
+                continue
+            elif _match_secret_field(name):
+                redacted = value if value.startswith("[redacted:") else self._placeholder("secret-field")
+            else:
+                redacted = self.text(value)
+            if redacted is not value:
+                changed[name] = redacted
+        result = {**document, **changed} if changed else document
+        return _rename_fields(result, renamed) if renamed else result
+
+    def text(self, text: str) -> str:
+        """Return a text without secrets. An attachment (a ``data:`` URL) is decoded if it contains text."""
+        if len(text) < _MIN_SECRET_LENGTH:
+            return text
+        if text.startswith("data:") and (head := _DATA_URL.match(text)):
+            return self._attachment(text, head)
+        spans = self._find_secrets(text)
+        if spans:
+            text = self._replace(text, spans)
+        if self.paths and ("/" in text or "\\" in text):
+            text, count = HOME_FOLDERS.subn("~", text)
+            if count:
+                self.counts["home-folder"] += count
+        return text
+
+    def _find_secrets(self, text: str) -> list[_Span]:
+        if text.isascii() and not any(character in text for character in _INVISIBLE_ASCII):
+            return self._find_in_visible(text)
+        visible = _Excerpt(_runs_between(_INVISIBLE, text))
+        return [visible.original(span) for span in self._find_in_visible(visible.text)]
+
+    def _find_in_visible(self, text: str) -> list[_Span]:
+        # Most texts contain no secret; the hints tell that without trying every pattern.
+        words = LONG_WORDS.findall(text)
+        spans: list[_Span] = []
+        if words:
+            lowered_words = " ".join(words).lower()
+            if likely := _likely_rules(_WORD_HINTS, lowered_words):
+                spans += [
+                    _Span(word.start() + span.start, word.start() + span.end, span.name)
+                    for word in LONG_WORDS.finditer(text)
+                    for span in _matches(likely, word[0])
+                ]
+        if "\n" in text:
+            spans += _find_split_tokens(text)
+        lowered = text.lower()
+        spans += _matches([rule for rule in _TEXT_RULES if _is_likely(rule, lowered)], text)
+        return spans + self._find_known(text, words) if self.known else spans
+
+    def _find_known(self, text: str, words: list[str]) -> list[_Span]:
+        solid = _without_ignored(text)
+        encoded = _without_ignored("".join(words))
+        forms = [form for form in self._escaped if form in solid] + [form for form in self._encoded if form in encoded]
+        if not forms:
+            return []
+        excerpt = _Excerpt((run.start(), run[0]) for run in _KEPT_IN_KNOWN.finditer(text))
+        spans: list[_Span] = []
+        for form in forms:
+            start = excerpt.text.find(form)
+            while start >= 0:
+                spans.append(excerpt.original(_Span(start, start + len(form), "known-secret")))
+                start = excerpt.text.find(form, start + len(form))
+        return spans
+
+    def _replace(self, text: str, spans: list[_Span]) -> str:
+        """Replace secrets. Where several overlap, the first that was found gives its name to all of them."""
+        pieces: list[str] = []
+        position = 0
+        for start, end, name in _merge_overlapping(spans):
+            pieces += [text[position:start], self._placeholder(name)]
+            position = end
+        return "".join([*pieces, text[position:]])
+
+    def _attachment(self, url: str, head: re.Match[str]) -> str:
+        if not _TEXT_TYPES.match(head["kind"]):
+            return url
+        body = url[head.end() :]
+        if "base64" not in head["options"]:
+            return url[: head.end()] + self.text(body)
+        try:
+            plain = b64decode(body, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError, ValueError):
+            return url
+        redacted = self.text(plain)
+        return url if redacted == plain else url[: head.end()] + b64encode(redacted.encode()).decode()
+
+    def _placeholder(self, name: str) -> str:
+        self.counts[name] += 1
+        return f"[redacted:{name}]"
+
+
+def _rename_fields(document: Document, renamed: dict[str, str]) -> Document:
+    """Rename fields in place; a name that exists already gets a number, so that no field is lost."""
+    result: Document = {}
+    names = set(document) - set(renamed)
+    for name, value in document.items():
+        new_name = wanted = renamed.get(name, name)
+        number = 1
+        while name in renamed and new_name in names:
+            number += 1
+            new_name = f"{wanted} {number}"
+        names.add(new_name)
+        result[new_name] = value
+    return result
+
+
+def _likely_rules(hints: list[tuple[str, RedactionRule]], lowered: str) -> list[RedactionRule]:
+    return [rule for hint, rule in hints if hint in lowered]
+
+
+def _is_likely(rule: RedactionRule, lowered: str) -> bool:
+    if rule.hint is not BY_NAME:
+        return rule.hint in lowered
+    has_name = (":" in lowered or "=" in lowered) and any(name in lowered for name in NAME_HINTS)
+    return has_name and NAMES.search(lowered) is not None
+
+
+def _matches(rules: Iterable[RedactionRule], text: str) -> Iterator[_Span]:
+    for rule in rules:
+        group = "secret" if "secret" in rule.pattern.groupindex else 0
+        for match in rule.pattern.finditer(text):
+            if not match[group].startswith("[redacted:"):
+                yield _Span(*match.span(group), rule.name)
+
+
+def _find_split_tokens(text: str) -> Iterator[_Span]:
+    """Yield the tokens that continue on the next line."""
+    likely = _likely_rules(_DISTINCT_HINTS, _without_ignored("".join(_SPLIT_WORDS.findall(text))).lower())
+    for chunk in _SPLIT_WORDS.finditer(text) if likely else ():
+        joined = _Excerpt(_runs_between(_BREAKS, chunk[0]))
+        for span in _matches(likely, joined.text):
+            if end := _end_of_split_token(joined, span):
+                start, end, _ = joined.original(span._replace(end=end))
+                yield _Span(chunk.start() + start, chunk.start() + end, span.name)
+
+
+def _end_of_split_token(joined: _Excerpt, span: _Span) -> int:
+    """Return where a token ends that continues on the next line; 0 if what is there is not a part of it."""
+    token_end = 0
+    inner = joined.breaks[bisect_right(joined.breaks, span.start) : bisect_right(joined.breaks, span.end - 1)]
+    for start, end in zip(inner, [*inner[1:], span.end], strict=False):
+        is_cut_off = joined.text[end : end + 1] in tuple("=:/.") if end == span.end else False
+        if is_cut_off or not _LIKE_A_KEY.search(joined.text, start, end):
+            break
+        token_end = end
+    return token_end
+
+
+def _runs_between(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, str]]:
+    """Yield what is between the matches of a pattern, with its position."""
+    position = 0
+    for match in pattern.finditer(text):
+        if match.start() > position:
+            yield position, text[position : match.start()]
+        position = match.end()
+    if position < len(text):
+        yield position, text[position:]
+
+
+def _merge_overlapping(spans: list[_Span]) -> Iterator[_Span]:
+    ranked = sorted(enumerate(spans), key=lambda entry: entry[1].start)
+    if not ranked:
+        return
+    rank, merged = ranked[0]
+    for other_rank, span in ranked[1:]:
+        if span.start >= merged.end:
+            yield merged
+            rank, merged = other_rank, span
+            continue
+        name = merged.name if rank < other_rank else span.name
+        merged = _Span(merged.start, max(merged.end, span.end), name)
+        rank = min(rank, other_rank)
+    yield merged
+
+
+def _without_ignored(text: str) -> str:
+    solid = "".join(text.split())
+    for character in "\"'`\\+":
+        solid = solid.replace(character, "")
+    return solid

@@ -1,0 +1,84 @@
+"""Secrets, and the spellings in which they may be in a session: every way out has to remove all of them."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable
+from urllib.parse import quote
+
+LOGIN = "KEYINAUTHJSON12345678"
+CONFIGURED = "conf/igured+word=5577"
+VARIABLE = "zq81-mvpl-0042-kkde-771x"
+KNOWN = {"auth.json": LOGIN, "configuration": CONFIGURED, "variable": VARIABLE}
+
+_KEY = "a1B2c3D4e5F6g7H8i9J0"
+SHAPES = {
+    "anthropic": "sk-ant-" + "api03-" + _KEY * 4,
+    "openai": "sk-" + "proj-" + _KEY * 3,
+    "github": "ghp_" + _KEY * 2,
+    "aws": "AKIA" + "Q2W3E4R5T6Y7A2S3",
+    "stripe": "sk_live_" + _KEY,
+    "jwt": "eyJ" + "hbGciOiJIUzI1NiJ9.eyJ" + "zdWIiOiIxMjM0In0." + _KEY,
+}
+
+
+def _halves(secret: str) -> tuple[str, str]:
+    return secret[: len(secret) // 2], secret[len(secret) // 2 :]
+
+
+EVERYWHERE: dict[str, Callable[[str], str]] = {
+    "alone": str,
+    "in a sentence": "The key is {}, keep it.".format,
+    "in quotes": "'{}'".format,
+    "in JSON": lambda secret: json.dumps({"a": secret}),
+    "in a query": "https://example.com/?a=b&c={}&d=e".format,
+    "in a path": "/srv/{}/x".format,
+    "in a file name": "notes-{}.txt".format,
+    "split by a zero-width space": lambda secret: "\u200b".join(_halves(secret)),
+    "split by a soft hyphen and a joiner": lambda secret: "\u00ad\u200d".join(_halves(secret)),
+    "zero-width spaces everywhere": "\u200b".join,
+    "split by a colour": lambda secret: "\x1b[31m".join(_halves(secret)) + "\x1b[0m",
+    "split by a written colour": lambda secret: "\\u001b[1;31m".join(_halves(secret)),
+    "split by a link of a terminal": lambda secret: "\x1b]8;;http://x\x07".join(_halves(secret)),
+    "split over lines": lambda secret: "\n".join(_halves(secret)),
+    "split over lines with indentation": lambda secret: "  \r\n      ".join(_halves(secret)),
+    "split over lines of source code": lambda secret: 'x = "{}" +\n    "{}"'.format(*_halves(secret)),
+    "behind a letter": "x{}".format,
+    "behind a word and an underscore": "key_{}".format,
+}
+"""Spellings in which every secret is recognised."""
+
+ENCODED: dict[str, Callable[[str], str]] = {
+    "Base64": lambda secret: b64encode(secret.encode()).decode(),
+    "Base64 of more": lambda secret: b64encode(f"user:{secret}\n".encode()).decode(),
+    "Base64 of a little more": lambda secret: b64encode(f"ab{secret}cd".encode()).decode(),
+    "Base64 for URLs": lambda secret: urlsafe_b64encode(f"\u00ff\u00fe{secret}?".encode()).decode(),
+    "Base64 over lines": lambda secret: "\n".join(_halves(b64encode(f"..{secret}..".encode()).decode())),
+    "hexadecimal": lambda secret: secret.encode().hex(),
+    "capital hexadecimal": lambda secret: f"x {secret}".encode().hex().upper(),
+    "percent-encoded": lambda secret: quote(secret, safe=""),
+    "JSON in JSON": lambda secret: json.dumps(json.dumps({"a": secret})),
+}
+"""Spellings in which known secrets are recognised."""
+
+
+def spellings() -> dict[str, tuple[str, str]]:
+    """Return all combinations: by name, the secret and its spelling."""
+    combinations = {
+        f"{name}, {how}": (secret, spell(secret))
+        for name, secret in (SHAPES | KNOWN).items()
+        for how, spell in EVERYWHERE.items()
+    }
+    encoded = {
+        f"{name}, {how}": (secret, spell(secret)) for name, secret in KNOWN.items() for how, spell in ENCODED.items()
+    }
+    return combinations | encoded
+
+
+def remains(secret: str, text: str) -> list[str]:
+    """Return the parts of a secret that are in a text: of 8 characters or more, in any of the encodings."""
+    encodings = {secret, secret.encode().hex(), secret.encode().hex().upper()}
+    for before in range(3):
+        encodings.add(b64encode(bytes(before) + secret.encode()).decode()[2:-4])
+    return sorted({form[at : at + 8] for form in encodings for at in range(len(form) - 7) if form[at : at + 8] in text})
