@@ -383,7 +383,9 @@ class CallWrites:
             if write.before is None or not state.fits(write.before):
                 writes.append(write._replace(after=None if state.obstacle else state))
         writes += [write for write in self._tracked if write.file not in self._intended]
-        if not writes and not self._has_tracked:
+        # An empty list says that the call changed nothing. Without it, OpenCode's fields would count, which for a
+        # write say that the file was overwritten, but not what it held.
+        if not writes and not self._intended and not self._has_tracked:
             return {}
         return {EXTENSION_KEY: {"writes": [write.document for write in writes]}}
 

@@ -156,9 +156,10 @@ def _permissions(path: str, state: FileState) -> int:
     except OSError:
         mode = 0
     permissions = stat.S_IMODE(mode) if stat.S_ISREG(mode) else 0o666 & ~_umask()
-    if state.mode == EXECUTABLE:
+    is_executable = bool(permissions & 0o100)
+    if state.mode == EXECUTABLE and not is_executable:
         return permissions | (permissions & 0o444) >> 2
-    return permissions & ~0o111 if state.mode == FILE else permissions
+    return permissions & ~0o111 if state.mode == FILE and is_executable else permissions
 
 
 @cache

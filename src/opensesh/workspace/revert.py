@@ -18,10 +18,18 @@ from ..records import as_list, as_object, object_at
 from ..storage.disk import Disk
 from .changes import ChangeCollector, file_histories
 from .diffs import history_diffs_or_empty, record_summary
-from .files import ProjectFolder, delete_file, file_state, read_file_or_link, temp_path_for, write_file
+from .files import ABSENT, ProjectFolder, delete_file, file_state, read_file_or_link, temp_path_for, write_file
 from .originals import Originals
-from .revert_journal import MESSAGES_FILE, FileContents, JournalEntry, JournalRecord, RevertJournal, RevertTrash
-from .revert_plan import PlannedFile, RevertedFile, RevertPlan, RevertPlanner, find_point, message_index, recorded_point
+from .revert_journal import (
+    MESSAGES_FILE,
+    FileContents,
+    JournalEntry,
+    JournalRecord,
+    RevertedFile,
+    RevertJournal,
+    RevertTrash,
+)
+from .revert_plan import PlannedFile, RevertPlan, RevertPlanner, find_point, message_index, recorded_point
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -220,18 +228,20 @@ class _RevertOperation:
         return RevertPreview(self.session.id, None, (), self._planner.plan_unrevert(self.reverted_files()))
 
     def reverted_files(self) -> Mapping[str, RevertedFile]:
-        """Return what the revert that is in effect did: from our journal or, if OpenCode did it, reconstructed."""
+        """Return what the revert that is in effect did: from our journal and, if OpenCode moved it, reconstructed."""
         revert, standing = self.session.revert, self._journal.standing
-        if standing is not None and standing.matches(revert):
-            return {entry.name: RevertedFile(entry.origin, entry.becomes) for entry in standing.files}
+        reverted: dict[str, RevertedFile] = {}
+        if revert is not None and standing is not None and standing.snapshot == revert.snapshot:
+            reverted = standing.reverted
+            if standing.matches(revert):
+                return reverted
         point = recorded_point(self.history, revert) if revert is not None else None
         if revert is None or revert.snapshot is None or point is None or self._objects is None:
-            return {}
+            return reverted
         changes = [change for change in self._collector().since(self.history, point) if change.in_snapshot]
-        reverted: dict[str, RevertedFile] = {}
         for name, history in file_histories(changes).items():
-            origin = self._objects.state(revert.snapshot, name)
-            becomes = self._planner.resolve(history.before, self._folder.path(name))
+            origin = reverted[name].origin if name in reverted else self._objects.state(revert.snapshot, name)
+            becomes = self._planner.resolve(history.before, origin or ABSENT, self._folder.path(name))
             if origin is not None and becomes is not None:
                 reverted[name] = RevertedFile(origin, becomes)
         return reverted
@@ -256,7 +266,10 @@ class _RevertOperation:
             # From now on every reader of the session, OpenCode included, knows which snapshot has everything.
             self._sessions.update(self.session.id, lambda info: info.update(revert=record.document))
         missed = self._change_files(record)
-        return RevertResult(self._finish(record), preview, (*preview.plan.lost, *missed), kept)
+        left_alone = [*preview.plan.lost, *missed]
+        if record.kind == "unrevert":
+            left_alone = self._keep_unrestored(left_alone)
+        return RevertResult(self._finish(record, missed), preview, tuple(left_alone), kept)
 
     def recover(self) -> bool:
         """Complete what was begun; returns whether there was anything."""
@@ -264,8 +277,10 @@ class _RevertOperation:
         if record is None:
             return False
         if record.matches(self.session.revert):
-            self._change_files(record)
-            self.session = self._finish(record)
+            missed = self._change_files(record)
+            if record.kind == "unrevert":
+                self._keep_unrestored(missed)
+            self.session = self._finish(record, missed)
         elif record.kind == "unrevert" and self.session.revert is None:
             self._journal.clear()
         else:
@@ -273,18 +288,21 @@ class _RevertOperation:
         return True
 
     def _journal_record(self, preview: RevertPreview) -> JournalRecord:
-        files = tuple(
-            JournalEntry(name=file.name, was=file.was, becomes=file.becomes, origin=file.origin)
-            for file in preview.plan.files
-            if file.verdict != "lost"
-        )
+        reverted = self.reverted_files()
+        files: list[JournalEntry] = []
+        for file in preview.plan.files:
+            was, becomes = file.was, file.becomes
+            if file.blocked and file.name in reverted:
+                was = becomes = reverted[file.name].becomes  # stays reverted, so its origin must stay known
+            if not file.blocked or file.name in reverted:
+                files.append(JournalEntry(name=file.name, was=was, becomes=becomes, origin=file.origin))
         revert = self.session.revert
         if preview.revert is None and revert is not None:
             message_id, part_id, snapshot = revert.message_id, revert.part_id, revert.snapshot
-            return JournalRecord("unrevert", message_id, part_id, snapshot, files)
+            return JournalRecord("unrevert", message_id, part_id, snapshot, tuple(files))
         point = preview.revert or {}
         snapshot = revert.snapshot if revert is not None and revert.snapshot else self._snapshots.track()
-        return JournalRecord("revert", point["messageID"], point.get("partID"), snapshot, files)
+        return JournalRecord("revert", point["messageID"], point.get("partID"), snapshot, tuple(files))
 
     def _change_files(self, record: JournalRecord) -> list[PlannedFile]:
         """Bring every file to its new state; returns those that could not be changed."""
@@ -293,7 +311,7 @@ class _RevertOperation:
         for entry in sorted(record.files, key=lambda entry: bool(entry.becomes.oid)):
             path = self._folder.path(entry.name)
             now = file_state(path, modes=self._modes)
-            if now.fits(entry.becomes):
+            if now.fits(entry.becomes) or entry.was == entry.becomes:
                 continue
             data = self._contents.get(entry.becomes.oid) if entry.becomes.oid else b""
             refusal = ""
@@ -316,7 +334,17 @@ class _RevertOperation:
                 missed.append(PlannedFile(entry.name, "lost", now, now, entry.origin, refusal))
         return missed
 
-    def _finish(self, record: JournalRecord) -> Session:
+    def _keep_unrestored(self, files: Sequence[PlannedFile]) -> list[PlannedFile]:
+        """Copy what an unrevert could not restore to the trash, because the journal is about to be deleted."""
+        contents = {file.name: self._contents.get(file.origin.oid) for file in files if file.origin.oid}
+        copies = {name: data for name, data in contents.items() if data is not None}
+        folder = self._trash.add_files(self.session.id, copies) if copies else ""
+        return [
+            file._replace(reason=f"{file.reason}; what it held is in {folder}") if file.name in copies else file
+            for file in files
+        ]
+
+    def _finish(self, record: JournalRecord, missed: Sequence[PlannedFile]) -> Session:
         """Update the session's record and summary after the files are changed."""
         if record.kind == "unrevert":
             session = self._summarize(self.history, lambda info: info.pop("revert", None))
@@ -333,7 +361,7 @@ class _RevertOperation:
                 log.warning("%s", error)
         hidden = self.history[message_index(self.history, record.message_id) :]
         session = self._summarize(hidden, lambda info: info.update(revert=document))
-        self._journal.finish()
+        self._journal.finish(record, {file.name for file in missed})
         return session
 
     def _summarize(self, messages: Sequence[StoredMessage], change: Callable[[Document], object]) -> Session:

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import MsgspecError, Struct, convert, to_builtins
+from msgspec.structs import replace
 
 from .. import ids
 from ..errors import NotFoundError, RecordError
@@ -27,7 +28,7 @@ from ..storage.protocol import StoredMessage
 from .files import FileState, blob_id, read_file_or_link
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ..records import Document, Revert
     from ..sessions import Sessions
@@ -52,6 +53,13 @@ class JournalEntry(Struct, frozen=True, kw_only=True):
     """Before the session was reverted at all."""
 
 
+class RevertedFile(NamedTuple):
+    """What a revert that is in effect did to a file."""
+
+    origin: FileState
+    becomes: FileState
+
+
 class JournalRecord(Struct, frozen=True):
     """A revert, or the undoing of one."""
 
@@ -65,6 +73,15 @@ class JournalRecord(Struct, frozen=True):
         """Return whether this is the revert that a session's record names."""
         own = (self.message_id, self.part_id, self.snapshot)
         return revert is not None and own == (revert.message_id, revert.part_id, revert.snapshot)
+
+    @property
+    def reverted(self) -> dict[str, RevertedFile]:
+        """The files that are not at their origin."""
+        return {
+            entry.name: RevertedFile(entry.origin, entry.becomes)
+            for entry in self.files
+            if not entry.becomes.fits(entry.origin)
+        }
 
     @property
     def document(self) -> Document:
@@ -96,11 +113,13 @@ class RevertJournal:
         for entry in record.files:
             self._keep(entry.becomes.oid, contents, None)
             self._keep(entry.origin.oid, contents, os.path.join(root, entry.name))
-        self._disk.replace(self._file(_NEXT), json.dumps(to_builtins(record)).encode())
+        self._write(_NEXT, record)
 
-    def finish(self) -> None:
-        """Mark the revert that was begun as in effect."""
-        self._disk.rename(self._file(_NEXT), self._file(_STANDING))
+    def finish(self, record: JournalRecord, missed: Collection[str]) -> None:
+        """Mark the revert that was begun as in effect. The files ``missed`` are still as they were."""
+        files = [replace(entry, becomes=entry.was) if entry.name in missed else entry for entry in record.files]
+        self._write(_STANDING, replace(record, files=tuple(files)))
+        self._disk.remove(self._file(_NEXT))
 
     def abandon(self) -> None:
         """Drop a record of which nothing was done."""
@@ -133,6 +152,9 @@ class RevertJournal:
             data = read_file_or_link(path)
         if data is not None and blob_id(data) == oid:
             self._disk.replace(self._content_file(oid), data)
+
+    def _write(self, name: str, record: JournalRecord) -> None:
+        self._disk.replace(self._file(name), json.dumps(to_builtins(record)).encode())
 
     def _read(self, name: str) -> JournalRecord | None:
         try:

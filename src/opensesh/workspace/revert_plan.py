@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from ..errors import NotFoundError, RevertConflictError
 from ..storage.protocol import StoredMessage
 from .changes import encode_like, file_histories
-from .files import ABSENT, FileState, file_state, read_file_or_link
+from .files import ABSENT, EXECUTABLE, FILE, FileState, file_state, read_file_or_link
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from ..records import Document, Revert
     from .changes import FileChange, FileHistory, Known
     from .files import ProjectFolder
-    from .revert_journal import FileContents
+    from .revert_journal import FileContents, RevertedFile
 
 Verdict = Literal["change", "same", "conflict", "lost"]
-"""``lost`` cannot be restored, not even by force."""
+"""``lost`` cannot be brought to the point, not even by force: it stays at, or returns to, its origin."""
 _SUBMODULE = "160000"
 _CLOCK_TOLERANCE_MS = 2_000
 _VISIBLE_PARTS = ("text", "tool")
@@ -113,11 +113,13 @@ class PlannedFile(NamedTuple):
     """Its state before the session was reverted at all."""
     reason: str = ""
     """Why it is a conflict, or lost."""
+    blocked: bool = False
+    """Whether it stays as it is, because something is in the way or a content is gone."""
 
     @property
     def action(self) -> str:
         """What happens to it: ``keep``, ``delete``, ``restore`` or ``create``."""
-        if self.verdict in ("same", "lost"):
+        if self.blocked or self.was.fits(self.becomes):
             return "keep"
         if not self.becomes.oid:
             return "delete"
@@ -129,13 +131,6 @@ class PlannedFile(NamedTuple):
         return {"file": self.name, "action": self.action, "verdict": self.verdict, "reason": self.reason}
 
 
-class RevertedFile(NamedTuple):
-    """What a revert that is in effect did to a file."""
-
-    origin: FileState
-    becomes: FileState
-
-
 class RevertPlan(NamedTuple):
     """What a revert does to files."""
 
@@ -144,7 +139,7 @@ class RevertPlan(NamedTuple):
     @property
     def changes(self) -> list[PlannedFile]:
         """Files that will be written or deleted, conflicts included."""
-        return [file for file in self.files if file.verdict in ("change", "conflict")]
+        return [file for file in self.files if file.action != "keep"]
 
     @property
     def conflicts(self) -> list[PlannedFile]:
@@ -153,7 +148,7 @@ class RevertPlan(NamedTuple):
 
     @property
     def lost(self) -> list[PlannedFile]:
-        """Files that cannot be restored."""
+        """Files that cannot be brought to the point."""
         return [file for file in self.files if file.verdict == "lost"]
 
     def refuse_conflicts(self) -> None:
@@ -179,30 +174,34 @@ class RevertPlanner:
         self._modes = modes
 
     def plan_revert(self, changes: Iterable[FileChange], reverted: Mapping[str, RevertedFile]) -> RevertPlan:
-        """Plan to undo ``changes``. If a revert is in effect, ``reverted`` is what it did: start from there, and
-        restore what the new revert does not cover."""
+        """Plan to undo ``changes``. ``reverted`` is what the revert that is in effect did.
+
+        What a file becomes follows from its origin and from ``changes`` alone, never from the reverts before this one.
+        So the order of reverts does not matter, and a file is either at its origin or in the journal with its origin.
+        """
         histories = file_histories(changes)
-        files = [self._undo(name, history, reverted.get(name)) for name, history in sorted(histories.items())]
-        files += [self._redo(name, file) for name, file in sorted(reverted.items()) if name not in histories]
-        return self._clear_folders(files)
+        names = sorted(histories.keys() | reverted.keys())
+        return self._clear_folders([self._plan_file(name, histories.get(name), reverted.get(name)) for name in names])
 
     def plan_unrevert(self, reverted: Mapping[str, RevertedFile]) -> RevertPlan:
         """Plan to restore everything that a revert took."""
-        return self._clear_folders([self._redo(name, file) for name, file in sorted(reverted.items())])
+        return self.plan_revert((), reverted)
 
-    def resolve(self, known: Known, path: str) -> FileState | None:
-        """Return the state of a file; for a recorded text, the state of the file it would make."""
+    def resolve(self, known: Known, origin: FileState, path: str) -> FileState | None:
+        """Return the state of a file; for a recorded text, that of the file it would make, encoded as at ``origin``."""
         if not isinstance(known, str):
             return known
-        data = encode_like(known, read_file_or_link(path))
-        return FileState(self._contents.add(data)) if data is not None else None
+        sample = self._contents.get(origin.oid)
+        data = encode_like(known, read_file_or_link(path) if sample is None else sample)
+        mode = origin.mode if origin.mode in (FILE, EXECUTABLE) else ""
+        return FileState(self._contents.add(data), mode) if data is not None else None
 
     def _clear_folders(self, files: Sequence[PlannedFile]) -> RevertPlan:
         """A folder where a file belongs is not an obstacle if the plan deletes everything in it."""
         deleted = {file.name for file in files if not file.becomes.oid and file.verdict in ("change", "same")}
         return RevertPlan(
             tuple(
-                file._replace(verdict="change", was=ABSENT, reason="")
+                file._replace(verdict="change", was=ABSENT, reason="", blocked=False)
                 if file.was.is_folder and file.becomes.oid and self._files_in(file.name) <= deleted
                 else file
                 for file in files
@@ -218,37 +217,41 @@ class RevertPlanner:
             names.update(f"{below}/{entry}" for entry in (*files, *links))
         return names
 
-    def _undo(self, name: str, history: FileHistory, reverted: RevertedFile | None) -> PlannedFile:
+    def _plan_file(self, name: str, history: FileHistory | None, reverted: RevertedFile | None) -> PlannedFile:
         path = self._folder.path(name)
         was = file_state(path, modes=self._modes)
         origin = reverted.origin if reverted else ABSENT if was.is_folder else was
-        becomes = self.resolve(history.before, path)
-        if becomes is None:
-            reason = "what it held before was not recorded, or is gone"
-            if history.first.by_command:
-                reason = "a command changed it, and what it held before was not recorded"
-            return PlannedFile(name, "lost", was, was, origin, reason)
-        left = reverted.becomes if reverted else self.resolve(history.after, path)
-        verdict, reason = self._judge(was, becomes, left)
-        if verdict == "change" and reverted is None:
-            verdict, reason = _check_times(path, history, becomes, left)
-        return PlannedFile(name, verdict, was, becomes, origin, reason)
-
-    def _redo(self, name: str, reverted: RevertedFile) -> PlannedFile:
-        was = file_state(self._folder.path(name), modes=self._modes)
-        verdict, reason = self._judge(was, reverted.origin, reverted.becomes)
-        return PlannedFile(name, verdict, was, reverted.origin, reverted.origin, reason)
-
-    def _judge(self, was: FileState, becomes: FileState, left: FileState | None) -> tuple[Verdict, str]:
+        becomes, problem = self._target(history, origin, path)
+        planned = PlannedFile(name, "lost" if problem else "change", was, becomes, origin, problem)
         if was.fits(becomes):
-            return "same", ""
-        if was.obstacle or becomes.mode == _SUBMODULE:
-            return "lost", was.obstacle or "it was a repository of its own"
+            return planned if problem else planned._replace(verdict="same")
+        if was.obstacle:
+            return planned._replace(verdict="lost", reason=was.obstacle, blocked=True)
         if becomes.oid and self._contents.get(becomes.oid) is None:
-            return "lost", "its content is no longer in the snapshots"
-        if left is None or was.fits(left):
-            return "change", ""
-        return "conflict", "changed since" if was.oid else "deleted since"
+            return planned._replace(verdict="lost", reason="its content is no longer in the snapshots", blocked=True)
+        left = reverted.becomes if reverted else self.resolve(history.after, origin, path) if history else origin
+        # A file at its origin is as the session left it, whatever a revert should have made of it.
+        if left is not None and not was.fits(left) and not (reverted and was.fits(origin)):
+            return planned._replace(verdict="conflict", reason="changed since" if was.oid else "deleted since")
+        if history and not reverted:
+            verdict, reason = _check_times(path, history, becomes, left)
+            return planned._replace(verdict=verdict, reason=reason, blocked=verdict == "lost")
+        return planned
+
+    def _target(self, history: FileHistory | None, origin: FileState, path: str) -> tuple[FileState, str]:
+        """Return what a file is to become; if that is unknown or impossible, its origin and the reason."""
+        if history is None:
+            return origin, ""
+        becomes = self.resolve(history.before, origin, path)
+        if becomes is None and history.first.by_command:
+            return origin, "a command changed it, and what it held before was not recorded"
+        if becomes is None:
+            return origin, "what it held before was not recorded, or is gone"
+        if becomes.mode == _SUBMODULE:
+            return origin, "it was a repository of its own"
+        if becomes.oid and not becomes.fits(origin) and self._contents.get(becomes.oid) is None:
+            return origin, "its content is no longer in the snapshots"
+        return becomes, ""
 
 
 def _check_times(path: str, history: FileHistory, becomes: FileState, left: FileState | None) -> tuple[Verdict, str]:
