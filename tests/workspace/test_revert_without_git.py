@@ -204,3 +204,43 @@ def test_a_file_too_large_to_be_put_aside_is_not_even_read(plain: Desk) -> None:
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < MAX_FILE_BYTES // 8
+
+
+def test_what_an_unrevert_cannot_restore_is_kept_and_named(plain: Desk) -> None:
+    session, prompt = turn(plain, creates("a.txt", "content\n"))
+    plain.reverts.revert(session, prompt)
+    (plain.folder / "a.txt").mkdir()
+    done = plain.reverts.unrevert(session)
+    [left] = done.left_alone
+    assert left.reason.startswith("a folder is in its place; what it held is in ")
+    kept = Path(left.reason.rpartition(" is in ")[2]) / "a.txt"
+    assert kept.read_text() == "content\n"
+
+
+def test_a_file_that_was_in_the_way_is_restored_once_it_is_gone(plain: Desk) -> None:
+    session = plain.session()
+    first = plain.prompt(session)
+    plain.step(session, first, creates("a.txt", "one\n"))
+    second = plain.prompt(session)
+    plain.step(session, second, edits("a.txt", "two\n"))
+    plain.reverts.revert(session, first)
+    (plain.folder / "a.txt").mkdir()
+    assert [file.name for file in plain.reverts.revert(session, second).left_alone] == ["a.txt"]
+    (plain.folder / "a.txt").rmdir()
+    plain.reverts.revert(session, second)
+    assert contents(plain.folder) == {"a.txt": "one\n"}
+    plain.reverts.unrevert(session)
+    assert contents(plain.folder) == {"a.txt": "two\n"}
+
+
+def test_a_file_that_a_moved_revert_restored_may_be_changed_before_it_is_undone(plain: Desk) -> None:
+    session = plain.session()
+    first = plain.prompt(session)
+    plain.step(session, first, creates("a.txt", "a\n"))
+    second = plain.prompt(session)
+    plain.step(session, second, creates("b.txt", "b\n"))
+    plain.reverts.revert(session, first)
+    plain.reverts.revert(session, second)
+    write(plain.folder, {"a.txt": "the user's own\n"})
+    plain.reverts.unrevert(session)
+    assert contents(plain.folder) == {"a.txt": "the user's own\n", "b.txt": "b\n"}

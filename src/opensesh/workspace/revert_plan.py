@@ -197,12 +197,12 @@ class RevertPlanner:
         return FileState(self._contents.add(data), mode) if data is not None else None
 
     def _clear_folders(self, files: Sequence[PlannedFile]) -> RevertPlan:
-        """A folder where a file belongs is not an obstacle if the plan deletes everything in it."""
+        """A folder where a file belongs is not an obstacle if the plan deletes everything in it, and thereby itself."""
         deleted = {file.name for file in files if not file.becomes.oid and file.verdict in ("change", "same")}
         return RevertPlan(
             tuple(
                 file._replace(verdict="change", was=ABSENT, reason="", blocked=False)
-                if file.was.is_folder and file.becomes.oid and self._files_in(file.name) <= deleted
+                if file.was.is_folder and file.becomes.oid and set() < self._files_in(file.name) <= deleted
                 else file
                 for file in files
             )
