@@ -194,7 +194,8 @@ def attacks() -> dict[str, tuple[str, str, str]]:
         f"{first!r}, {again!r}, {last!r}": (first, again, last)
         for first, again, last in (choose.choices(words, k=3) for _ in range(150))
     }
-    return {"netrc": ("machine a login b password ", "!", "")} | alone | mixed
+    netrc = {f"netrc {again!r}": ("machine a login b password ", again, "") for again in ("!", "\\", "a!machine")}
+    return netrc | alone | mixed
 
 
 def seconds(redactor: Redactor, text: str) -> float:

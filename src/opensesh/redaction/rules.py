@@ -167,17 +167,17 @@ RULES: tuple[RedactionRule, ...] = (
     # A line break within a string within a string is written "\\n".
     _text(
         "netrc-password",
-        r"\bmachine\s++\S++\s++login\s++\S++\s++password\s++(?P<secret>(?:(?!\\+n)\S)++)",
+        r"\bmachine\s++\S++\s++login\s++\S++\s++password\s++(?P<secret>(?:(?!\\{1,8}n|\W{1,4}machine\s)\S)++)",
         "machine",
     ),
     _text(
         "command-password",
-        r"\bcurl\b[^\n]{0,200}?\s(?:-u|--(?:proxy-)?user)[ =]?[\"']?[^\s:\"'$<>]{1,80}:(?P<secret>[^\s\"'$<>]{3,})",
+        r"\bcurl\b[^\n]{0,200}?\s(?:-u|--(?:proxy-)?user)[ =]?[\"']?[^\s:\"'$<>]{1,80}:(?P<secret>[^\s\"'$<>;&|)]{3,})",
         "curl",
     ),
     _text(
         "mysql-password",
-        r"\bmysql(?:dump|admin)?\b[^\n]{0,200}?\s-p[\"']?(?P<secret>[^\s\"'$<>-][^\s\"'$<>]{2,})",
+        r"\bmysql(?:dump|admin)?\b[^\n]{0,200}?\s-p[\"']?(?P<secret>[^\s\"'$<>;&|)-][^\s\"'$<>;&|)]{2,})",
         "mysql",
     ),
 )  # fmt: skip
