@@ -44,7 +44,7 @@ def application(options: ServerOptions, hosts: Iterable[str]) -> ASGIApp:
     store = open_store(options.store)
     settings = Settings(owner="opensesh serve", opencode_events=True, unanswered_warning_seconds=_NEVER)
     pool = EnginePool(partial(open_engine, store=store, settings=settings, bus=bus))
-    state = ServerState(pool, bus, EventStreams(bus), os.path.realpath(options.directory))
+    state = ServerState(pool, bus, EventStreams(bus), store, os.path.realpath(options.directory))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
     from ..engine.pool import EnginePool
     from ..records import Document
+    from ..storage.protocol import Store
     from .event_streams import EventStreams
+
+
+_HISTORY_SLOTS = 4
 
 
 class ServerOptions(NamedTuple):
@@ -49,8 +53,11 @@ class ServerOptions(NamedTuple):
 class ServerState:
     """The shared state of one server."""
 
-    def __init__(self, pool: EnginePool, bus: Bus, streams: EventStreams, directory: str) -> None:
+    def __init__(self, pool: EnginePool, bus: Bus, streams: EventStreams, store: Store, directory: str) -> None:
         self.pool = pool
+        self.store = store
+        self.history_slots = asyncio.Semaphore(_HISTORY_SLOTS)
+        """How many queries of the history run at the same time."""
         self.bus = bus
         self.streams = streams
         self.directory = directory

@@ -9,6 +9,7 @@ from . import (
     credential_routes,
     event_routes,
     file_routes,
+    history_routes,
     mcp_routes,
     message_routes,
     newer_routes,
@@ -41,6 +42,7 @@ _MODULES = (
     tui_routes,
     worktree_routes,
     newer_routes,
+    history_routes,
 )
 
 

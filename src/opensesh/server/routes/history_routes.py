@@ -1,0 +1,361 @@
+"""The history of all projects: sessions, transcripts, search, costs, checks. An extension of opensesh.
+
+Answers have an ``ETag``; a request with ``If-None-Match`` gets 304 if nothing has changed. Lists have at most ``limit``
+items; ``next`` is passed as ``after`` to get the following ones.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+from starlette.responses import Response, StreamingResponse
+
+from ...engine.cancellation import run_in_thread_uncancellable
+from ...history.discovery import project_groups, project_title
+from ...history.filters import Selection
+from ...history.formats import FormatOptions
+from ...history.import_export.exporting import Export
+from ...history.import_export.redaction import Redactor
+from ...history.library import Library, SessionFilter
+from ...history.maintenance.doctor import diagnose
+from ...history.search.search_filters import Filters
+from ...history.search.text_search import Query
+from ...history.stats.usage_layer import UsageTable
+from ...history.stats.usage_stats import UsageFilter, add_up
+from ...history.transcript import TranscriptOptions
+from ...records import Document, dumps_compact
+from ...storage.keys import GLOBAL
+from ..operations import Call, Routes
+from ..responses import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ...history.transcript import Block, TranscriptMessage
+    from ...records import Session
+
+routes = Routes()
+PageSize = Annotated[int, Meta(ge=1, le=500)]
+_MEDIA_TYPES = {
+    "html": "text/html",
+    "markdown": "text/markdown",
+    "prompts": "text/plain",
+    "jsonl": "application/x-ndjson",
+}
+
+
+class SessionsQuery(Struct, frozen=True):
+    """Which sessions."""
+
+    project: str | None = None
+    """A name, folder, remote or id; need not be exact."""
+    q: str = ""
+    """In the title."""
+    since: int = 0
+    """Active at this time or later, in milliseconds since 1970."""
+    until: int = 0
+    archived: bool = False
+    children: bool = False
+    """With the sessions of subagents."""
+    limit: PageSize = 50
+    after: str | None = None
+
+
+class TranscriptQuery(Struct, frozen=True):
+    """Which messages, by position."""
+
+    start: Annotated[int, Meta(ge=0)] | None = None
+    """Absent for the newest ones."""
+    limit: Annotated[int, Meta(ge=1, le=100)] = 50
+    outputs: bool = False
+    """With the output of tools."""
+
+
+class ContextQuery(Struct, frozen=True):
+    """Which request: a step from 1 or a message; the next one if absent."""
+
+    step: str | None = None
+
+
+class ExportQuery(Struct, frozen=True):
+    """In which form."""
+
+    format: Literal["jsonl", "json", "opencode", "markdown", "html", "prompts", "hf"] = "json"
+    redact: bool = False
+    children: bool = False
+
+
+class SearchQuery(Struct, frozen=True):
+    """What to search for, and where."""
+
+    q: str = ""
+    mode: Literal["words", "text", "regex"] = "words"
+    project: str | None = None
+    session: str = ""
+    role: str = ""
+    tool: str = ""
+    file: str = ""
+    model: str = ""
+    agent: str = ""
+    since: int = 0
+    until: int = 0
+    roots: bool = False
+    newest: bool = False
+    limit: PageSize = 20
+    offset: Annotated[int, Meta(ge=0)] = 0
+
+
+class StatsQuery(Struct, frozen=True):
+    """How to add up, and what."""
+
+    by: Literal["day", "month", "project", "model", "agent", "session"] = "day"
+    since: int | None = None
+    until: int | None = None
+    project: str | None = None
+
+
+@routes.get("/history/sessions", "history.sessions", response=dict[str, Any], errors=(400, 404))
+async def list_history(call: Call, query: SessionsQuery) -> object:
+    """List the sessions of all projects, those with the latest activity first."""
+
+    def read(library: Library) -> Document:
+        project = library.resolve_project(query.project) if query.project else None
+        session_filter = SessionFilter(
+            project, since=query.since, until=query.until, children=query.children, archived=query.archived
+        )
+        overview = library.overview(session_filter)
+        text = query.q.casefold()
+        sessions = [session for session in overview.sessions if text in session.title.casefold()]
+        position = _position(query.after)
+        following = [one for one in sessions if position is None or (-one.updated, one.id) > position]
+        page = following[: query.limit]
+        has_more = len(following) > len(page)
+        return {
+            "items": [_row(session) for session in page],
+            "total": len(sessions),
+            "children": overview.children,
+            "archived": overview.archived,
+            "next": _cursor(page[-1]) if has_more else None,
+        }
+
+    return await _answer(call, read)
+
+
+@routes.get("/history/sessions/{name}", "history.session", response=dict[str, Any], errors=(400, 404))
+async def get_history(call: Call) -> object:
+    """Get a session with its totals. It is named by id, the beginning or end of an id, a slug, or ``last``."""
+
+    def read(library: Library) -> Document:
+        entry = library.session(call.parameters["name"])
+        totals = entry.totals
+        return _row(entry.record) | {
+            "messages": totals.messages,
+            "prompts": totals.prompts,
+            "cost": {"stored": str(totals.cost), "inclusive": str(entry.inclusive_cost)},
+            "subagents": [child.id for child in entry.children()],
+            "origins": entry.origins,
+            "record": entry.record.document,
+        }
+
+    return await _answer(call, read)
+
+
+@routes.get("/history/sessions/{name}/transcript", "history.transcript", response=dict[str, Any], errors=(400, 404))
+async def get_transcript(call: Call, query: TranscriptQuery) -> object:
+    """Get messages of a session as blocks: text, reasoning, tool calls, files, markers."""
+
+    def read(library: Library) -> Document:
+        options = TranscriptOptions.everything()._replace(outputs=query.outputs)
+        record = library.session(call.parameters["name"]).record
+        messages = library.transcript(record, options).messages
+        start = max(len(messages) - query.limit, 0) if query.start is None else query.start
+        page = messages[start : start + query.limit]
+        shown = [_message(message) for message in page]
+        return {"session": record.id, "title": record.title, "start": start, "total": len(messages), "items": shown}
+
+    return await _answer(call, read)
+
+
+@routes.get("/history/sessions/{name}/context", "history.context", response=dict[str, Any], errors=(400, 404))
+async def get_context(call: Call, query: ContextQuery) -> object:
+    """Get what a model is sent in a step of a session, and its size in tokens."""
+    library = Library(store=call.state.store)
+    session = (await run_in_thread_uncancellable(library.session, call.parameters["name"])).record
+    async with call.state.session_engine(session.id, call.directory) as engine:
+        inspection = await engine.context(session.id, query.step)
+    return _with_etag(call, inspection.document())
+
+
+@routes.get("/history/sessions/{name}/export", "history.export", response=dict[str, Any], errors=(400, 404))
+async def export_session(call: Call, query: ExportQuery) -> object:
+    """Export a session."""
+
+    def prepare() -> tuple[str, Iterator[bytes]]:
+        store = call.state.store
+        session_id = Library(store=store).session(call.parameters["name"]).id
+        selection = Selection(ids=(session_id,), children=query.children)
+        redactor = Redactor() if query.redact else None
+        export = Export(store, selection, query.format, FormatOptions(), redactor=redactor)
+        chunks = (chunk for selected in export.selected for chunk in export.chunks(selected))
+        return f"{session_id}{export.format.suffix}", chunks
+
+    name, chunks = await run_in_thread_uncancellable(prepare)
+    headers = {
+        "content-disposition": f'attachment; filename="{name}"',
+        "content-security-policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:",
+    }
+    return StreamingResponse(chunks, headers=headers, media_type=_MEDIA_TYPES.get(query.format, "application/json"))
+
+
+@routes.get("/history/search", "history.search", response=dict[str, Any], errors=(400, 404))
+async def search_history(call: Call, query: SearchQuery) -> object:
+    """Search the texts of all sessions."""
+
+    def read(library: Library) -> Document:
+        filters = Filters(
+            session=library.session(query.session).id if query.session else "",
+            since=query.since,
+            until=query.until,
+            role=query.role,
+            tool=query.tool,
+            model=query.model,
+            agent=query.agent,
+            file=query.file,
+            children=not query.roots,
+        )
+        asked = Query(query.q, query.mode, filters, query.limit, query.offset, query.newest)
+        results = library.search(asked, project=query.project)
+        return {
+            "total": results.total,
+            "sessions": results.sessions,
+            "widened": results.widened,
+            "note": results.note or None,
+            "hits": [hit.document() for hit in results.hits],
+        }
+
+    if not query.q.strip() and not query.file:
+        raise RequestError(400, "BadRequest", "nothing to search for: q or file is needed")
+    return await _answer(call, read)
+
+
+@routes.get("/history/stats", "history.stats", response=dict[str, Any], errors=(400, 404))
+async def get_stats(call: Call, query: StatsQuery) -> object:
+    """Add up tokens and cost. Costs are text, in US dollars."""
+
+    def read(library: Library) -> Document:
+        usage_filter = UsageFilter(query.since, query.until)
+        if query.project:
+            project = library.resolve_project(query.project)
+            usage_filter = usage_filter._replace(
+                session=lambda info: info is not None and project.matches(info.project, info.directory, info.title)
+            )
+        return add_up(UsageTable(library.cache), query.by, usage_filter, utc=True).document()
+
+    return await _answer(call, read)
+
+
+@routes.get("/history/projects", "history.projects", response=dict[str, Any])
+async def list_all_projects(call: Call) -> object:
+    """List the projects of this machine with their folders and sessions."""
+
+    def read(library: Library) -> Document:
+        updates: dict[tuple[str, str], list[int]] = {}
+        for _, session in library.records():
+            folder = (session.directory or "/") if session.project_id == GLOBAL else ""
+            updates.setdefault((session.project_id, folder), []).append(session.updated)
+        groups = project_groups(library.projects, [folder for name, folder in updates if name == GLOBAL])
+        items: list[Document] = []
+        for group in groups:
+            times = updates.get((group.project.id, group.folder if group.project.id == GLOBAL else ""), [])
+            shown = {"id": group.project.id, "name": project_title(group.project), "folder": group.folder}
+            items.append(shown | {"sessions": len(times), "last": max(times, default=None)})
+        items.sort(key=lambda item: -(item["last"] or 0))
+        return {"items": items, "total": len(items)}
+
+    return await _answer(call, read)
+
+
+@routes.get("/history/doctor", "history.doctor", response=dict[str, Any])
+async def check_store(call: Call) -> object:
+    """Check the store; nothing is changed."""
+    return await _answer(call, lambda library: diagnose(library.store).document())
+
+
+@routes.get("/history/running", "history.running", response=dict[str, Any])
+async def list_running(call: Call) -> object:
+    """List the sessions that run here, and the requests that wait for a user."""
+    items: list[Document] = []
+    for directory, engine in call.state.pool.engines().items():
+        requests = [*engine.permissions(), *engine.questions()]
+        for session_id, status in engine.status().items():
+            asks = [request for request in requests if request.get("sessionID") == session_id]
+            items.append({"session": session_id, "directory": directory, "status": status, "asks": asks})
+    return _with_etag(call, {"items": items})
+
+
+async def _answer(call: Call, read: Callable[[Library], Document]) -> Response:
+    """Return what ``read`` reads in a thread, from a library of its own."""
+
+    def run() -> Document:
+        library = Library(store=call.state.store)
+        try:
+            return read(library)
+        finally:
+            if "cache" in vars(library):
+                library.cache.close()
+
+    async with call.state.history_slots:
+        return _with_etag(call, await run_in_thread_uncancellable(run))
+
+
+def _with_etag(call: Call, document: Document) -> Response:
+    content = dumps_compact(document)
+    etag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
+    headers = {"etag": etag, "cache-control": "private, no-cache"}
+    if etag in call.request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(content, headers=headers | {"content-type": "application/json"})
+
+
+def _row(session: Session) -> Document:
+    return {
+        "id": session.id,
+        "slug": session.slug or None,
+        "title": session.title,
+        "project": session.project_id,
+        "directory": session.directory,
+        "parent": session.parent_id,
+        "created": session.time.created,
+        "updated": session.updated,
+        "archived": session.time.archived,
+        "share": session.share.url if session.share is not None and session.share.url else None,
+    }
+
+
+def _cursor(session: Session) -> str:
+    return base64.urlsafe_b64encode(f"{session.updated} {session.id}".encode()).decode()
+
+
+def _position(cursor: str | None) -> tuple[int, str] | None:
+    if not cursor:
+        return None
+    try:
+        updated, _, session_id = base64.urlsafe_b64decode(cursor.encode()).decode().partition(" ")
+        return -int(updated), session_id
+    except (binascii.Error, ValueError):
+        raise RequestError(400, "BadRequest", "'after' must be the 'next' of an earlier answer") from None
+
+
+def _message(message: TranscriptMessage) -> Document:
+    blocks = [_block(block) for block in message.blocks]
+    return {**message._asdict(), "blocks": blocks, "failure": message.failure or None}
+
+
+def _block(block: Block) -> Document:
+    kind = type(block).__name__.removesuffix("Block").lower()
+    fields = {name: value for name, value in block._asdict().items() if name != "child" and value not in ("", None)}
+    return {"type": kind, **fields}
