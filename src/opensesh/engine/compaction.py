@@ -104,7 +104,10 @@ class Compactor:
         *,
         retry: RetryPolicy,
         sleep: Callable[[float], Awaitable[object]],
+        is_plain: bool = False,
     ) -> None:
+        """``is_plain``: summaries hold what the model wrote and nothing else, and are published like a streamed text."""
+        self.is_plain = is_plain
         self.writer = writer
         self.config = config
         self.models = models
@@ -153,12 +156,8 @@ class _Compaction:
         try:
             await answer.save()
             text = await self._summarise(await self._view(messages))
-            # What no summary may change is added to it.
-            todos = await run_in_thread_uncancellable(writer.sessions.todos, self._session_id)
-            open_todos = [todo for todo in todos if todo.get("status") != "completed"]
-            listed = "\n".join(f"- [{todo.get('status')}] {todo.get('content')}" for todo in open_todos)
-            sections = (("The user's own words", user_prompts_verbatim(messages)), ("Todos", listed))
-            text += "".join(f"\n\n## {title}\n{content}" for title, content in sections if content)
+            if not self._compactor.is_plain:
+                text += await self._carried_over(messages)
         except asyncio.CancelledError:
             answer.add_usage(self._usage, model)
             await run_uncancellable(answer.finish(MessageAbortedError(message="The user stopped this")))
@@ -173,13 +172,24 @@ class _Compaction:
 
         async def store() -> None:
             await answer.start_step(None)
-            await answer.put(_text_part(self._session_id, answer.info["id"], text))
+            part = _text_part(self._session_id, answer.info["id"], text)
+            if self._compactor.is_plain:
+                await answer.put(part | {"time": {"start": part["time"]["start"]}}, delta=text)
+            await answer.put(part)
             await answer.finish_step(stream.FinishStep(reason="stop", usage=self._usage), model, None)
             await answer.finish()
 
         await run_uncancellable(store())
         writer.publish(events.SessionCompacted(session_id=self._session_id))
         return Compacted(answer.message, None)
+
+    async def _carried_over(self, messages: Sequence[StoredMessage]) -> str:
+        """Return what no summary may change, to be added to it."""
+        todos = await run_in_thread_uncancellable(self._compactor.writer.sessions.todos, self._session_id)
+        open_todos = [todo for todo in todos if todo.get("status") != "completed"]
+        listed = "\n".join(f"- [{todo.get('status')}] {todo.get('content')}" for todo in open_todos)
+        sections = (("The user's own words", user_prompts_verbatim(messages)), ("Todos", listed))
+        return "".join(f"\n\n## {title}\n{content}" for title, content in sections if content)
 
     async def _view(self, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
         """Return what is summarised. Plugins may change it, and the prompt for the summary."""

@@ -95,7 +95,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How long closing waits for plugins."""
     opencode_events: bool = False
     """Whether clients of OpenCode follow the events, and expect what it publishes: no provisional title, steps that
-    begin with their snapshot, the status with every step, and the list of changed files with every prompt."""
+    begin with their snapshot, the status with every step, and the list of changed files with every
+    prompt, and summaries of compactions without anything that the model did not write."""
     unanswered_warning_seconds: float = 10.0
     """When a request that no callback answers is logged."""
 
@@ -177,7 +178,14 @@ class Components:
             timeout_seconds=settings.task_seconds,
         )
         self.compactor = Compactor(
-            writer, config, self.agents, self.models, self.hooks, retry=settings.retry, sleep=settings.sleep
+            writer,
+            config,
+            self.agents,
+            self.models,
+            self.hooks,
+            retry=settings.retry,
+            sleep=settings.sleep,
+            is_plain=settings.opencode_events,
         )
         self.commands = UserCommands(
             config, location, self.agents, self.models, self.hooks, self.mcp, output_limits(config)
