@@ -104,10 +104,9 @@ class Compactor:
         *,
         retry: RetryPolicy,
         sleep: Callable[[float], Awaitable[object]],
-        is_plain: bool = False,
     ) -> None:
-        """``is_plain``: summaries hold what the model wrote and nothing else, and are published like a streamed text."""
-        self.is_plain = is_plain
+        self.is_plain = False
+        """Whether a summary is only what the model wrote, and published like a streamed text."""
         self.writer = writer
         self.config = config
         self.models = models

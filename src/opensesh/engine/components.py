@@ -185,8 +185,8 @@ class Components:
             self.hooks,
             retry=settings.retry,
             sleep=settings.sleep,
-            is_plain=settings.opencode_events,
         )
+        self.compactor.is_plain = settings.opencode_events
         self.commands = UserCommands(
             config, location, self.agents, self.models, self.hooks, self.mcp, output_limits(config)
         )

@@ -35,6 +35,7 @@ from ..responses import RequestError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ...history.stats.session_usage import SessionInfo
     from ...history.transcript import Block, TranscriptMessage
     from ...records import Session
 
@@ -247,12 +248,13 @@ async def get_stats(call: Call, query: StatsQuery) -> object:
     """Add up tokens and cost. Costs are text, in US dollars."""
 
     def read(library: Library) -> Document:
-        usage_filter = UsageFilter(query.since, query.until)
-        if query.project:
-            project = library.resolve_project(query.project)
-            usage_filter = usage_filter._replace(
-                session=lambda info: info is not None and project.matches(info.project, info.directory, info.title)
-            )
+        project = library.resolve_project(query.project) if query.project else None
+
+        def is_selected(info: SessionInfo | None) -> bool:
+            matches = project.matches if project is not None else None
+            return matches is None or (info is not None and matches(info.project, info.directory, info.title))
+
+        usage_filter = UsageFilter(query.since, query.until, is_selected if project is not None else None)
         return add_up(UsageTable(library.cache), query.by, usage_filter, utc=True).document()
 
     return await _answer(call, read)
