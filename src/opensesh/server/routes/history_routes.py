@@ -19,7 +19,6 @@ from ...history.discovery import project_groups, project_title
 from ...history.filters import Selection
 from ...history.formats import FormatOptions
 from ...history.import_export.exporting import Export
-from ...history.import_export.redaction import Redactor
 from ...history.library import Library, SessionFilter
 from ...history.maintenance.doctor import diagnose
 from ...history.search.search_filters import Filters
@@ -28,6 +27,7 @@ from ...history.stats.usage_layer import UsageTable
 from ...history.stats.usage_stats import UsageFilter, add_up
 from ...history.transcript import TranscriptOptions
 from ...records import Document, dumps_compact
+from ...redaction import Redactor, known_secrets
 from ...storage.keys import GLOBAL
 from ..operations import Call, Routes
 from ..responses import RequestError
@@ -199,11 +199,13 @@ async def export_session(call: Call, query: ExportQuery) -> object:
         store = call.state.store
         session_id = Library(store=store).session(call.parameters["name"]).id
         selection = Selection(ids=(session_id,), children=query.children)
-        redactor = Redactor() if query.redact else None
+        redactor = Redactor(known_secrets(config.document)) if query.redact else None
         export = Export(store, selection, query.format, FormatOptions(), redactor=redactor)
         chunks = (chunk for selected in export.selected for chunk in export.chunks(selected))
         return f"{session_id}{export.format.suffix}", chunks
 
+    async with call.engine() as engine:
+        config = engine.config
     name, chunks = await run_in_thread_uncancellable(prepare)
     headers = {
         "content-disposition": f'attachment; filename="{name}"',
