@@ -136,6 +136,6 @@ async def _no_login(call: Call) -> RequestError:
     name = call.parameters["name"]
     async with call.engine() as engine:
         if name not in engine.components.mcp.states:
-            raise NotFoundError(f"there is no MCP server {name!r}", server=name)
+            raise NotFoundError(f"the configuration has no MCP server {name!r}", server=name)
     message = "opensesh cannot log in to MCP servers; put a token into the 'headers' of the server's configuration"
     return RequestError(400, "McpAuthError", message)

@@ -74,7 +74,7 @@ class McpServers:
 
     def _find(self, name: str) -> McpServer:
         if name not in self._servers:
-            raise NotFoundError(f"there is no MCP server {name!r}", server=name)
+            raise NotFoundError(f"the configuration has no MCP server {name!r}", server=name)
         return self._servers[name]
 
     async def resources(self) -> list[tuple[str, Document]]:
