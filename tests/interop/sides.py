@@ -18,12 +18,13 @@ from opensesh.engine.titles import is_provisional
 from opensesh.models.request import Text, User
 from opensesh.project import resolve
 from opensesh.sessions import Sessions
+from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 from opensesh.testing.scripted import ReportUsage, ScriptedCall, ScriptedModel
 from opensesh.workspace import Reverts
 
 from .comparison import whole
-from .opencode import MODEL, OpenCode
+from .opencode import JSON_FILES, MODEL, OpenCode
 from .scenarios import (
     Answer,
     Ask,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from opensesh.engine.loop import Outcome
     from opensesh.models.request import Request
     from opensesh.models.stream_events import Usage
-    from opensesh.storage.protocol import StoredMessage
+    from opensesh.storage.protocol import Store, StoredMessage
     from opensesh.testing.wire import WireServer
 
 PATIENCE = 30.0
@@ -163,7 +164,8 @@ class Original:
         self.project = opencode.directory
         self.data = opencode.data
         self.config = (opencode.root / "config" / "opencode" / "opencode.json").read_text()
-        self.sessions = Sessions(JsonTree(opencode.storage), resolve(self.project))
+        store = open_store(str(opencode.data)) if opencode.version != JSON_FILES else JsonTree(opencode.storage)
+        self.sessions = Sessions(store, resolve(self.project, store=store))
 
     async def _do(self, method: str, path: str, body: Json | None = None) -> Any:
         return await asyncio.to_thread(self.opencode.request, method, path, body)
@@ -243,16 +245,17 @@ class Original:
 class Ours:
     """opensesh's engine in this process, with the model over HTTP. Use it with ``async with``."""
 
-    def __init__(self, root: Path, project: Path, config: str) -> None:
+    def __init__(self, root: Path, project: Path, config: str, *, store: Store | None = None) -> None:
+        """``store`` is the JSON tree unless another one is given."""
         self.project = project
         self.data = root / "data" / "opencode"
         environment = {f"XDG_{name.upper()}_HOME": str(root / name) for name in ("data", "config", "cache", "state")}
         folder = root / "config" / "opencode"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "opencode.json").write_text(config)
-        place = resolve(project)
+        place = resolve(project, store=store)
         loaded = load(place.directory, place.sandbox, home=root / "home", environ=environment)
-        self.engine: Engine = open_engine(str(project), store=JsonTree(self.data / "storage"), config=loaded)
+        self.engine: Engine = open_engine(str(project), store=store or JsonTree(self.data / "storage"), config=loaded)
         self._outcomes: dict[str, asyncio.Future[Outcome]] = {}
 
     async def __aenter__(self) -> Ours:

@@ -156,6 +156,14 @@ def test_an_error_that_only_opensesh_knows_is_one_that_opencode_can_read(session
     assert json.loads(stored) == {"name": "UnknownError", "data": {"message": "too dear", "opensesh": error}}
 
 
+def test_the_format_of_an_answer_is_kept_where_it_does_not_hide_the_session(session: OpencodeDB, path: Path) -> None:
+    prompt = new_message(format={"type": "json_schema", "schema": {}}, opensesh={"calls": []})
+    session.write(PROMPT, prompt)
+    assert session.read(PROMPT) == prompt
+    [(stored,)] = select(path, "SELECT data FROM message")
+    assert "format" not in json.loads(stored)
+
+
 @pytest.mark.parametrize(
     ("key", "record"),
     [

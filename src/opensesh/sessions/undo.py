@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 UNDO_FILE = "undo.jsonl"
 _FORMAT = "opensesh-undo-1"
+_BATCH_OPERATIONS = 1_000
 FILES = "files"
 """The subfolder for records that were moved away, by their path in the store."""
 _BEFORE = "before"
@@ -102,7 +103,7 @@ class RecordFiles(Protocol):
     def read(self, path: str) -> bytes: ...
     def replace(self, path: str, data: bytes) -> None: ...
     def remove(self, path: str) -> None: ...
-    def rename(self, path: str, to: str) -> None: ...
+    def rename(self, path: str, to: str, data: bytes | None = None) -> None: ...
     def move_out(self, path: str, file: str) -> None: ...
     def move_in(self, file: str, path: str) -> None: ...
 
@@ -168,8 +169,10 @@ class TreeFiles:
         """Remove the file."""
         self._disk.remove(self.locate(path))
 
-    def rename(self, path: str, to: str) -> None:
-        """Rename a file within the tree."""
+    def rename(self, path: str, to: str, data: bytes | None = None) -> None:
+        """Rename a file within the tree, with new content if it is given."""
+        if data is not None:
+            self.replace(path, data)
         self._move(self.locate(path), self.locate(to))
         self._remove_empty_folder(path)
 
@@ -209,17 +212,34 @@ class TreeFiles:
 
 
 class StoreFiles:
-    """The records of a store that is not a tree, as if each were a file."""
+    """The records of a store that is not a tree, as if each were a file.
+
+    Changes are collected while :meth:`lock` is held and applied at its end, in batches that hold whole sessions.
+    """
 
     def __init__(self, store: Store) -> None:
         self.root = store.id
         self._store = store
         self._disk = Disk()
+        self._operations: list[tuple[Key, Any]] = []
+        self._moved_in: list[str] = []
 
     @contextmanager
     def lock(self) -> Generator[None]:
-        """Take no lock: each record is changed atomically, as by any other writer."""
+        """Collect the changes of the block, and apply them: no lock is needed, as a batch is applied like any write."""
+        self._operations, self._moved_in = [], []
         yield
+        batch: list[tuple[Key, Any]] = []
+        for key, value in self._operations:
+            # A session's record is the first to be written, and the last to be removed.
+            if len(batch) >= _BATCH_OPERATIONS and key[0] == "session" and value is not None:
+                self._apply(batch)
+            batch.append((key, value))
+            if len(batch) >= _BATCH_OPERATIONS and key[0] == "session" and value is None:
+                self._apply(batch)
+        self._apply(batch)
+        for file in self._moved_in:
+            os.unlink(file)
 
     def locate(self, path: str) -> str:
         """Return where the record is, for messages."""
@@ -257,18 +277,16 @@ class StoreFiles:
 
     def replace(self, path: str, data: bytes) -> None:
         """Replace the record, or create it."""
-        self._store.write(_key(path), codec.loads(data, path))
+        self._operations.append((_key(path), codec.loads(data, path)))
 
     def remove(self, path: str) -> None:
         """Remove the record."""
-        self._store.remove(_key(path))
+        self._operations.append((_key(path), None))
 
-    def rename(self, path: str, to: str) -> None:
-        """Store a record under another key."""
-        data = self.read(path)
-        with self._store.batch() as batch:
-            batch.write(_key(to), codec.loads(data, path))
-            batch.remove(_key(path))
+    def rename(self, path: str, to: str, data: bytes | None = None) -> None:
+        """Store a record under another key, with new content if it is given."""
+        self.replace(to, self.read(path) if data is None else data)
+        self.remove(path)
 
     def move_out(self, path: str, file: str) -> None:
         """Write a record to a file, and remove it from the store."""
@@ -278,7 +296,17 @@ class StoreFiles:
     def move_in(self, file: str, path: str) -> None:
         """Store the record in a file, and remove the file."""
         self.replace(path, read_file(file))
-        os.unlink(file)
+        self._moved_in.append(file)
+
+    def _apply(self, operations: list[tuple[Key, Any]]) -> None:
+        """Apply operations in one batch, and forget them."""
+        with self._store.batch() as batch:
+            for key, value in operations:
+                if value is None:
+                    batch.remove(key)
+                else:
+                    batch.write(key, value)
+        operations.clear()
 
 
 def _key(path: str) -> Key:
@@ -424,10 +452,10 @@ def _apply(records: RecordFiles, folder: str, change: Change, line: _Line) -> No
         elif change.aside:
             records.move_out(change.path, os.path.join(folder, line.kept))
         elif not (change.to and records.exists(change.to)):
-            if change.data is not None:
-                records.replace(change.path, change.data)
             if change.to:
-                records.rename(change.path, change.to)
+                records.rename(change.path, change.to, change.data)
+            elif change.data is not None:
+                records.replace(change.path, change.data)
     except FileNotFoundError:
         return  # removed meanwhile by another process
     except OSError as error:
@@ -467,8 +495,8 @@ def _undo_content(records: RecordFiles, kept: str, line: _Line) -> bool:
     if now is None or sha256(now).hexdigest() != line.after:
         raise _ChangedSinceError("it has been changed since")
     if renamed:
-        records.rename(line.to, line.path)
-    if before is None:
+        records.rename(line.to, line.path, before)
+    elif before is None:
         records.remove(line.path)
     else:
         records.replace(line.path, before)

@@ -2,7 +2,8 @@
 
 A record is first brought into the form in which OpenCode 1.18 keeps it (:func:`canonical`); that form comes back when
 it is read. What OpenCode has no field for survives elsewhere: unknown fields of a session, which has columns only, in
-``metadata.opensesh``, and errors that only opensesh knows inside an ``UnknownError``.
+``metadata.opensesh``, errors that only opensesh knows inside an ``UnknownError``, and the format of a structured answer
+in the field ``opensesh`` of its prompt.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _SESSION_FIELDS = frozenset(
 )
 _OTHER_FIELDS = "fields"
 """The field of ``metadata.opensesh`` for fields of a session that have no column."""
+_FORMAT = "format"
 _OWNERS = {"message": "sessionID", "part": "messageID", "session": "projectID"}
 """The field with the second component of a record's key."""
 
@@ -142,10 +144,16 @@ def restore_session(session: Document) -> Document:
 
 
 def restore_message(message: Document) -> Document:
-    """Return a message as it was stored: with the error that only opensesh knows."""
+    """Return a message as it was stored: with an error that only opensesh knows, and the format of the answer."""
     data = as_object((as_object(message.get("error")) or {}).get("data"))
-    own = as_object(data.get(EXTENSION_KEY)) if data else None
-    return message | {"error": own} if own else message
+    error = as_object(data.get(EXTENSION_KEY)) if data else None
+    if error:
+        message = message | {"error": error}
+    own = as_object(message.get(EXTENSION_KEY))
+    if own and _FORMAT in own:
+        rest = {name: value for name, value in own.items() if name != _FORMAT}
+        message = _without(message, EXTENSION_KEY) | {_FORMAT: own[_FORMAT]} | ({EXTENSION_KEY: rest} if rest else {})
+    return message
 
 
 def _canonical_message(message: Document) -> Document:
@@ -155,6 +163,10 @@ def _canonical_message(message: Document) -> Document:
         message = _without(message, "variant")
         if model is not None and variant:
             message["model"] = model | {"variant": variant}
+    if "format" in message:
+        # OpenCode 1.18 stores the format of a structured answer and then cannot show the session any more.
+        own = (as_object(message.get(EXTENSION_KEY)) or {}) | {_FORMAT: message["format"]}
+        message = _without(message, _FORMAT) | {EXTENSION_KEY: own}
     error = as_object(message.get("error"))
     if error is not None and not is_readable_error(error):
         text = (as_object(error.get("data")) or error).get("message")

@@ -128,8 +128,8 @@ def message_document(row: Row) -> Document:
     created(data)
     document = {**data, "id": text(row, "id"), "sessionID": text(row, "session_id")}
     _arrange_tokens(document)
-    arranged = arrange(document, _MESSAGE_FIELDS.get(str(data.get("role")), _MESSAGE_FIELDS["user"]))
-    return restore_message(arranged)
+    fields = _MESSAGE_FIELDS.get(str(data.get("role")), _MESSAGE_FIELDS["user"])
+    return arrange(restore_message(document), fields)
 
 
 def part_document(row: Row) -> Document:

@@ -109,15 +109,6 @@ class _Session(_Shape, kw_only=True):
     revert: _Revert | UnsetType = UNSET
 
 
-class _TextFormat(_Shape, kw_only=True, tag_field="type", tag="text"):
-    pass
-
-
-class _SchemaFormat(_Shape, kw_only=True, tag_field="type", tag="json_schema"):
-    schema: Object
-    retry_count: Count | UnsetType = UNSET
-
-
 class _TurnSummary(_Shape, kw_only=True):
     title: Text = UNSET
     body: Text = UNSET
@@ -143,7 +134,6 @@ class _User(_Shape, kw_only=True, tag_field="role", tag="user"):
     id: MessageID
     session_id: SessionID
     time: _Created
-    format: _TextFormat | _SchemaFormat | UnsetType = UNSET
     summary: _TurnSummary | UnsetType = UNSET
     agent: str
     model: _Model
