@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from opensesh.records import as_list, as_object
 from opensesh.storage import open_store
 from opensesh.storage.opencode_db.store import OpencodeDB
 from opensesh.testing.wire import WireServer
@@ -64,10 +65,12 @@ def assert_shown(opencode: OpenCode, session: str) -> list[dict[str, Any]]:
 
 def known(shown: Any, stored: Any) -> Any:
     """What is shown of a stored value: fields that OpenCode does not know are stored and not shown."""
-    if isinstance(shown, dict) and isinstance(stored, dict):
-        return {name: known(shown[name], value) for name, value in stored.items() if name in shown}
-    if isinstance(shown, list) and isinstance(stored, list) and len(shown) == len(stored):
-        return [known(*pair) for pair in zip(shown, stored, strict=True)]
+    objects = as_object(shown), as_object(stored)
+    if objects[0] is not None and objects[1] is not None:
+        return {name: known(objects[0][name], value) for name, value in objects[1].items() if name in objects[0]}
+    lists = as_list(shown), as_list(stored)
+    if lists[0] is not None and lists[1] is not None and len(lists[0]) == len(lists[1]):
+        return [known(one, other) for one, other in zip(lists[0], lists[1], strict=True)]
     return stored
 
 
@@ -89,7 +92,7 @@ async def test_opencode_shows_and_continues_what_opensesh_ran(
     for session, messages in stored.items():
         shown = assert_shown(theirs.opencode, session)
         mine = [{"info": info, "parts": parts} for info, parts in messages]
-        assert [known(*pair) for pair in zip(shown, mine, strict=True)] == shown
+        assert [known(one, other) for one, other in zip(shown, mine, strict=True)] == shown
         assert theirs.opencode.export(session)["info"]["id"] == session
     answer = theirs.opencode.prompt(sessions[-1], "SAY Carried on.")
     assert [part["text"].strip() for part in answer["parts"] if part["type"] == "text"] == ["Carried on."]
