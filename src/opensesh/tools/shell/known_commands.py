@@ -123,45 +123,40 @@ class _Flags(NamedTuple):
 
 _NONE = _Flags()
 _WRAPPERS: dict[str, _Flags] = {
-    "builtin": _NONE,
-    "busybox": _NONE,
+    **dict.fromkeys(
+        """
+            aa-exec builtin busybox bwrap capsh catchsegv cgexec chpst daemonize dbus-launch dumb-init eatmydata
+            entr fakechroot faketime firejail gosu heaptrack i386 linux32 linux64 nocorrect noglob nohup perf
+            proxychains proxychains4 repeat rlwrap rr runcon s6-setuidgid schedtool setarch setuidgid sg
+            softlimit start-stop-daemon su-exec systemd-run taskset tini torsocks toybox tsocks unbuffer
+            valgrind xvfb-run
+        """.split(),
+        _NONE,
+    ),
     "caffeinate": _Flags("tw", "", "dimsu"),
     "choom": _Flags("np", "adjust pid"),
     "chroot": _Flags("", "groups userspec"),
     "chrt": _Flags("DPT", "sched-deadline sched-period sched-runtime", "abdfiomrv"),
     "command": _Flags("", "", "p"),
     "cpulimit": _Flags("cepl"),
-    "dbus-launch": _NONE,
     "dbus-run-session": _Flags("", "config-file dbus-daemon"),
     "doas": _Flags("Cu", "", "ns"),
-    "entr": _NONE,
     "env": _Flags("Cu", "chdir unset", "iv0 ignore-environment null"),
     "exec": _Flags("a", "", "cl"),
     "fakeroot": _Flags("bils", "fd-base faked lib"),
     "flock": _Flags("Ew", "conflict-exit-code timeout wait", "enosuxF nonblock shared exclusive"),
     "gtimeout": _Flags("ks", "kill-after signal", "v foreground preserve-status"),
-    "i386": _NONE,
     "ionice": _Flags("cnpPu", "class classdata pgid pid uid", "t"),
-    "linux32": _NONE,
-    "linux64": _NONE,
     "ltrace": _Flags("aAeFnopsux"),
     "nice": _Flags("n", "adjustment", "0123456789"),
-    "nocorrect": _NONE,
-    "noglob": _NONE,
-    "nohup": _NONE,
     "nsenter": _Flags("GSt", "setgid setuid target"),
     "numactl": _Flags("CNimp"),
     "parallel": _Flags("ajINnS", "arg-file jobs max-args sshlogin"),
     "pkexec": _Flags("", "user"),
     "prlimit": _Flags("p", "pid"),
     "proot": _Flags("bmqrwi"),
-    "repeat": _NONE,
-    "rlwrap": _NONE,
-    "setarch": _NONE,
     "setpriv": _Flags("", "bounding-set egid euid groups inh-caps regid reuid rgid ruid securebits"),
     "setsid": _Flags("", "", "cfw ctty fork wait"),
-    "sg": _NONE,
-    "start-stop-daemon": _NONE,
     "stdbuf": _Flags("eio", "error input output"),
     "strace": _Flags("abeEIoOpPsSuUX", "attach env output string-limit trace user", "cCdfFhiknqrtTvwxyzZ"),
     "sudo": _Flags(
@@ -169,13 +164,9 @@ _WRAPPERS: dict[str, _Flags] = {
         "chdir chroot close-from command-timeout group host other-user prompt role type user",
         "AbEHnPS non-interactive",
     ),
-    "systemd-run": _NONE,
-    "taskset": _NONE,
     "time": _Flags("fo", "format output", "apvq"),
     "timeout": _Flags("ks", "kill-after signal", "v foreground preserve-status verbose"),
-    "toybox": _NONE,
     "uclampset": _Flags("mMp"),
-    "unbuffer": _NONE,
     "unshare": _Flags("GRSw", "root setgid setuid wd"),
     "watch": _Flags("nq", "equexit interval", "bcdegtx"),
     "xargs": _Flags(

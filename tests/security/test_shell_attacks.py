@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensesh.config.rules import decide, rules
+from opensesh.config.schema import Permission
+from opensesh.errors import PermissionRefusedError, PermissionRejectedError, ToolFailedError
+from opensesh.permissions import may_be_denied
+from opensesh.tools.bash import BashTool
+from opensesh.tools.shell.certainty import BUILTINS, is_private_variable
+from opensesh.tools.shell.sandbox import Confinement, find_lock
+
+from ..tools.bench import Bench
+
+LINES: dict[str, list[str]] = json.loads((Path(__file__).parent / "shell_lines.json").read_text())
+SHELLS = [name for name in ("bash", "zsh", "ksh", "dash") if shutil.which(name)]
+SOME_ALLOWED: Permission = {
+    "bash": {"*": "ask", "ls *": "allow", "git status*": "allow", "rm *": "deny"},
+    "edit": "deny",
+    "external_directory": "ask",
+}
+ALL_BUT_ONE: Permission = {
+    "bash": {"*": "allow", "rm *": "deny"},
+    "edit": "deny",
+    "external_directory": "allow",
+}
+BEYOND_RULES = (
+    "python3 -c",
+    "perl -e",
+    "awk ",
+    "sed -n '1e",
+    "tar ",
+    "ssh ",
+    "git -c core.sshCommand",
+    "git -c alias",
+    "vim ",
+    "make -f",
+    "unlink ",
+    "mv ",
+    "install ",
+    "truncate ",
+    "dd ",
+    "ln -sf",
+    "find . -name victim -delete",
+    "gdb ",
+    "rsync ",
+    "expect ",
+    "git rm",
+    "cp /bin/rm",
+    "ln -s /bin/rm",
+)
+"""Programs that remove a file without running rm. A rule about rm does not know them: docs/security.md says so."""
+
+
+class Unattended(Bench):
+    """A context with rules and without a user: what is not allowed is refused."""
+
+    def __init__(self, directory: Path, permission: Permission) -> None:
+        super().__init__(directory)
+        self.ruleset = rules({"*": "allow", **(permission if isinstance(permission, dict) else {})}, "/")
+
+    async def ask(
+        self,
+        permission: str,
+        patterns: Sequence[str],
+        *,
+        always: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+        possible: Sequence[str] = (),
+    ) -> None:
+        await super().ask(permission, patterns, always=always, metadata=metadata, possible=possible)
+        uncertain = may_be_denied(permission, patterns, possible, self.ruleset)
+        if uncertain or any(decide(permission, pattern, self.ruleset).action != "allow" for pattern in patterns):
+            raise PermissionRejectedError("no user", permission=permission, id="per_1")
+
+
+@pytest.fixture
+def project(isolated: Path) -> Path:
+    work = isolated / "work"
+    outside = isolated / "outside"
+    for folder in ("evil", "evilhome", "10", "sub", "xé="):
+        (work / folder).mkdir()
+    outside.mkdir()
+    (outside / "secret").write_text("secret\n")
+    (work / "victim").write_text("victim\n")
+    (work / ".env").write_text("KEY=1\n")
+    (work / "evilhome" / ".gitconfig").write_text(f'[core]\n\tfsmonitor = "touch {work}/canary; false"\n')
+    (work / "evilhome" / "git").mkdir()
+    (work / "evilhome" / "git" / "config").write_text(f'[core]\n\tfsmonitor = "touch {work}/canary; false"\n')
+    (work / "x[1]").mkdir()
+    for name in ("evil/ls", "10/ls", "xé=/evil", "x[1]/evil]=1"):
+        (work / name).write_text(f"#!/bin/sh\ntouch {work}/canary\n")
+        (work / name).chmod(0o755)
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "begin"], ["init", "-q", "--bare", "bare"]):
+        subprocess.run(["git", *command], check=True, cwd=work)
+    with (work / "bare" / "config").open("a") as config:
+        config.write(f'[core]\n\tbare = false\n\tworktree = "{work}/sub"\n\tfsmonitor = "touch {work}/canary; false"\n')
+    return work
+
+
+def state(project: Path) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for root in (project, project.parent / "outside"):
+        for path in sorted(root.rglob("*")):
+            if path.is_file() and path.name != "index":
+                files[str(path)] = f"{path.stat().st_mode} {hashlib.sha1(path.read_bytes()).hexdigest()}"
+            elif path.is_dir():
+                files[str(path)] = "folder"
+    return files
+
+
+def restore(project: Path, before: dict[str, str]) -> None:
+    for path in sorted(set(state(project)) - set(before), reverse=True):
+        shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+    (project / "victim").write_text("victim\n")
+
+
+async def effects_of(lines: Sequence[str], shell: str, project: Path, permission: Permission) -> list[str]:
+    """The lines that changed a file."""
+    tool = BashTool(timeout_ms=20_000, environment={**os.environ, "SHELL": shutil.which(shell) or shell})
+    before = state(project)
+    guilty: list[str] = []
+    for line in lines:
+        try:
+            await Unattended(project, permission).run(tool, command=line)
+        except (PermissionRefusedError, ToolFailedError):
+            continue
+        if state(project) != before:
+            guilty.append(line)
+            restore(project, before)
+    return guilty
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+async def test_c1_h1_h2_no_line_has_an_effect_that_the_rules_were_not_asked_about(shell: str, project: Path) -> None:
+    lines = [*LINES["asked"], *LINES["zsh"]]
+    assert len(lines) > 300
+    assert await effects_of(lines, shell, project, SOME_ALLOWED) == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+async def test_m7_no_line_that_names_a_denied_command_runs_it(shell: str, project: Path) -> None:
+    lines = [line for line in (*LINES["denied"], *LINES["zsh"]) if not line.startswith(BEYOND_RULES)]
+    assert len(lines) > 200
+    assert await effects_of(lines, shell, project, ALL_BUT_ONE) == []
+
+
+@pytest.mark.skipif(find_lock() is None, reason="this machine has no sandbox")
+@pytest.mark.parametrize("shell", SHELLS)
+async def test_c2_in_plan_mode_no_line_changes_a_file_whatever_is_allowed(shell: str, project: Path) -> None:
+    lines = list(dict.fromkeys([*LINES["asked"], *LINES["zsh"]]))
+    tool = BashTool(timeout_ms=5_000, grace_seconds=0.1, environment={**os.environ, "SHELL": shutil.which(shell) or ""})
+    before = state(project)
+    for line in lines[:: 1 if shell == "bash" else 3]:
+        bench = Bench(project)
+        bench.confined = Confinement(planning=True)
+        await bench.run(tool, command=line)
+        assert state(project) == before, line
+
+
+@pytest.mark.parametrize("line", ["", "# nothing", "cd sub", "x=1", ":", "x=1 y=2", "{ x=1; }", "(cd sub)", "! x=1"])
+async def test_c1_no_line_runs_without_a_question(line: str, project: Path) -> None:
+    bench = Bench(project)
+    await bench.run(BashTool(), command=line)
+    assert bench.permissions() == ["bash"]
+    assert bench.patterns("bash") == [line.strip()]
+
+
+async def test_l5_a_repository_s_configuration_starts_nothing_for_a_command_that_reads(project: Path) -> None:
+    with (project / ".git" / "config").open("a") as config:
+        config.write(
+            f'[core]\n\tfsmonitor = "touch {project}/canary; false"\n\thooksPath = evil\n\tpager = touch canary\n'
+        )
+    lines = ["git status", "git log -1", "git diff", "cd bare && git status", "git -C bare status", "git ls-files -m"]
+    permission: Permission = {"bash": {"*": "ask", "git *": "allow"}}
+    assert await effects_of(lines, "bash", project, permission) == []
+
+
+@pytest.mark.parametrize(
+    ("shell", "script"),
+    [
+        ("bash", "compgen -b"),
+        ("zsh", "print -l ${(k)builtins} ${(k)reswords}"),
+        ("ksh", "builtin | grep -v /"),
+    ],
+)
+def test_every_built_in_command_of_a_shell_is_in_the_table(shell: str, script: str) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"needs {shell}")
+    names = set(subprocess.run([shell, "-c", script], capture_output=True, text=True, check=True).stdout.split())
+    syntax = set("! [[ { } case do done elif else esac fi for if then time until while".split())
+    programs = {"sleep", "which"}
+    assert names - syntax - programs <= BUILTINS
+
+
+@pytest.mark.parametrize(
+    ("shell", "script"),
+    [("bash", "compgen -v"), ("zsh", "print -l ${(k)parameters}"), ("ksh", "set | cut -d= -f1")],
+)
+def test_every_variable_that_a_shell_sets_is_in_the_table(shell: str, script: str) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"needs {shell}")
+    options = ["-f"] if shell == "zsh" else []
+    environment = {"PATH": os.environ["PATH"]}
+    run = subprocess.run([shell, *options, "-c", script], capture_output=True, text=True, check=True, env=environment)
+    names = [name for name in run.stdout.split() if name.isidentifier()]
+    assert len(names) > 10
+    assert [name for name in names if is_private_variable(name)] == []
