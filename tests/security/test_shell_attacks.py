@@ -22,6 +22,7 @@ from opensesh.tools.shell.sandbox import Confinement, find_lock
 from ..tools.bench import Bench
 
 LINES: dict[str, list[str]] = json.loads((Path(__file__).parent / "shell_lines.json").read_text())
+needs_lock = pytest.mark.skipif(find_lock() is None, reason="this machine has no sandbox")
 SHELLS = [name for name in ("bash", "zsh", "ksh", "dash") if shutil.which(name)]
 SOME_ALLOWED: Permission = {
     "bash": {"*": "ask", "ls *": "allow", "git status*": "allow", "rm *": "deny"},
@@ -154,17 +155,30 @@ async def test_m7_no_line_that_names_a_denied_command_runs_it(shell: str, projec
     assert await effects_of(lines, shell, project, ALL_BUT_ONE) == []
 
 
-@pytest.mark.skipif(find_lock() is None, reason="this machine has no sandbox")
-@pytest.mark.parametrize("shell", SHELLS)
-async def test_c2_in_plan_mode_no_line_changes_a_file_whatever_is_allowed(shell: str, project: Path) -> None:
-    lines = list(dict.fromkeys([*LINES["asked"], *LINES["zsh"]]))
+async def check_plan_mode(lines: Sequence[str], shell: str, project: Path) -> None:
+    """Run every line as if all of it were allowed."""
     tool = BashTool(timeout_ms=5_000, grace_seconds=0.1, environment={**os.environ, "SHELL": shutil.which(shell) or ""})
     before = state(project)
-    for line in lines[:: 1 if shell == "bash" else 3]:
+    for line in lines:
         bench = Bench(project)
         bench.confined = Confinement(planning=True)
         await bench.run(tool, command=line)
         assert state(project) == before, line
+
+
+@needs_lock
+@pytest.mark.parametrize("shell", SHELLS)
+async def test_c2_in_plan_mode_no_line_changes_a_file_even_if_it_is_allowed(shell: str, project: Path) -> None:
+    await check_plan_mode([*LINES["asked"], *LINES["zsh"]][SHELLS.index(shell) :: 8], shell, project)
+
+
+@needs_lock
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("shell", SHELLS)
+async def test_c2_in_plan_mode_none_of_all_lines_changes_a_file(shell: str, project: Path) -> None:
+    lines = [line for line in LINES["denied"] if not line.startswith(("ssh ", "vim ", "gdb "))]
+    await check_plan_mode([*LINES["asked"], *LINES["zsh"], *lines], shell, project)
 
 
 @pytest.mark.parametrize("line", ["", "# nothing", "cd sub", "x=1", ":", "x=1 y=2", "{ x=1; }", "(cd sub)", "! x=1"])

@@ -30,7 +30,6 @@ _MAX_DEPTH = 50
 _REDIRECTION = re.compile(r"&>>|&>|\d*(?:<<<|<<-|<<|<>|<&|<|>>|>&|>\||>)")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[.*?\])?\+?=", re.DOTALL)
 _DUPLICATED = re.compile(r"[0-9]-?|-")
-_DESCRIPTOR = re.compile(r"\{[^{}\s]+\}")
 # Operators of [[ that compare text and look at files. All others may evaluate an operand as an expression.
 _TEST_OPERATORS = frozenset("! && || ( ) = == != =~ -z -n -f -d -e -r -w -x -s -L -h".split())
 
@@ -386,9 +385,8 @@ class _CommandParser(WordReader):
             end = self.at
             self._blanks()
             if operator := self._redirection_operator():
-                if words and self.at == end and _DESCRIPTOR.fullmatch(words[-1].text):
-                    self.doubts.append("a descriptor in a variable")
-                    words.pop()  # {fd}> file
+                if words and self.at == end and words[-1].text.endswith("}"):
+                    self.doubts.append("a descriptor in a variable")  # {fd}> file
                 redirects.append(self._redirection(operator))
                 word = None
                 continue
