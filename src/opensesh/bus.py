@@ -66,7 +66,9 @@ class Bus:
         for listener in listeners:
             try:
                 listener(envelope)
-            except Exception:
+            except KeyboardInterrupt:  # Ctrl-C, where no event loop handles the signal
+                raise
+            except BaseException:
                 log.exception("a listener failed on %s", event.type)
         return envelope.sequence
 

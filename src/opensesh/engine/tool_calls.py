@@ -6,18 +6,21 @@ when the tool fails or the run is aborted.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from .. import ids
+from ..containment import ends_task
 from ..errors import (
     OpenseshError,
     PermissionCorrectedError,
     PermissionDeniedError,
     PermissionRejectedError,
     QuestionRejectedError,
+    ToolFailedError,
 )
 from ..models import stream_events as stream
 from ..records import EXTENSION_KEY, as_object, dumps_compact
@@ -90,6 +93,7 @@ class CallRunner:
         await self.start(part, call, tool.id, arguments)
         context = self._contexts.context(self, part["id"], call.id)
         has_plugins = bool(self._hooks.plugins)
+        task = asyncio.current_task()
         try:
             if detect_loop:
                 await self._check_doom_loop(context, tool.id, arguments)
@@ -106,10 +110,11 @@ class CallRunner:
         except BaseException as error:
             self._rejected |= isinstance(error, (PermissionRejectedError, QuestionRejectedError))
             self._corrected |= isinstance(error, PermissionCorrectedError)
-            text = ABORTED
-            if isinstance(error, Exception):
-                reason = error.message if isinstance(error, OpenseshError) else f"{type(error).__name__}: {error}"
-                text = f"Error: {reason}"
+            is_aborted = ends_task(error, task)
+            if is_aborted and isinstance(error, GeneratorExit):  # nothing can be awaited in a coroutine that is closed
+                raise
+            reason = error.message if isinstance(error, OpenseshError) else f"{type(error).__name__}: {error}"
+            text = ABORTED if is_aborted else f"Error: {reason}"
 
             async def fail() -> None:
                 known = as_object(self._writer.parts[part["id"]]["state"].get("metadata")) or {}
@@ -117,9 +122,9 @@ class CallRunner:
                 await self.fail(part["id"], text, kept | await context.writes.summary())
 
             await run_uncancellable(fail())
-            if not isinstance(error, Exception):
+            if is_aborted:
                 raise
-            return error
+            return error if isinstance(error, Exception) else ToolFailedError(reason)
         metadata = output.metadata | await context.writes.summary()
         await self.complete(part["id"], output.output, output.title, metadata, output.attachments)
         return output

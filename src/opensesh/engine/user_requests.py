@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import events, ids
+from ..containment import ends_task
 from ..errors import NotFoundError, PermissionCorrectedError, PermissionRejectedError, QuestionRejectedError
 
 if TYPE_CHECKING:
@@ -159,10 +160,13 @@ class CallbackDispatcher:
             return
         if isinstance(request, events.QuestionAsked) and self._question is not None:
             async with self._one_at_a_time:
+                task = asyncio.current_task()
                 try:
                     result = self._question(request)
                     answers = await result if isinstance(result, Awaitable) else result
-                except Exception:
+                except BaseException as error:
+                    if ends_task(error, task):
+                        raise
                     log.exception("the question callback failed; the question is dismissed")
                     answers = None
                 with suppress(NotFoundError):
@@ -184,6 +188,7 @@ class CallbackDispatcher:
 
     async def _answer_permission(self, request: events.PermissionAsked, callback: PermissionCallback) -> None:
         message: str | None = None
+        task = asyncio.current_task()
         async with self._one_at_a_time:
             try:
                 result = callback(request)
@@ -192,7 +197,9 @@ class CallbackDispatcher:
                 answer, message = "reject", error.message
             except PermissionRejectedError:
                 answer = "reject"
-            except Exception:
+            except BaseException as error:
+                if ends_task(error, task):
+                    raise
                 log.exception("the permission callback failed; %s is rejected", request.permission)
                 answer = "reject"
             if answer not in _ANSWERS:

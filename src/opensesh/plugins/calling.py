@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 from msgspec import Struct
 
 from ..config.config import replace_document
+from ..containment import ends_task
 from ..events import PluginFailed
 from . import hooks
 from .hook_types import BusEvent, ConfigOutput, ProviderOutput, ToolsOutput
@@ -115,6 +116,7 @@ class Plugins:
         contained.
         """
         changed_by: list[str] = []
+        task = asyncio.current_task()
         for plugin, function in self._functions.get(hook.name, ()):
             candidate = output.copied()
             try:
@@ -126,7 +128,9 @@ class Plugins:
                     check(candidate)
             except passing:
                 raise
-            except (Exception, SystemExit, asyncio.CancelledError) as error:
+            except BaseException as error:
+                if ends_task(error, task):
+                    raise
                 self._contain(plugin, hook, error, hook_input)
             else:
                 if candidate != output:
@@ -146,7 +150,8 @@ class Plugins:
                 candidate.check()
                 if check is not None:
                     check(plugin.name, candidate)
-            except (Exception, SystemExit) as error:
+            except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:
+                # Not KeyboardInterrupt: while an engine is being opened, Ctrl-C raises it here.
                 self._contain(plugin, hook, error, plugin.host)
             else:
                 if candidate != output:
@@ -156,12 +161,15 @@ class Plugins:
 
     async def notify(self, hook: NotificationHook[InputT], hook_input: InputT) -> None:
         """Call hooks that have no output."""
+        task = asyncio.current_task()
         for plugin, function in self._functions.get(hook.name, ()):
             try:
                 returned = function(hook_input)
                 if isawaitable(returned):
                     await returned
-            except (Exception, SystemExit, asyncio.CancelledError) as error:
+            except BaseException as error:
+                if ends_task(error, task):
+                    raise
                 self._contain(plugin, hook, error, hook_input)
 
     async def dispose(self, timeout_seconds: float) -> None:
@@ -174,11 +182,6 @@ class Plugins:
             log.warning("a plugin took too long to close")
 
     def _contain(self, plugin: LoadedPlugin, hook: HookBase, error: BaseException, hook_input: HookInput) -> None:
-        if isinstance(error, asyncio.CancelledError):
-            # Only a cancellation of the calling task is passed on, not one of something that the hook awaited.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling() > 0:
-                raise error
         reason = explain(error)
         failure = (plugin.name, hook.name, type(error).__name__)
         level = logging.DEBUG if failure in self._reported else logging.WARNING

@@ -12,6 +12,7 @@ loaded does not affect the others.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import os
@@ -219,7 +220,7 @@ class _PluginLoader:
                 self.skipped.append(SkippedPlugin(candidate.name, candidate.source, "untrusted", reason))
                 return
             self._add(candidate.name, candidate.source, _import(candidate, content), candidate.options)
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:
             self.skipped.append(SkippedPlugin(candidate.name, candidate.source, "broken", explain(error)))
 
     def load_extra(self, thing: Pluggable) -> None:
@@ -232,7 +233,7 @@ class _PluginLoader:
                 candidate = PluginCandidate(name, source, own=True, path=path, module=thing)
                 plugin = _import(candidate, read_file(path) if path else b"")
             self._add(name, source, plugin, {})
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:
             self.skipped.append(SkippedPlugin(name, source, "broken", explain(error)))
 
     def _add(self, name: str, source: PluginSource, thing: object, options: dict[str, Any]) -> None:

@@ -92,7 +92,7 @@ class FunctionTool:
         if inspect.iscoroutinefunction(self._function):
             result = await self._function(**fields)
         else:
-            result = await asyncio.to_thread(self._function, **fields)
+            result = await asyncio.to_thread(self._call, fields)
         if isinstance(result, ToolOutput):
             return result
         if isinstance(result, str):
@@ -103,6 +103,13 @@ class FunctionTool:
             return ToolOutput("", msgspec.json.encode(result).decode())
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
             raise ToolFailedError(f"The result of the tool {self.id!r} cannot be encoded as JSON: {error}") from error
+
+    def _call(self, fields: dict[str, Any]) -> Any:
+        try:
+            return self._function(**fields)
+        except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError) as error:
+            # Not one of these may reach the task that waits for the thread: some would leave it waiting for ever.
+            raise ToolFailedError(f"The tool {self.id!r} raised {type(error).__name__}: {error}") from error
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, from Python."""
@@ -158,7 +165,7 @@ def load_installed_tools() -> InstalledTools:
         try:
             for new in _tools_of(entry.load(), entry):
                 _add(loaded, InstalledTool(new, package))
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:
             reason = str(error) if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: {error}"
             unusable.append(UnusableEntryPoint(entry.name, package, reason))
             log.warning("cannot use the tool %s of the package %s: %s", entry.name, package, reason)

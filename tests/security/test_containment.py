@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import opensesh
+from opensesh import events
+from opensesh.config import rule
+from opensesh.engine.components import Settings
+from opensesh.engine.engine import open_engine
+from opensesh.plugins import ChatInput, ChatParamsOutput, Plugin
+from opensesh.storage.memory import Memory
+from opensesh.testing.scripted import ScriptedModel
+
+from ..engine.stage import Acting, echo, stage
+
+EXITS = [SystemExit(2), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit(), StopIteration(), Exception("x")]
+ALLOW = [rule("*", "allow")]
+ids = [type(error).__name__ for error in EXITS]
+
+
+@pytest.fixture(autouse=True)
+def in_folder(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("error", EXITS, ids=ids)
+async def test_m11_l15_a_tool_that_raises_ends_itself_alone(error: BaseException) -> None:
+    async def act(arguments: dict[str, Any], ctx: Any) -> None:
+        raise error
+
+    async def wait(arguments: dict[str, Any], ctx: Any) -> str:
+        await asyncio.sleep(0.2)
+        return "waited"
+
+    script = "CALL leave {}\nCALL wait {}\n---\nSAY end"
+    async with stage(script, tools=[Acting("leave", act), Acting("wait", wait)], rules=ALLOW) as on:
+        await on.ask()
+        states = [part["state"] for part in on.parts("tool")]
+        assert [state["status"] for state in states] == ["error", "completed"]
+        assert type(error).__name__ in states[0]["error"] or "StopIteration" in states[0]["error"]
+        assert on.text() == "end"
+        on.assert_sound()
+
+
+@pytest.mark.parametrize("error", EXITS, ids=ids)
+async def test_m11_a_function_in_a_thread_that_raises_ends_itself_alone(error: BaseException) -> None:
+    @opensesh.tool
+    def leave() -> str:
+        """Leave."""
+        raise error
+
+    async with stage("CALL leave {}\n---\nSAY end", tools=[leave], rules=ALLOW) as on:
+        await on.ask()
+        assert [part["state"]["status"] for part in on.parts("tool")] == ["error"]
+        assert on.text() == "end"
+        on.assert_sound()
+
+
+@pytest.mark.parametrize("error", EXITS, ids=ids)
+async def test_m11_a_permission_callback_that_raises_rejects(error: BaseException) -> None:
+    def callback(request: events.PermissionAsked) -> Any:
+        raise error
+
+    Path("opencode.json").write_text('{"permission":{"bash":"ask"}}')
+    model = ScriptedModel('CALL bash {"command":"true","description":"x"}\n---\nSAY end')
+    async with open_engine(".", store=Memory(), scripts={"it": model}, permission=callback) as engine:
+        session = await engine.create(title="x")
+        await asyncio.wait_for(engine.run(session.id, "Go.", model="scripted/it"), 60)
+        parts = [part for message in engine.sessions.messages(session.id) for part in message.parts]
+        assert [part["state"]["status"] for part in parts if part["type"] == "tool"] == ["error"]
+        assert engine.status() == {}
+
+
+@pytest.mark.parametrize("error", EXITS, ids=ids)
+async def test_m11_a_question_callback_that_raises_dismisses(error: BaseException) -> None:
+    async def callback(request: events.QuestionAsked) -> Any:
+        await asyncio.sleep(0)
+        raise error
+
+    question = '{"questions":[{"question":"Which?","header":"h","options":[{"label":"a","description":"b"}]}]}'
+    async with stage(f"CALL question {question}\n---\nSAY end", settings=Settings(question=callback)) as on:
+        await on.ask()
+        assert [part["state"]["status"] for part in on.parts("tool")] == ["error"]
+        on.assert_sound()
+
+
+@pytest.mark.parametrize("error", EXITS, ids=ids)
+async def test_m11_a_hook_that_raises_is_skipped(error: BaseException) -> None:
+    class Leaving(Plugin):
+        async def chat_params(self, call: ChatInput, params: ChatParamsOutput) -> None:
+            await asyncio.sleep(0)
+            raise error
+
+    async with stage("CALL echo {}\n---\nSAY end", tools=[echo()], plugins=[Leaving], rules=ALLOW) as on:
+        await on.ask()
+        assert on.text() == "end"
+        assert on.told(events.PluginFailed)
+        on.assert_sound()
+
+
+@pytest.mark.parametrize("error", [SystemExit(2), asyncio.CancelledError(), GeneratorExit()], ids=str)
+async def test_m11_a_listener_of_the_bus_that_raises_is_logged(error: BaseException) -> None:
+    async with stage("SAY end") as on:
+
+        def listener(envelope: Any) -> None:
+            raise error
+
+        on.engine.bus.listen(listener)
+        await on.ask()
+        assert on.text() == "end"
+
+
+async def test_m11_an_abort_still_ends_a_tool() -> None:
+    started = asyncio.Event()
+
+    async def act(arguments: dict[str, Any], ctx: Any) -> None:
+        started.set()
+        await asyncio.sleep(300)
+
+    async with stage("CALL wait {}\n---\nSAY end", tools=[Acting("wait", act)], rules=ALLOW) as on:
+        outcome = await on.submit()
+        await started.wait()
+        assert on.engine.abort(on.session)
+        await asyncio.wait_for(outcome, 30)
+        assert [part["state"]["error"] for part in on.parts("tool")] == ["Tool execution aborted"]
