@@ -58,7 +58,8 @@ async def test_a_patch_adds_updates_moves_and_deletes(bench: Bench) -> None:
     assert files[1]["before"] == "import os\nprint(os)\n"
     assert answer.metadata["diff"].count("Index: ") == 4
     assert bench.patterns("edit") == ["added.txt", "src/b.py", "gone.txt", "old.txt", "sub/new.txt"]
-    assert len(bench.asked) == 1
+    assert bench.permissions() == ["read", "edit"]
+    assert bench.patterns("read") == [str(bench.path("src/b.py")), str(bench.path("old.txt"))]
 
 
 async def test_nothing_is_touched_if_anything_does_not_fit_or_is_refused(bench: Bench) -> None:
@@ -83,7 +84,7 @@ async def test_a_place_below_a_file_is_found_out_before_anything_is_touched(benc
 
 async def test_a_failure_reports_what_was_done_before_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def get_in_the_way(path: str) -> None:
-        bench.path("b").mkdir()
+        bench.path("b").mkdir(exist_ok=True)
 
     monkeypatch.setattr(bench, "after_write", get_in_the_way)
     text = "*** Begin Patch\n*** Add File: a\n+x\n*** Add File: b\n+x\n*** Add File: c\n+x\n*** End Patch"

@@ -10,14 +10,14 @@ from msgspec import Meta, Struct
 
 from ..errors import ToolFailedError
 from ..line_changes import line_changes
-from . import diff, patch_text
+from . import diff, patch_text, real_files
 from . import path_access as paths
 from .arguments import Arguments
 from .file_types import TextFile, ensure_unchanged, load_text_if_exists
 from .tool import BuiltinTool, Context, ToolOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 ChangeKind = Literal["add", "update", "delete", "move"]
@@ -52,23 +52,16 @@ class ApplyPatchTool(BuiltinTool[ApplyPatchArguments]):
         hunks = patch_text.parse(args.patch_text)
         if not hunks:
             raise ToolFailedError("The patch is empty: it names no file to add, update or delete")
-        names: list[str] = []
-        for hunk in hunks:
-            names.append(hunk.path)
-            if isinstance(hunk, patch_text.UpdateHunk) and hunk.move_to:
-                names.append(hunk.move_to)
-        affected = list(dict.fromkeys(paths.absolute(ctx, name) for name in names))
-        for path in affected:
-            await paths.ask_if_outside(ctx, path)
-        async with ctx.files.lock(*affected):
-            _require_distinct(affected)
-            before = {path: load_text_if_exists(path) for path in affected}
+        targets = await _ask_paths(ctx, hunks)
+        async with ctx.files.lock(*targets):
+            _require_distinct(targets)
+            before = {path: load_text_if_exists(target.real) for path, target in targets.items()}
             changes = await asyncio.to_thread(_plan, ctx, hunks, dict(before))
             whole = "".join(f"{change.difference.text}\n" for change in changes)
             described = [_metadata(ctx, change) for change in changes]
             sources = [paths.relative(ctx, change.path) for change in changes]
             metadata: dict[str, Any] = {"filepath": ", ".join(sources), "diff": whole, "files": described}
-            await paths.ask_edit(ctx, affected, metadata)
+            await paths.ask_edit(ctx, [*targets.values()], metadata)
             contents: dict[str, bytes | None] = {}
             for change in changes:
                 if change.kind in ("delete", "move"):
@@ -77,20 +70,43 @@ class ApplyPatchTool(BuiltinTool[ApplyPatchArguments]):
                     contents[change.target] = change.after.data
             await ctx.before_write(contents)
             for path, text in before.items():
-                ensure_unchanged(path, text)
-            _apply(ctx, changes)
+                ensure_unchanged(targets[path].real, text)
+            _apply(ctx, changes, targets)
         letters = {"add": "A", "delete": "D"}
         lines = [f"{letters.get(change.kind, 'M')} {paths.relative(ctx, change.target)}" for change in changes]
         output = "\n".join(["Success. Updated the following files:", *lines])
         return ToolOutput(output, output, {"diff": whole, "files": described, "diagnostics": {}})
 
 
-def _require_distinct(names: Sequence[str]) -> None:
+async def _ask_paths(ctx: Context, hunks: Sequence[patch_text.Hunk]) -> dict[str, paths.Target]:
+    """Resolve the paths of a patch, and ask for those outside of the project and for those that it reads.
+
+    A file that is updated or moved is read: the patch shows which lines it has, and carries its text to another name.
+    """
+    targets: dict[str, paths.Target] = {}
+    read: list[str] = []
+    for hunk in hunks:
+        move_to = hunk.move_to if isinstance(hunk, patch_text.UpdateHunk) else None
+        source = paths.resolve(ctx, hunk.path)
+        source = targets.setdefault(source.path, source)
+        deletes = bool(move_to) or isinstance(hunk, patch_text.DeleteHunk)
+        await paths.ask_if_outside(ctx, source, deletes=deletes)
+        if isinstance(hunk, patch_text.UpdateHunk):
+            read += paths.names(ctx, source)
+        if move_to:
+            destination = paths.resolve(ctx, move_to)
+            await paths.ask_if_outside(ctx, targets.setdefault(destination.path, destination))
+    if read:
+        await ctx.ask("read", list(dict.fromkeys(read)), always=["*"], metadata={})
+    return targets
+
+
+def _require_distinct(targets: Mapping[str, paths.Target]) -> None:
     """Refuse two names for one file, through a link for instance: one of the two changes would be lost."""
     seen: dict[tuple[int, int], str] = {}
-    for path in names:
-        if os.path.exists(path):
-            file = os.stat(path)
+    for path, target in targets.items():
+        if os.path.exists(target.real):
+            file = os.stat(target.real)
             first = seen.setdefault((file.st_dev, file.st_ino), path)
             if first != path:
                 raise ToolFailedError(
@@ -183,16 +199,18 @@ def _metadata(ctx: Context, change: PatchedFile) -> dict[str, Any]:
     return metadata | ({"movePath": change.target} if change.kind == "move" else {})
 
 
-def _apply(ctx: Context, changes: Sequence[PatchedFile]) -> None:
+def _apply(ctx: Context, changes: Sequence[PatchedFile], targets: Mapping[str, paths.Target]) -> None:
     for number, change in enumerate(changes):
         try:
             if change.kind != "delete":
-                change.after.save(change.target)
-                ctx.files.note(change.target)
-                ctx.after_write(change.target)
+                try:
+                    change.after.save(targets[change.target].real)
+                finally:  # also if it failed: for the revert, if the old content could not be restored
+                    ctx.files.note(change.target)
+                    ctx.after_write(change.target)
             if change.kind in ("delete", "move"):
                 try:
-                    os.unlink(change.path)
+                    real_files.delete_file(targets[change.path].entry)
                 except OSError as error:
                     reason = error.strerror or error
                     raise ToolFailedError(f"{change.path} cannot be deleted: {reason}", path=change.path) from error

@@ -15,11 +15,12 @@ import stat
 import subprocess
 import sys
 from functools import cache
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ..config import globs
 from ..errors import ToolFailedError
-from . import grep_fallback
+from . import grep_fallback, real_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -121,6 +122,26 @@ async def grep(
         paths = [os.path.join(directory, name) for name in sorted(searchable)]
         matches = await _grep_in_python(pattern, directory, paths, timeout_seconds)
     return matches._replace(unread=len(names) - len(searchable))
+
+
+def confirmed(matches: list[Match], directory: str, real: str) -> list[Match]:
+    """Return the matches that the files below the real path of ``directory`` have, opened without following links.
+
+    ripgrep opens files by name. A folder that a background process replaces by a link at the right moment would lead
+    it out of what the user was asked about.
+    """
+    kept: list[Match] = []
+    for path, group in groupby(matches, key=lambda match: match.path):
+        try:
+            with real_files.open_file(os.path.normpath(os.path.join(real, os.path.relpath(path, directory)))) as file:
+                lines = file.read().split(b"\n")
+        except (OSError, ToolFailedError):
+            continue
+        for match in group:
+            line = lines[match.number - 1] if match.number <= len(lines) else b""
+            if line.decode("utf-8", "replace").rstrip("\r") == match.line:
+                kept.append(match)
+    return kept
 
 
 def newest_first(paths: Iterable[str]) -> list[str]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import base64
 import codecs
 import os
-import stat
 from contextlib import suppress
 from typing import IO
 
 from msgspec import Struct
 
 from ..errors import ToolFailedError
+from . import real_files
 from .path_access import unreadable
 
 PDF = "application/pdf"
@@ -91,24 +91,17 @@ class TextFile(Struct, frozen=True, kw_only=True):
         return self.bom + self.text.encode(self.encoding, _error_handler(self.encoding))
 
     def save(self, path: str) -> None:
-        """Write the file, with the directories it needs. Links, modes and owners are kept."""
-        data = self.data
+        """Write the file at a real path, with the directories it needs. Hard links, modes and owners are kept."""
         try:
-            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-            with open(path, "wb") as file:
-                file.write(data)
+            real_files.write_file(path, self.data)
         except OSError as error:
             raise ToolFailedError(f"{path} cannot be written: {error.strerror or error}", path=path) from error
 
 
 def load_text(path: str) -> TextFile:
-    """Read a text file. Bytes that are not valid UTF-8 are kept, and written back unchanged."""
+    """Read a text file at a real path. Bytes that are not valid UTF-8 are kept, and written back unchanged."""
     try:
-        mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode):
-            kind = "a directory" if stat.S_ISDIR(mode) else "a special file, and reading it might never end"
-            raise ToolFailedError(f"{path} is {kind}", path=path)
-        with open(path, "rb") as file:
+        with real_files.open_file(path) as file:
             data = file.read()
     except FileNotFoundError as error:
         raise ToolFailedError(f"File not found: {path}", path=path) from error
@@ -123,8 +116,8 @@ def load_text(path: str) -> TextFile:
 
 
 def load_text_if_exists(path: str) -> TextFile | None:
-    """Read a text file; ``None`` if it does not exist."""
-    return load_text(path) if os.path.exists(path) else None
+    """Read a text file at a real path; ``None`` if it does not exist."""
+    return load_text(path) if os.path.lexists(path) else None
 
 
 def ensure_unchanged(path: str, before: TextFile | None) -> None:
@@ -178,8 +171,8 @@ def data_url(path: str, mime: str) -> str:
         if os.path.getsize(path) > MAX_ATTACHMENT_BYTES:
             limit = MAX_ATTACHMENT_BYTES // 1024 // 1024
             raise ToolFailedError(f"{path} is too large to attach: more than {limit} MiB", path=path)
-        with open(path, "rb") as file:
-            data = file.read()
+        with real_files.open_file(path) as file:
+            data = file.read(MAX_ATTACHMENT_BYTES + 1)
     except OSError as error:
         raise unreadable(path, error) from error
     return f"data:{mime};base64,{base64.b64encode(data).decode()}"
@@ -187,7 +180,7 @@ def data_url(path: str, mime: str) -> str:
 
 def _sample(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with real_files.open_file(path) as file:
             return file.read(_SAMPLE_BYTES)
     except OSError as error:
         raise unreadable(path, error) from error

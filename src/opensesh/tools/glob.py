@@ -36,11 +36,12 @@ class GlobTool(BuiltinTool[GlobArguments]):
     async def execute(self, args: GlobArguments, ctx: Context) -> ToolOutput:
         """Ask, and search."""
         await ctx.ask("glob", [args.pattern], always=["*"], metadata={"pattern": args.pattern, "path": args.path})
-        directory, pattern = paths.absolute(ctx, args.path or "."), args.pattern
+        target, pattern = paths.resolve(ctx, args.path or "."), args.pattern
         if os.path.isabs(os.path.expanduser(pattern)):
             root, pattern = globs.split_root(os.path.expanduser(pattern))
-            directory = paths.absolute(ctx, root)
-        await paths.ask_if_outside(ctx, directory, "directory")
+            target = paths.resolve(ctx, root)
+        directory = target.path
+        await paths.ask_if_outside(ctx, target, "directory")
         if not os.path.isdir(directory):
             raise ToolFailedError(f"{directory} is not a directory")
         names = await file_search.files(directory)

@@ -41,16 +41,19 @@ class GrepTool(BuiltinTool[GrepArguments]):
             raise ToolFailedError("A line never contains a NUL character, so nothing can match")
         asked = {"pattern": args.pattern, "path": args.path, "include": args.include}
         await ctx.ask("grep", [args.pattern], always=["*"], metadata=asked)
-        target = paths.absolute(ctx, args.path or ".")
-        is_directory = os.path.isdir(target)
+        target = paths.resolve(ctx, args.path or ".")
+        is_directory = os.path.isdir(target.real)
         await paths.ask_if_outside(ctx, target, "directory" if is_directory else "file")
-        if not os.path.exists(target):
-            raise ToolFailedError(f"{target} does not exist")
+        if not os.path.exists(target.real):
+            raise ToolFailedError(f"{target.path} does not exist")
         if is_directory:
-            result = await file_search.grep(args.pattern, target, args.include, paths.readable_check(ctx, target))
+            readable = paths.readable_check(ctx, target)
+            result = await file_search.grep(args.pattern, target.path, args.include, readable)
         else:  # searching a single file is reading it
             await ctx.ask("read", paths.names(ctx, target), always=["*"], metadata={})
-            result = await file_search.grep(args.pattern, target)
+            result = await file_search.grep(args.pattern, target.path)
+        matches = await asyncio.to_thread(file_search.confirmed, result.matches, target.path, target.real)
+        result = result._replace(matches=matches)
         notes: list[str] = []
         if result.unread:
             files, them = ("1 file was", "it") if result.unread == 1 else (f"{result.unread} files were", "them")

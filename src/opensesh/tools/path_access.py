@@ -1,13 +1,16 @@
 """Paths in tool arguments: absolute form, project membership, and the permissions they need.
 
 A path is judged by its real target: ``..`` and symbolic links are resolved before it is compared, and a directory
-belongs to the project if it *is* the project's directory or lies below it, however it is spelled.
+belongs to the project if it *is* the project's directory or lies below it, however it is spelled. A tool that opens a
+file resolves its path once (:func:`resolve`), asks about the result and opens that (:mod:`.real_files`).
+
+A hard link is a name like any other: rules apply to the name by which a file is reached.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..errors import ToolFailedError
 
@@ -15,6 +18,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from .tool import Context
+
+
+class Target(NamedTuple):
+    """A path in the arguments of a call, and what it leads to."""
+
+    path: str
+    """The absolute path as the model wrote it."""
+    real: str
+    """The real path, resolved once: permissions are asked for it, and no other file is opened."""
+    entry: str
+    """The real path of the name itself, which is what a deletion removes; another than ``real`` for a link."""
+
+
+def resolve(ctx: Context, path: str) -> Target:
+    """Resolve a path of the arguments."""
+    path = absolute(ctx, path)
+    parent, name = os.path.split(path)
+    try:
+        return Target(path, os.path.realpath(path), os.path.join(os.path.realpath(parent), name))
+    except OSError as error:  # a folder is being replaced by a link this moment
+        raise unreadable(path, error) from error
 
 
 def absolute(ctx: Context, path: str) -> str:
@@ -26,7 +50,10 @@ def absolute(ctx: Context, path: str) -> str:
 
 def is_inside(ctx: Context, path: str) -> bool:
     """Return whether an absolute path leads into the project. It need not exist."""
-    real = os.path.realpath(path)
+    return _is_inside(ctx, os.path.realpath(path))
+
+
+def _is_inside(ctx: Context, real: str) -> bool:
     roots = [ctx.directory]
     if ctx.worktree != os.path.dirname(ctx.worktree):  # a worktree of "/" means: not in a repository
         roots.append(ctx.worktree)
@@ -39,12 +66,14 @@ def is_inside(ctx: Context, path: str) -> bool:
     )
 
 
-async def ask_if_outside(ctx: Context, path: str, kind: Literal["file", "directory"] = "file") -> None:
-    """Ask for the permission ``external_directory`` if an absolute path leads out of the project."""
-    if is_inside(ctx, path):
-        return
-    real = os.path.realpath(path)
-    await ask_outside(ctx, [real if kind == "directory" else os.path.dirname(real)], path)
+async def ask_if_outside(
+    ctx: Context, target: Target, kind: Literal["file", "directory"] = "file", *, deletes: bool = False
+) -> None:
+    """Ask for the permission ``external_directory`` if a path leads out of the project, or if what the call
+    ``deletes`` lies outside."""
+    for real in dict.fromkeys((target.real, target.entry) if deletes else (target.real,)):
+        if not _is_inside(ctx, real):
+            await ask_outside(ctx, [real if kind == "directory" else os.path.dirname(real)], target.path)
 
 
 async def ask_outside(ctx: Context, directories: list[str], path: str = "") -> None:
@@ -59,7 +88,7 @@ async def ask_anywhere(ctx: Context, permission: str) -> None:
     await ctx.ask(permission, ["*"], metadata={}, possible=("*",))
 
 
-async def ask_edit(ctx: Context, paths: Sequence[str], metadata: Mapping[str, Any]) -> None:
+async def ask_edit(ctx: Context, paths: Sequence[str | Target], metadata: Mapping[str, Any]) -> None:
     """Ask for the permission to change these files, under every name that leads to them."""
     patterns = [relative(ctx, name) for path in paths for name in names(ctx, path)]
     await ctx.ask("edit", list(dict.fromkeys(patterns)), always=["*"], metadata=metadata)
@@ -73,20 +102,21 @@ def relative(ctx: Context, path: str) -> str:
         return path
 
 
-def names(ctx: Context, path: str) -> list[str]:
+def names(ctx: Context, path: str | Target) -> list[str]:
     """Return ``path``, and its real path if that differs: through a symbolic link, or in its spelling.
 
     A rule about a file must apply to it under every name.
     """
     root = ctx.worktree if ctx.worktree != os.path.dirname(ctx.worktree) else ctx.directory
-    real, real_root = _as_listed(os.path.realpath(path)), _as_listed(os.path.realpath(root))
+    path, real = path[:2] if isinstance(path, Target) else (path, os.path.realpath(path))
+    real, real_root = _as_listed(real), _as_listed(os.path.realpath(root))
     if _is_prefix(real_root, real):
         real = os.path.normpath(os.path.join(root, os.path.relpath(real, real_root)))
     expected = os.path.normpath(path)
     return [expected] if real == expected else [expected, real]
 
 
-def readable_check(ctx: Context, directory: str) -> Callable[[str], bool]:
+def readable_check(ctx: Context, directory: Target) -> Callable[[str], bool]:
     """Return a function that tells whether a file below ``directory``, given by its path from there, may be read
     without asking under every name that leads to it. For files reached without following links."""
     allowed = ctx.allow_check("read")
@@ -120,7 +150,7 @@ def _is_prefix(root: str, path: str) -> bool:
 
 
 def _is_same(path: str, other: str) -> bool:
-    try:
-        return os.path.samefile(path, other)
+    try:  # not the targets of links: both are resolved, and what has become a link since is another file
+        return os.path.samestat(os.lstat(path), os.lstat(other))
     except OSError:
         return False

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 from msgspec import Meta, Struct
 
 from ..errors import ToolFailedError
-from . import file_types
+from . import file_types, real_files
 from . import path_access as paths
 from .arguments import Arguments, Positive
 from .tool import BuiltinTool, Context, ToolOutput, attachment
@@ -42,25 +42,26 @@ class ReadTool(BuiltinTool[ReadArguments]):
 
     async def execute(self, args: ReadArguments, ctx: Context) -> ToolOutput:
         """Ask, and read. The session may then edit the file."""
-        path = paths.absolute(ctx, args.file_path)
-        is_directory = os.path.isdir(path)
-        await paths.ask_if_outside(ctx, path, "directory" if is_directory else "file")
-        await ctx.ask("read", paths.names(ctx, path), always=["*"], metadata={})
+        target = paths.resolve(ctx, args.file_path)
+        path, real = target.path, target.real
+        is_directory = os.path.isdir(real)
+        await paths.ask_if_outside(ctx, target, "directory" if is_directory else "file")
+        await ctx.ask("read", paths.names(ctx, target), always=["*"], metadata={})
         title = paths.relative(ctx, path)
         offset, limit = args.offset or 1, args.limit or DEFAULT_LINES
         if is_directory:
-            return await asyncio.to_thread(_list_directory, path, title, offset, limit)
-        _require_file(path)
-        mime = file_types.attachment_type(path)
+            return await asyncio.to_thread(_list_directory, target, title, offset, limit)
+        _require_file(target)
+        mime = file_types.attachment_type(real)
         if mime is not None:
-            url = await asyncio.to_thread(file_types.data_url, path, mime)
+            url = await asyncio.to_thread(file_types.data_url, real, mime)
             ctx.files.note(path)
             output = "PDF read successfully" if mime == file_types.PDF else "Image read successfully"
             metadata: dict[str, Any] = {"preview": output, "truncated": False, "loaded": []}
             return ToolOutput(title, output, metadata, (attachment(ctx, mime, url),))
-        if await asyncio.to_thread(file_types.is_binary, path):
+        if await asyncio.to_thread(file_types.is_binary, real):
             raise ToolFailedError(f"Cannot read binary file: {path}", path=path)
-        page = await asyncio.to_thread(_read_page, path, offset, limit)
+        page = await asyncio.to_thread(_read_page, real, offset, limit)
         ctx.files.note(path)
         numbered = "\n".join(f"{number}: {line}" for number, line in enumerate(page.lines, page.first))
         output = f"<path>{path}</path>\n<type>file</type>\n<content>{numbered}\n\n{page.note}\n</content>"
@@ -98,7 +99,7 @@ def _read_page(path: str, offset: int, limit: int) -> _FilePage:
     size = 0
     count = 0
     try:
-        with open(path, "rb") as file:
+        with real_files.open_file(path) as file:
             for count, raw in enumerate(_raw_lines(file), 1):
                 if count < offset:
                     continue
@@ -136,9 +137,10 @@ def _raw_lines(file: IO[bytes]) -> Iterator[bytes]:
         yield b""
 
 
-def _list_directory(path: str, title: str, offset: int, limit: int) -> ToolOutput:
+def _list_directory(target: paths.Target, title: str, offset: int, limit: int) -> ToolOutput:
+    path = target.path
     try:
-        with os.scandir(path) as scan:
+        with real_files.open_folder(target.real) as folder, folder.scan() as scan:
             names = [entry.name + ("/" if entry.is_dir() else "") for entry in scan]
     except OSError as error:
         raise ToolFailedError(f"{path} cannot be listed: {error.strerror or error}", path=path) from error
@@ -154,15 +156,16 @@ def _list_directory(path: str, title: str, offset: int, limit: int) -> ToolOutpu
     return ToolOutput(title, f"{listing}\n\n{note}\n</entries>", metadata)
 
 
-def _require_file(path: str) -> None:
+def _require_file(target: paths.Target) -> None:
     """Raise :class:`ToolFailedError` unless it is a file; suggest up to three files with a similar name."""
-    if os.path.isfile(path):
+    path = target.path
+    if os.path.isfile(target.real):
         return
-    if os.path.exists(path):
+    if os.path.exists(target.real):
         raise ToolFailedError(f"{path} is a special file, and reading it might never end", path=path)
     directory, name = os.path.split(path)
     try:
-        neighbours = sorted(os.listdir(directory))
+        neighbours = sorted(os.listdir(os.path.dirname(target.real)))
     except OSError:
         neighbours = []
     lower = name.lower()

@@ -154,7 +154,7 @@ class Context(Protocol):
         ...
 
     def after_write(self, path: str) -> None:
-        """Report that the tool wrote, moved or deleted a file."""
+        """Report that the tool wrote, moved or deleted a file, or failed while it did so."""
         ...
 
     def track_changes(self) -> AbstractAsyncContextManager[None]:
