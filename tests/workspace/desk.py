@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -139,19 +140,25 @@ def call(name: str, given: Document, metadata: Document) -> Document:
     return {"type": "tool", "callID": "c", "tool": name, "state": state | {"time": {"start": 1, "end": 2}}}
 
 
-def shell() -> Document:
-    return call("bash", {"command": "true"}, {})
+def shell(command: str = "true") -> Document:
+    return call("bash", {"command": command}, {})
 
 
 def writes(files: dict[str, str]) -> FileChange:
     """A shell's doing: what was there is not recorded."""
-    return lambda folder: write(folder, files)
+
+    def act(folder: Path) -> Document:
+        write(folder, files)
+        return shell("; ".join(f"printf x > {shlex.quote(name)}" for name in files))
+
+    return act
 
 
 def deletes(*names: str) -> FileChange:
-    def act(folder: Path) -> None:
+    def act(folder: Path) -> Document:
         for name in names:
             (folder / name).unlink()
+        return shell(shlex.join(("rm", *names)))
 
     return act
 

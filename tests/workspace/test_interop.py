@@ -1,20 +1,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from opensesh import ids
 from opensesh.project import register
-from opensesh.records import Document, dumps, loads
+from opensesh.records import dumps, loads
 from opensesh.storage import keys
 from opensesh.testing.wire import WireServer
 from opensesh.workspace import snapshot_range, summarize
 
 from ..interop.opencode import OpenCode
-from .desk import Desk, contents, edits, write, writes
+from .desk import Desk, contents, deletes, edits, write, writes
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
@@ -137,11 +136,8 @@ def test_what_we_did_opencode_reverts_and_we_bring_back(
         keys.message(session, prompt), lambda info: info.update(model={"providerID": "fake", "modelID": "scripted"})
     )
 
-    def act(folder: Path) -> Document | None:
-        (folder / "gone.txt").unlink()
-        return edits("README.md", "bye\n")(folder)
-
-    answer = desk.step(session, prompt, act, writes({"deep/ü x.txt": "new\n"}))
+    changes = (deletes("gone.txt"), edits("README.md", "bye\n"), writes({"deep/ü x.txt": "new\n"}))
+    answer = desk.step(session, prompt, *changes)
     finish = {"cost": 0, "tokens": {"input": 1, "output": 1, "reasoning": 0, "cache": {"read": 0, "write": 0}}}
     for part in desk.history(session)[1].parts:
         if part["type"] == "step-finish":

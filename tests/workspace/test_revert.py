@@ -222,7 +222,7 @@ def test_a_step_that_was_broken_off_is_taken_back_unless_a_later_write_followed(
 def test_a_step_that_was_not_ended_ended_with_its_last_tool(desk: Desk) -> None:
     def act(folder: Path) -> Document:
         write(folder, {"README.md": "half\n"})
-        tool = shell()
+        tool = shell("echo half > README.md")
         tool["state"]["time"] = {"start": ids.now_ms()}
         return tool
 
@@ -299,7 +299,7 @@ def test_modes_links_and_odd_names_come_back(desk: Desk) -> None:
     session = desk.session()
     prompt = desk.prompt(session)
     desk.step(session, prompt, change)
-    desk.reverts.revert(session, prompt)
+    desk.reverts.revert(session, prompt, unattributed=True)
     assert (desk.folder / "run.sh").stat().st_mode & 0o777 == 0o750
     assert os.readlink(desk.folder / "link") == "README.md"
     assert (desk.folder / "binary").read_bytes() == b"\0\r\n\xff"
@@ -331,7 +331,7 @@ def test_a_file_that_became_a_folder_and_a_folder_that_became_a_file(desk: Desk)
     session = desk.session()
     prompt = desk.prompt(session)
     desk.step(session, prompt, swap)
-    desk.reverts.revert(session, prompt)
+    desk.reverts.revert(session, prompt, unattributed=True)
     assert contents(desk.folder) == START
     desk.reverts.unrevert(session)
     assert contents(desk.folder) == {"README.md/inside": "x", "src": "now a file"}
@@ -380,7 +380,7 @@ def test_a_snapshot_that_is_gone_is_reported_and_never_called_a_success(desk: De
     prompt = desk.prompt(session)
     message = desk.step(session, prompt, writes({}))
     desk.part(session, message, {"type": "patch", "hash": "1" * 40, "files": [str(desk.folder / "README.md")]})
-    done = desk.reverts.revert(session, prompt)
+    done = desk.reverts.revert(session, prompt, unattributed=True)
     assert [each.name for each in done.left_alone] == ["README.md"]
     assert contents(desk.folder) == START
 
@@ -396,7 +396,7 @@ def test_a_file_that_was_only_ignored_before_is_not_deleted(desk: Desk) -> None:
     # OpenCode lists it, for all that it knows the file is new.
     desk.sessions.update_part(patch | {"files": [*patch["files"], str(desk.folder / "old.env")]})
     desk.step(session, prompt, writes({"README.md": "2\n"}))
-    done = desk.reverts.revert(session, message)
+    done = desk.reverts.revert(session, message, unattributed=True)
     assert (desk.folder / "old.env").read_text() == "KEY=1"
     assert [(each.name, each.reason[:22]) for each in done.left_alone] == [("old.env", "it existed before but ")]
 
@@ -537,7 +537,7 @@ def test_folders_that_come_back_are_made_as_the_user_makes_them(desk: Desk) -> N
     session = desk.session()
     prompt = desk.prompt(session)
     desk.step(session, prompt, lambda folder: shutil.rmtree(folder / "public"))
-    desk.reverts.revert(session, prompt)
+    desk.reverts.revert(session, prompt, unattributed=True)
     assert [(desk.folder / name).stat().st_mode for name in ("public", "public/pages")] == usual
 
 

@@ -60,6 +60,11 @@ def configure(parser: CommandParser) -> None:
     )
     revert.add_argument("--part", metavar="PART", help="keep the parts of the message before this one")
     revert.add_argument("--keep-files", action="store_true", help="revert only the conversation")
+    revert.add_argument(
+        "--unattributed",
+        action="store_true",
+        help="also revert files that changed while a command ran, by whatever program",
+    )
     unrevert = _add_action(parser, "unrevert", "undo a revert")
     for leaf in (revert, unrevert):
         leaf.add_argument("--dry-run", action="store_true", help="only show what would be done")

@@ -91,7 +91,7 @@ def _changes(sessions: Sessions, session: Session, messages: Sequence[StoredMess
         snapshots = snapshots_of(sessions, session)
         ends = snapshot_range(messages)
         try:
-            files = history_diffs(messages, snapshots, Originals(sessions.store))
+            files = history_diffs(messages, snapshots, Originals(sessions.store), sessions.messages)
             if files or snapshots.readable:
                 return _Changes(files, snapshots.text(*ends) if ends else "")
             reason, unknown = snapshots.note or "there are no snapshots", ends is not None

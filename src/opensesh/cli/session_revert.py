@@ -35,11 +35,17 @@ def run(options: Namespace, sessions: Sessions) -> int:
         session = sessions.get(session.id)
     if options.action == "revert":
         message = options.message or _previous_prompt(sessions.messages(session.id), session)
-        preview = reverts.preview(session.id, message, options.part)
+        preview = reverts.preview(session.id, message, options.part, unattributed=options.unattributed)
         if options.dry_run or not _is_confirmed(preview, options, keep_files=options.keep_files):
             return _print_preview(preview, options)
-        files = not options.keep_files
-        result = reverts.revert(session.id, message, options.part, force=options.force, files=files)
+        result = reverts.revert(
+            session.id,
+            message,
+            options.part,
+            force=options.force,
+            files=not options.keep_files,
+            unattributed=options.unattributed,
+        )
         return _print_result(result, "reverted", options)
     if session.revert is None:
         raise NotFoundError(f"session {session.id} is not reverted", id=session.id)
@@ -93,10 +99,18 @@ def _print_plan(preview: RevertPreview) -> None:
         print(f"{pluralize(len(preview.hidden), 'message')} would be hidden")
     for file in preview.plan.files:
         print(f"  {_MARKS[file.action]} {output.clip(file.name, 200)}{_reason(file)}")
-    for path in preview.outside:
-        print(f"  = {output.clip(path, 200)} (outside of the project)")
+    _print_left_alone(preview)
     for command in preview.unwatched:
         print(f"  ? {output.clip(command, 200)} (a command; its changes are unknown and stay)")
+
+
+def _print_left_alone(preview: RevertPreview) -> None:
+    """Print the files that are not reverted, because they are outside the project or may be another program's."""
+    for path in preview.outside:
+        print(f"  = {output.clip(path, 200)} (outside of the project)")
+    for name, other in preview.unattributed.items():
+        who = f"session {other} changed it" if other else "changed while a command ran; --unattributed reverts it too"
+        print(f"  = {output.clip(name, 200)} ({who})")
 
 
 def _reason(file: PlannedFile) -> str:
@@ -119,6 +133,10 @@ def _print_result(result: RevertResult, verb: str, options: Namespace) -> int:
         print(f"{result.session.id} {verb}: {pluralize(len(result.preview.plan.changes), 'file')} changed")
     if result.kept:
         print(f"overwritten changes of others are kept in {result.kept}", file=sys.stderr)
+    if not options.json and (result.preview.outside or result.preview.unattributed):
+        with redirect_stdout(sys.stderr):
+            print("left alone:")
+            _print_left_alone(result.preview)
     for file in unchanged:
         print(f"not changed: {output.clip(file.name, 200)}{_reason(file)}", file=sys.stderr)
     return 1 if unchanged else 0

@@ -409,13 +409,20 @@ class Engine:
         return self.components.costs.spent(answers)
 
     async def revert(
-        self, session_id: str, message_id: str, part_id: str | None = None, *, force: bool = False, files: bool = True
+        self,
+        session_id: str,
+        message_id: str,
+        part_id: str | None = None,
+        *,
+        force: bool = False,
+        files: bool = True,
+        unattributed: bool = False,
     ) -> RevertResult:
         """Revert messages and files to before a message or part. See :meth:`opensesh.workspace.Reverts.revert`."""
         reverts = self.components.leased_reverts()
         async with self._runs.session_lock(session_id):
             return await run_in_thread_uncancellable(
-                reverts.revert, session_id, message_id, part_id, force=force, files=files
+                reverts.revert, session_id, message_id, part_id, force=force, files=files, unattributed=unattributed
             )
 
     async def unrevert(self, session_id: str, *, force: bool = False) -> RevertResult:
@@ -431,7 +438,7 @@ class Engine:
         def read() -> list[Document]:
             messages = self.sessions.messages(session_id)
             changed = turn_messages(messages, message_id) if message_id is not None else messages
-            return history_diffs(changed, components.snapshots, components.originals)
+            return history_diffs(changed, components.snapshots, components.originals, self.sessions.messages)
 
         components = self.components
         return await run_in_thread_uncancellable(read)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import codecs
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
-from unicodedata import normalize
 
 from ..records import as_list, as_object, object_at
+from .attribution import call_targets, comparable
 from .files import ABSENT, FileState, blob_id
 from .originals import recorded_writes
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ..records import Document
     from ..storage.protocol import StoredMessage
+    from .attribution import Target
     from .files import ProjectFolder
     from .git import SnapshotObjects
     from .originals import Originals
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     ChildMessages = Callable[[str], Sequence[StoredMessage]]
     """Returns the messages of a subagent's session."""
+    Writer = Callable[[str, int, int], str]
+    """Returns another session that wrote a file in a span of time; empty if none did."""
 
 Known = FileState | str | None
 """What is known of a file: its state, a text that a tool recorded, or nothing."""
@@ -74,6 +77,8 @@ class FileChange(NamedTuple):
     """Whether a shell command changed it outside of any snapshot."""
     rules_changed: bool = False
     """Whether the step also changed a .gitignore, so that a file may only seem to be new."""
+    other_session: str = ""
+    """The id of another session that wrote it meanwhile."""
 
 
 class FileHistory(NamedTuple):
@@ -128,11 +133,11 @@ def accounts_for_all(part: Document) -> bool:
     return part.get("tool") in _EDITING and is_known
 
 
-def call_and_child_edits(
-    part: Document, children: ChildMessages | None, originals: Originals | None = None
-) -> Iterator[RecordedEdit]:
-    """Yield the edits of a tool call and, for a ``task`` call, those of the subagent."""
-    yield from call_edits(part, originals)
+def calls_in(part: Document, children: ChildMessages | None) -> Iterator[Document]:
+    """Yield a tool call and, for a ``task`` call, the calls of the subagent."""
+    if part.get("type") != "tool":
+        return
+    yield part
     child = object_at(part, "state", "metadata").get("sessionId")
     if part.get("tool") != "task" or children is None or not isinstance(child, str):
         return
@@ -142,7 +147,7 @@ def call_and_child_edits(
         # A subagent's session can be continued by a later call; only what it did for this one belongs to it.
         if start <= message.info["time"]["created"] <= end:
             for child_part in message.parts:
-                yield from call_and_child_edits(child_part, children, originals)
+                yield from calls_in(child_part, children)
 
 
 def encode_like(text: str, sample: bytes) -> bytes | None:
@@ -219,15 +224,29 @@ class ChangeCollector:
         objects: SnapshotObjects | None,
         children: ChildMessages | None = None,
         originals: Originals | None = None,
+        *,
+        writer: Writer | None = None,
+        unattributed: bool = False,
     ) -> None:
         """Without ``objects``, snapshots are not used; without ``children``, subagents are left out; without
-        ``originals``, only recorded texts are used."""
+        ``originals``, only recorded texts are used.
+
+        Without ``writer``, everything that changed while a command ran counts as changed by it. With it, only what
+        :mod:`.attribution` shows does, and files that the session changed before; with ``unattributed``, also
+        everything else that no other session wrote.
+        """
         self._folder = folder
         self._objects = objects
         self._children = children
         self._originals = originals
+        self._writer = writer
+        self._include_unattributed = unattributed
+        self.own: set[str] = set()
+        """Files that the session changed, as far as they were collected."""
         self.outside: list[str] = []
         """Changed files that are not in the session's folder."""
+        self.unattributed: dict[str, str] = {}
+        """Files that changed while a command ran and are left alone, each with the session that wrote it, if known."""
         self.unwatched: list[str] = []
         """Shell commands whose changes are unknown."""
 
@@ -236,7 +255,6 @@ class ChangeCollector:
         start = point.part
         for message in history[point.message :]:
             if message.info.get("role") == "assistant":
-                self._folder.check(message.info)
                 self.unwatched += self._unwatched_commands(message, start)
                 edits: list[RecordedEdit] = []
                 for number, part in enumerate(message.parts[start:], start):
@@ -270,39 +288,90 @@ class ChangeCollector:
         whole = not any(part.get("type") == "tool" for part in parts[step_start:start])
         files = [str(file) for file in as_list(patch.get("files")) or []]
         names = dict.fromkeys(name for file in files if (name := self._name(file, message.info)) is not None)
-        if all(accounts_for_all(part) for part in parts[step_start:number] if part.get("type") == "tool"):
-            names = self._recorded_only(names, parts[step_start:number], [*kept, *edits])
+        calls = [call for part in parts[step_start:number] for call in calls_in(part, self._children)]
+        names, targets = self._own_names(names, message, calls, [*kept, *edits])
         after = _snapshot_after(parts[:number])
         rules_changed = any(os.path.basename(name) == ".gitignore" for name in names)
-        for name in names:
+        for name, writer in names.items():
             left = self._state_in(after, name) if after else _last_text(edits, name)
             first = next((edit.before for edit in edits if edit.path == name), None)
             if not whole and first is None and left is not None and same(_last_text(kept, name), left):
                 continue  # changed before the point
             before = self._state_in(patch.get("hash"), name) if whole or first is None else first
+            if self._writer is not None and name not in targets:
+                # What the tools recorded is exact; a snapshot may have what another session wrote around it.
+                before = first if self._is_kept(first) else before
+                exact = _last_text(edits, name)
+                left = exact if isinstance(exact, FileState) else left
             change = _change(message, name, before, left)
-            yield change._replace(in_snapshot=True, rules_changed=rules_changed)
+            yield change._replace(in_snapshot=True, rules_changed=rules_changed, other_session=writer)
         yield from _recorded_changes(message, [edit for edit in edits if edit.path not in names])
 
     def _edits(self, parts: Iterable[Document], info: Document) -> list[RecordedEdit]:
         """Return the edits of tool calls, with names relative to the folder instead of paths."""
         edits: list[RecordedEdit] = []
-        for part in parts:
-            for edit in call_and_child_edits(part, self._children, self._originals):
+        for call in (call for part in parts for call in calls_in(part, self._children)):
+            targets = list(call_targets(call, self._directory(info))) if self._writer is not None else []
+            for edit in call_edits(call, self._originals):
                 name = self._name(edit.path, info)
-                if name is not None:
-                    edits.append(edit._replace(path=name))
+                if name is None:
+                    continue
+                if self._writer is None or call.get("tool") != "bash" or self._covers(targets, name, info):
+                    self.own.add(name)
+                elif not self._is_own(name, self._writer(edit.path, *_span(call))):
+                    continue
+                edits.append(edit._replace(path=name))
         return edits
 
-    def _recorded_only(
-        self, names: dict[str, None], parts: Sequence[Document], edits: Sequence[RecordedEdit]
-    ) -> dict[str, None]:
-        """Keep the files that tool calls recorded; any other file that changed meanwhile, the user has changed."""
-        all_edits = (edit for part in parts for edit in call_and_child_edits(part, self._children, self._originals))
-        recorded = {_comparable(edit.path) for edit in edits}
-        recorded |= {_comparable(os.path.realpath(edit.path)) for edit in all_edits}
-        real = {name: _comparable(os.path.realpath(self._folder.path(name))) for name in names}
-        return {name: None for name in names if _comparable(name) in recorded or real[name] in recorded}
+    def _own_names(
+        self,
+        names: dict[str, None],
+        message: StoredMessage,
+        calls: Sequence[Document],
+        edits: Sequence[RecordedEdit],
+    ) -> tuple[dict[str, str], set[str]]:
+        """Return the files of a step that the session changed, each with another session that wrote it meanwhile; and
+        those of them that a call names as its target."""
+        recorded = {comparable(edit.path) for edit in edits}
+        recorded |= {comparable(os.path.realpath(edit.path)) for call in calls for edit in call_edits(call)}
+        real = {name: comparable(os.path.realpath(self._folder.path(name))) for name in names}
+        own = {name: "" for name in names if comparable(name) in recorded or real[name] in recorded}
+        self.own.update(own)
+        if all(accounts_for_all(call) for call in calls):
+            return own, set()  # any other file that changed meanwhile, the user has changed
+        if self._writer is None:
+            return dict.fromkeys(names, ""), set()
+        where = self._directory(message.info)
+        targets = [target for call in calls for target in call_targets(call, where)]
+        named = {name for name in names if self._covers(targets, name, message.info)}
+        self.own.update(named)
+        span = _change(message, "", None, None)
+        for name in names:
+            if name not in own or name in named:
+                writer = self._writer(self._folder.path(name), span.began, span.ended)
+                if self._is_own(name, writer):
+                    own[name] = writer
+        return {name: own[name] for name in names if name in own}, named
+
+    def _is_own(self, name: str, writer: str) -> bool:
+        """Return whether a change during a command counts for the session; if not, note it."""
+        if name in self.own or (self._include_unattributed and not writer):
+            return True
+        self.unattributed[name] = writer or self.unattributed.get(name, "")
+        return False
+
+    def _covers(self, targets: Iterable[Target], name: str, info: Document) -> bool:
+        paths = {os.path.realpath(self._folder.path(name)), *self._folder.paths(name, info)}
+        return any(target.covers(path) for target in targets for path in paths)
+
+    def _directory(self, info: Document) -> str:
+        directory = object_at(info, "path").get("cwd")
+        return directory if isinstance(directory, str) and directory else self._folder.directory
+
+    def _is_kept(self, known: Known) -> bool:
+        if not isinstance(known, FileState):
+            return False
+        return not known.oid or (self._originals is not None and self._originals.has(known.oid))
 
     def _name(self, path: str, info: Document) -> str | None:
         name = self._folder.name(path, info)
@@ -322,10 +391,13 @@ def file_histories(changes: Iterable[FileChange]) -> dict[str, FileHistory]:
     for change in changes:
         history = histories.get(change.name)
         if history is None:
-            histories[change.name] = FileHistory(change.before, change.after, False, change, change)
+            histories[change.name] = FileHistory(
+                change.before, change.after, bool(change.other_session), change, change
+            )
         else:
             known = history.after is not None and change.before is not None
-            interrupted = history.interrupted or (known and not same(history.after, change.before))
+            differs = known and not same(history.after, change.before)
+            interrupted = history.interrupted or differs or bool(change.other_session)
             histories[change.name] = FileHistory(history.before, change.after, interrupted, history.first, change)
     return histories
 
@@ -339,11 +411,6 @@ def same(one: Known, other: Known) -> bool:
         for known in (one, other)
     )
     return first.fits(second)
-
-
-def _comparable(path: str) -> str:
-    """Normalise a path for disks that ignore case or the composition of characters."""
-    return normalize("NFC", path).casefold()
 
 
 def _recorded_changes(message: StoredMessage, edits: Sequence[RecordedEdit]) -> Iterator[FileChange]:
@@ -361,6 +428,12 @@ def _change(message: StoredMessage, name: str, before: Known, after: Known) -> F
     calls = [object_at(part, "state", "time") for part in message.parts]
     ended = time.get("completed") or max([began, *(int(call.get("end") or call.get("start") or 0) for call in calls)])
     return FileChange(name, before, after, began, int(ended))
+
+
+def _span(call: Document) -> tuple[int, int]:
+    time = object_at(call, "state", "time")
+    start = int(time.get("start") or 0)
+    return start, int(time.get("end") or start)
 
 
 def _last_index(parts: Sequence[Document], kind: str) -> int:

@@ -11,10 +11,11 @@ from ..errors import NotFoundError, SnapshotError
 from ..line_changes import line_changes, split_lines
 from ..records import EXTENSION_KEY, object_at
 from ..storage import keys
-from .changes import call_edits
+from .changes import ChangeCollector, call_edits
 from .files import ABSENT, FileState, ProjectFolder
 from .git import SnapshotObjects, split
 from .originals import Originals
+from .revert_plan import RevertPoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ..records import Document, Session
     from ..sessions import Sessions
     from ..storage.protocol import StoredMessage
-    from .changes import Known
+    from .changes import ChildMessages, Known
     from .git import Git
     from .snapshots import Snapshots
 
@@ -198,28 +199,43 @@ def totals(diffs: Sequence[Document]) -> Document:
 
 
 def history_diffs(
-    messages: Sequence[StoredMessage], snapshots: Snapshots, originals: Originals | None = None
+    messages: Sequence[StoredMessage],
+    snapshots: Snapshots,
+    originals: Originals | None = None,
+    children: ChildMessages | None = None,
 ) -> list[Document]:
     """Return the files that a part of a history changed.
 
     From the snapshots before and after it; where there are none, from what the tools recorded and, with
-    ``originals``, from the contents that were kept.
+    ``originals``, from the contents that were kept. Without files that others changed meanwhile.
     """
     ends = snapshot_range(messages)
     if ends is None or not snapshots.readable:
         return recorded_diffs(messages, snapshots.location, originals)
-    return snapshots.diff(*ends)
+    own = changed_names(messages, snapshots.location, children)
+    return [diff for diff in snapshots.diff(*ends) if diff["file"] in own]
 
 
 def history_diffs_or_empty(
-    messages: Sequence[StoredMessage], snapshots: Snapshots, originals: Originals | None = None
+    messages: Sequence[StoredMessage],
+    snapshots: Snapshots,
+    originals: Originals | None = None,
+    children: ChildMessages | None = None,
 ) -> list[Document]:
     """Return :func:`history_diffs`, or an empty list if a snapshot was deleted."""
     try:
-        return history_diffs(messages, snapshots, originals)
+        return history_diffs(messages, snapshots, originals, children)
     except SnapshotError as error:
         log.info("%s", error)
         return []
+
+
+def changed_names(
+    messages: Sequence[StoredMessage], location: ProjectLocation, children: ChildMessages | None = None
+) -> set[str]:
+    """Return the files that the tools and commands in a part of a history changed, as far as that can be shown."""
+    collector = ChangeCollector(ProjectFolder(location), None, children, writer=lambda path, began, ended: "")
+    return {change.name for change in collector.since(messages, RevertPoint(0))}
 
 
 def recorded_diffs(
@@ -289,10 +305,10 @@ def summarize(
     """
     messages = sessions.messages(session_id) if messages is None else messages
     originals = Originals(sessions.store)
-    diffs = history_diffs_or_empty(messages, snapshots, originals)
+    diffs = history_diffs_or_empty(messages, snapshots, originals, sessions.messages)
     record_summary(sessions, session_id, diffs, publish=publish)
     for prompt_id in prompt_ids:
-        turn_diffs = history_diffs_or_empty(turn_messages(messages, prompt_id), snapshots, originals)
+        turn_diffs = history_diffs_or_empty(turn_messages(messages, prompt_id), snapshots, originals, sessions.messages)
 
         def edit(info: Document, diffs: list[Document] = turn_diffs) -> None:
             info["summary"] = object_at(info, "summary") | {"diffs": diffs}

@@ -199,6 +199,10 @@ class ProjectFolder:
                 return name if is_reachable(self.root, name) else None
         return None
 
+    def paths(self, name: str, info: Document) -> tuple[str, ...]:
+        """Return the absolute paths of ``name``: now, and where it was when the message ``info`` was recorded."""
+        return self.path(name), os.path.join(self._base(info), name)
+
     def check(self, info: Document) -> None:
         """Raise :class:`SnapshotError` for a message of a session that ran in another checkout that still exists."""
         base = self._base(info)

@@ -11,6 +11,7 @@ import errno
 import logging
 import os
 from contextlib import nullcontext
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import SnapshotError, WriteError
@@ -20,6 +21,7 @@ from .changes import ChangeCollector, file_histories
 from .diffs import history_diffs_or_empty, record_summary
 from .files import ABSENT, ProjectFolder, delete_file, file_state, read_file_or_link, temp_path_for, write_file
 from .originals import Originals
+from .other_sessions import OtherSessions
 from .revert_journal import (
     MESSAGES_FILE,
     FileContents,
@@ -60,6 +62,9 @@ class RevertPreview(NamedTuple):
     """Files that the session changed outside its project. They are left alone."""
     unwatched: tuple[str, ...] = ()
     """Shell commands whose changes are unknown and stay."""
+    unattributed: Mapping[str, str] = MappingProxyType({})
+    """Files that changed while a command of the session ran, by an unknown program or by the session named here. They
+    are left alone."""
 
     @property
     def document(self) -> Document:
@@ -71,6 +76,7 @@ class RevertPreview(NamedTuple):
             "files": [file.document for file in self.plan.files],
             "outside": list(self.outside),
             "commands": list(self.unwatched),
+            "unattributed": [{"file": name, "session": other or None} for name, other in self.unattributed.items()],
         }
 
 
@@ -107,10 +113,13 @@ class Reverts:
         self.state = state
         self._leases = leases
 
-    def preview(self, session_id: str, message_id: str, part_id: str | None = None) -> RevertPreview:
+    def preview(
+        self, session_id: str, message_id: str, part_id: str | None = None, *, unattributed: bool = False
+    ) -> RevertPreview:
         """Return what :meth:`revert` would do. Changes nothing."""
         with _RevertOperation(self, session_id) as operation:
-            return operation.plan_revert(find_point(operation.history, message_id, part_id))
+            point = find_point(operation.history, message_id, part_id)
+            return operation.plan_revert(point, unattributed=unattributed)
 
     def preview_unrevert(self, session_id: str) -> RevertPreview:
         """Return what :meth:`unrevert` would do. Changes nothing."""
@@ -118,17 +127,27 @@ class Reverts:
             return operation.plan_unrevert()
 
     def revert(
-        self, session_id: str, message_id: str, part_id: str | None = None, *, force: bool = False, files: bool = True
+        self,
+        session_id: str,
+        message_id: str,
+        part_id: str | None = None,
+        *,
+        force: bool = False,
+        files: bool = True,
+        unattributed: bool = False,
     ) -> RevertResult:
         """Go back to before a message, or a part of one. A session that is already reverted moves to the new point.
 
         Raises :class:`~opensesh.errors.RevertConflictError`, and changes nothing, if a file was changed outside the
         session; ``force`` overwrites it, and what it held can be restored. Without ``files`` only the conversation is
-        reverted, unless a revert that changed files is in effect.
+        reverted, unless a revert that changed files is in effect. Files that changed while a command of the session
+        ran, and that nothing shows it to have changed, are left alone unless ``unattributed`` is set; what other
+        sessions wrote always is.
         """
         with self._leased(session_id), _RevertOperation(self, session_id) as operation:
             operation.recover()
-            preview = operation.plan_revert(find_point(operation.history, message_id, part_id))
+            point = find_point(operation.history, message_id, part_id)
+            preview = operation.plan_revert(point, unattributed=unattributed)
             if not files and not operation.reverted_files():
                 session = self.sessions.update(session_id, lambda info: info.update(revert=preview.revert or {}))
                 return RevertResult(session, preview._replace(plan=RevertPlan()))
@@ -215,13 +234,28 @@ class _RevertOperation:
 
     # -- planning ------------------------------------------------------------------------------------------------------
 
-    def plan_revert(self, point: RevertPoint) -> RevertPreview:
+    def plan_revert(self, point: RevertPoint, *, unattributed: bool = False) -> RevertPreview:
         """Plan to go back to ``point``."""
-        collector = self._collector()
+        self._check_checkout(point)
+        collector = ChangeCollector(
+            self._folder,
+            self._objects,
+            self._sessions.messages,
+            self._originals,
+            writer=OtherSessions(self._sessions, self.session.id).writer,
+            unattributed=unattributed,
+        )
         plan = self._planner.plan_revert(collector.since(self.history, point), self.reverted_files())
         hidden = tuple(str(message.info["id"]) for message in self.history[point.message :])
-        outside, unwatched = tuple(collector.outside), tuple(collector.unwatched)
-        return RevertPreview(self.session.id, point.record(self.history), hidden, plan, outside, unwatched)
+        return RevertPreview(
+            self.session.id,
+            point.record(self.history),
+            hidden,
+            plan,
+            tuple(collector.outside),
+            tuple(collector.unwatched),
+            {name: other for name, other in collector.unattributed.items() if name not in collector.own},
+        )
 
     def plan_unrevert(self) -> RevertPreview:
         """Plan to undo the revert that is in effect."""
@@ -238,7 +272,10 @@ class _RevertOperation:
         point = recorded_point(self.history, revert) if revert is not None else None
         if revert is None or revert.snapshot is None or point is None or self._objects is None:
             return reverted
-        changes = [change for change in self._collector().since(self.history, point) if change.in_snapshot]
+        self._check_checkout(point)
+        # OpenCode takes back everything that changed while a step ran.
+        collector = ChangeCollector(self._folder, self._objects, self._sessions.messages, self._originals)
+        changes = [change for change in collector.since(self.history, point) if change.in_snapshot]
         for name, history in file_histories(changes).items():
             origin = reverted[name].origin if name in reverted else self._objects.state(revert.snapshot, name)
             becomes = self._planner.resolve(history.before, origin or ABSENT, self._folder.path(name))
@@ -246,8 +283,10 @@ class _RevertOperation:
                 reverted[name] = RevertedFile(origin, becomes)
         return reverted
 
-    def _collector(self) -> ChangeCollector:
-        return ChangeCollector(self._folder, self._objects, self._sessions.messages, self._originals)
+    def _check_checkout(self, point: RevertPoint) -> None:
+        for message in self.history[point.message :]:
+            if message.info.get("role") == "assistant":
+                self._folder.check(message.info)
 
     # -- applying ------------------------------------------------------------------------------------------------------
 
@@ -365,7 +404,7 @@ class _RevertOperation:
         return session
 
     def _summarize(self, messages: Sequence[StoredMessage], change: Callable[[Document], object]) -> Session:
-        diffs = history_diffs_or_empty(messages, self._snapshots, self._originals)
+        diffs = history_diffs_or_empty(messages, self._snapshots, self._originals, self._sessions.messages)
         return record_summary(self._sessions, self.session.id, diffs, change=change, publish=self._publish)
 
     # -- committing ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from opensesh.engine.engine import open_engine
+from opensesh.records import Rule
+from opensesh.storage.disk import Disk
+from opensesh.testing.scripted import ScriptedModel
+from opensesh.workspace import RevertPreview, Reverts
+from opensesh.workspace.attribution import Target, command_targets
+
+from ..workspace.desk import Desk, call, contents, new_repository, shell, write, writes
+
+ALLOW = [Rule(permission="*", pattern="*", action="allow")]
+
+
+@pytest.fixture(params=["in git", "outside git"])
+def desk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.setenv("OPENCODE_DISABLE_FILETIME_CHECK", "true")
+    files = {"a.txt": "a\n", "b.txt": "b\n", "c.txt": "c\n"}
+    folder = tmp_path / "work"
+    if request.param == "in git":
+        new_repository(folder, files)
+    else:
+        write(folder, files)
+    desk = Desk(tmp_path / "home", folder)
+    # With the state folder that engines use.
+    desk.reverts = Reverts(desk.sessions, desk.snapshots, disk=Disk(durable=False))
+    return desk
+
+
+async def until(path: Path) -> None:
+    async with asyncio.timeout(60):
+        while not path.exists():
+            await asyncio.sleep(0.02)
+
+
+async def run(desk: Desk, script: str) -> str:
+    session = desk.sessions.create(title="T", permission=ALLOW).id
+    models = {"it": ScriptedModel(script)}
+    async with open_engine(str(desk.folder), store=desk.sessions.store, scripts=models) as engine:
+        await engine.run(session, "Go.", model="scripted/it")
+    return session
+
+
+def script(tool: str, **arguments: str) -> str:
+    return f"CALL {tool} {json.dumps(arguments)}\n---\nSAY done"
+
+
+def prompt_of(desk: Desk, session: str) -> str:
+    return str(desk.history(session)[0].info["id"])
+
+
+async def two_sessions_and_a_person(desk: Desk, signals: Path) -> tuple[str, str]:
+    started, go = signals / "started", signals / "go"
+    command = f'touch {started}; until [ -e {go} ]; do sleep 0.02; done; echo A >> a.txt; python3 -c \'open("d", "w")\''
+    first = asyncio.create_task(run(desk, script("bash", command=command, description="d")))
+    await until(started)
+    second = await run(desk, script("edit", filePath=str(desk.folder / "b.txt"), oldString="b", newString="B"))
+    (desk.folder / "c.txt").write_text("typed\n")
+    go.touch()
+    return await first, second
+
+
+def test_promise_7_a_revert_takes_back_neither_another_sessions_writes_nor_a_persons(
+    desk: Desk, tmp_path: Path
+) -> None:
+    first, second = asyncio.run(two_sessions_and_a_person(desk, tmp_path))
+    after = {"a.txt": "a\nA\n", "b.txt": "B\n", "c.txt": "typed\n", "d": ""}
+    assert contents(desk.folder) == after
+    in_git = desk.snapshots.readable
+
+    preview = desk.reverts.preview(first, prompt_of(desk, first))
+    assert preview.unattributed == {"b.txt": second, "c.txt": "", "d": ""}
+    assert [diff["file"] for diff in desk.sessions.diff(first)] == (["a.txt"] if in_git else [])
+    desk.reverts.revert(first, prompt_of(desk, first))
+    # Outside of git, what a file held before a command is not known.
+    assert contents(desk.folder) == after | {"a.txt": "a\n" if in_git else "a\nA\n"}
+    desk.reverts.unrevert(first)
+    assert contents(desk.folder) == after
+
+
+def test_promise_7_other_changes_are_reverted_when_asked_for_but_never_another_sessions(
+    desk: Desk, tmp_path: Path
+) -> None:
+    first, second = asyncio.run(two_sessions_and_a_person(desk, tmp_path))
+    if not desk.snapshots.readable:
+        pytest.skip("outside of git, what files held before a command is not known")
+    done = desk.reverts.revert(first, prompt_of(desk, first), unattributed=True)
+    assert done.preview.unattributed == {"b.txt": second}
+    assert contents(desk.folder) == {"a.txt": "a\n", "b.txt": "B\n", "c.txt": "c\n"}
+
+
+def test_promise_7_a_file_that_two_sessions_wrote_is_a_conflict(desk: Desk) -> None:
+    folder = desk.folder
+    first = asyncio.run(run(desk, script("write", filePath=str(folder / "b.txt"), content="first")))
+    asyncio.run(run(desk, script("write", filePath=str(folder / "b.txt"), content="second")))
+    assert [file.name for file in desk.reverts.preview(first, prompt_of(desk, first)).plan.conflicts] == ["b.txt"]
+
+
+def test_promise_7_a_file_that_the_session_edited_stays_its_own_when_a_command_changes_it_again(desk: Desk) -> None:
+    edit = script("edit", filePath=str(desk.folder / "b.txt"), oldString="b", newString="B").removesuffix("SAY done")
+    # As a formatter does that is not given the name.
+    reformat = script("bash", command='python3 -c \'open("b.txt", "a").write("formatted")\'', description="d")
+    session = asyncio.run(run(desk, edit + reformat))
+    assert contents(desk.folder)["b.txt"] == "B\nformatted"
+    desk.reverts.revert(session, prompt_of(desk, session))
+    assert contents(desk.folder)["b.txt"] == "b\n"
+
+
+def test_promise_7_a_persons_edit_during_a_command_that_cannot_change_files_is_left_alone(desk: Desk) -> None:
+    def command(folder: Path) -> dict[str, object]:
+        write(folder, {"c.txt": "typed\n"})
+        return shell("pytest c.txt")
+
+    session = desk.session()
+    prompt = desk.prompt(session)
+    desk.step(session, prompt, writes({"a.txt": "A\n"}), command)
+    preview: RevertPreview = desk.reverts.preview(session, prompt)
+    if desk.snapshots.readable:
+        assert (preview.unattributed, [file.name for file in preview.plan.files]) == ({"c.txt": ""}, ["a.txt"])
+    desk.reverts.revert(session, prompt)
+    assert contents(desk.folder)["c.txt"] == "typed\n"
+
+
+def test_a_tool_of_another_kind_changes_the_file_that_it_is_given(desk: Desk) -> None:
+    def convert(folder: Path) -> dict[str, object]:
+        write(folder, {"a.txt": "converted\n"})
+        return call("convert", {"path": "a.txt"}, {})
+
+    session = desk.session()
+    prompt = desk.prompt(session)
+    desk.step(session, prompt, convert)
+    expected = ["a.txt"] if desk.snapshots.readable else []
+    assert [file.name for file in desk.reverts.preview(session, prompt).plan.changes] == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "targets"),
+    [
+        ("echo x > a", ["/w/a"]),
+        ("echo x >> 'a b'; sort <c >d 2>&1", ["/w/a b", "/w/d"]),
+        ("cd sub && rm -rf x y", ["/w/sub/x", "/w/sub/y"]),
+        ("X=1 sudo mv a b | tee c", ["/w/a", "/w/b", "/w/c"]),
+        ("cp a b", ["/w/b"]),
+        ("sed -i s/a/b/ f", ["/w/s/a/b", "/w/f"]),
+        ("sed s/a/b/ f", []),
+        ("pytest tests/test_a.py", []),
+        ("bash -c 'touch a'", ["/w/a"]),
+        ("cat > a <<'EOF'\nit isn't > b\nEOF\ntouch c", ["/w/a", "/w/c"]),
+        ("git checkout main -- f", ["/w/main", "/w/f"]),
+        ("echo $x > $y", []),
+        ("echo 'unbalanced > a", []),
+    ],
+)
+def test_the_targets_of_a_command_are_what_its_text_says(command: str, targets: list[str]) -> None:
+    assert [target.path for target in command_targets(command, "/w")] == targets
+
+
+def test_a_target_covers_what_it_names_and_what_is_in_it() -> None:
+    assert Target("/w/build", below=True).covers("/w/build/x/y")
+    assert not Target("/w/build", below=True).covers("/w/builder")
+    assert not Target("/w/log").covers("/w/log/x")
+    assert Target("/w/*.pyc", below=True).covers("/w/a.pyc")
