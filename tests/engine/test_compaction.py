@@ -327,9 +327,10 @@ async def test_a_prompt_that_comes_while_a_session_is_summed_up_is_sent_once() -
         await on.ask("First.")
         outcome = await on.submit("Second.")
         await on.until(lambda: on.parts("compaction"))
-        assert await on.submit("Third.") is outcome
+        joined = await on.submit("Third.")
         model.go_on.set()
         assert (await outcome).kind == "answered"
+        assert await joined is await outcome
         assert str(model.requests[-1].messages[1:]).count("Third.") == 1
         on.assert_sound()
         assert await on.engine.resume(on.session) is None

@@ -1,5 +1,6 @@
 """Recovery of a session whose runner died.
 
+Text that had been received but not stored is in a journal, and is stored now.
 A tool call that never ended is marked as interrupted. An answer that never ended is marked as unfinished, unless the
 model was done: nothing is removed, and a prompt that was not answered can still be. A summary that never ended hides
 nothing.
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from .. import ids
 from ..records import as_object
+from ..storage import keys
 from ..storage.protocol import StoredMessage
+from ..storage.stream_journal import journals_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,8 +25,15 @@ if TYPE_CHECKING:
 INTERRUPTED = "Tool execution was interrupted: the program ended while it ran"
 
 
-def recover(sessions: Sessions, messages: Iterable[StoredMessage]) -> list[StoredMessage]:
+def recover(sessions: Sessions, session_id: str, messages: Iterable[StoredMessage]) -> list[StoredMessage]:
     """Return the messages with every call in a final state, and store them so. The caller holds the session's lease."""
+    journals = journals_of(sessions.store, keys.message(session_id, session_id))
+    if journals is not None and (texts := journals.texts(session_id)):
+        # All messages, not only those that a revert has left: it can be undone.
+        for part in (part for message in sessions.messages(session_id) for part in message.parts):
+            if part.get("id") in texts and "end" not in (as_object(part.get("time")) or {}):
+                sessions.update_part(part)  # it was read with the text of its journal
+        journals.remove(session_id)
     return [_recovered(sessions, message) for message in messages]
 
 

@@ -196,7 +196,7 @@ class Runs:
         reverts = self._services.reverts
         try:
             reverts.recover(session_id)
-            return session, lease, visible(recover(sessions, reverts.remaining(session_id)))
+            return session, lease, visible(recover(sessions, session_id, reverts.remaining(session_id)))
         except BaseException:
             lease.release()
             raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
 from msgspec import Struct
@@ -18,7 +18,7 @@ from .. import ids
 from ..errors import ModelError
 from ..models import stream_events as stream
 from .model_errors import failure_of, requested_delay_ms, retry_reason
-from .session_writer import StreamingPart
+from .session_writer import JOURNAL_SECONDS, StreamingPart
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -132,14 +132,25 @@ class Turn:
     async def _attempt(self, provider: Provider, request: Request) -> ModelError | None:
         """Make one attempt. Tools start as soon as their call is complete, and are waited for."""
         failure: ModelError | None = None
+        is_over = asyncio.Event()
         async with asyncio.TaskGroup() as self._group:
+            self._group.create_task(self._journal_until(is_over))
             try:
                 async with closing_stream(provider.stream(request)) as events:
                     async for event in events:
                         await self._fold(event)
             except ModelError as error:
                 failure = error
+            is_over.set()
         return failure
+
+    async def _journal_until(self, is_over: asyncio.Event) -> None:
+        """Write streamed text to its journals until the stream is over, and once more then: tools may still run."""
+        while not is_over.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(JOURNAL_SECONDS):
+                    await is_over.wait()
+            await self._writer.journal(self._streaming.values())
 
     async def _fold(self, event: stream.StreamEvent) -> None:
         match event:

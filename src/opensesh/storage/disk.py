@@ -48,7 +48,7 @@ class Disk:
         folder, name = os.path.split(path)
         temporary = os.path.join(folder, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
         try:
-            self.fill(self._open_in_folder(temporary), data)
+            self.fill(self.create(temporary), data)
         except BaseException as error:
             self.discard(temporary)
             if isinstance(error, OSError):
@@ -122,8 +122,8 @@ class Disk:
         except OSError as error:
             raise write_failed(folder, error) from error
 
-    def _open_in_folder(self, path: str) -> int:
-        """Create a file, and its folder if necessary."""
+    def create(self, path: str) -> int:
+        """Create a file, and its folder if necessary, and return its descriptor."""
         # Another process may remove the folder, which it found empty, before the file is in it: hence the retries.
         for _ in range(_MAX_ATTEMPTS):
             try:

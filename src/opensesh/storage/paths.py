@@ -52,7 +52,7 @@ def cache() -> str:
 
 
 def state() -> str:
-    """Return opensesh's state folder: locks, leases, the trash, undo files, reverts. It contains no live session."""
+    """Return opensesh's state folder: locks, leases, the trash, undo files, reverts, text that is being streamed."""
     return xdg("state", "opensesh")
 
 

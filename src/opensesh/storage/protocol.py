@@ -7,6 +7,7 @@ Every store implements :class:`Store`. What only some stores can do is a protoco
 * :class:`SessionQueries`: filter, order and limit sessions without reading every record,
 * :class:`ChangeFeedProvider`: which records changed since a cache was written,
 * :class:`LiveEvents`: changes made by other users of the store,
+* :class:`StreamJournalProvider`: text of parts that are still being streamed,
 * :class:`ConventionsProvider`: how the OpenCode that uses the store names projects and snapshots,
 * :class:`ConditionallyWritable`: why a store is only read,
 * :class:`FileTree`: one file a record, for maintenance that works on files,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from .leases import Holder
     from .locks import Locks
     from .queries import SessionQuery
+    from .stream_journal import StreamJournals
 
 Key = tuple[str, ...]
 """``("message", sessionID, messageID)`` and the like. See :mod:`opensesh.storage.keys`."""
@@ -308,6 +310,15 @@ class LiveEvents(Protocol):
 
     def subscribe(self, callback: Callable[[Sequence[RecordChange]], None]) -> Callable[[], None]:
         """Call ``callback`` for every change from now on, until the returned function is called."""
+        ...
+
+
+@runtime_checkable
+class StreamJournalProvider(Protocol):
+    """A store whose :meth:`Store.messages` includes text that its runner has not stored yet, but put in a journal."""
+
+    def stream_journals(self) -> StreamJournals:
+        """Return the journals beside this store."""
         ...
 
 

@@ -15,6 +15,7 @@ from ..disk import Disk, read_file
 from ..keys import check_key, is_plain
 from ..locks import Locks
 from ..protocol import Damage, Key, StoredMessage, ignore_damage, log_damage
+from ..stream_journal import StreamJournals, with_streamed_text
 from .listings import Listings
 
 if TYPE_CHECKING:
@@ -87,6 +88,10 @@ class JsonTree:
         from ..leases import FileLeases
 
         return FileLeases.of(self)
+
+    def stream_journals(self) -> StreamJournals:
+        """Return the journals of text that is being streamed."""
+        return StreamJournals.of(self)
 
     def close(self) -> None:
         """Do nothing: no file stays open between operations."""
@@ -170,7 +175,7 @@ class JsonTree:
             paths = (os.path.join(part_folder, part_name + _SUFFIX) for part_name in part_names)
             parts = (self._try_read(path, report, kind=dict) for path in paths)
             messages.append(StoredMessage(info, [part for part in parts if part is not _ABSENT]))
-        return messages
+        return with_streamed_text(self, session_id, messages)
 
     def _infos(self, folder: str, names: Sequence[str], report: Report) -> list[tuple[str, Document]]:
         positions: list[tuple[order.Position, str, Document]] = []

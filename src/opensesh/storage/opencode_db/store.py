@@ -16,6 +16,7 @@ from ..keys import check_key, is_plain
 from ..locations import databases
 from ..protocol import Conventions, Damage, Key, StoredMessage, log_damage
 from ..queries import newest_first
+from ..stream_journal import StreamJournals, with_streamed_text
 from .encoding import canonical
 from .sqlite_reader import SqliteReader
 from .tables import DEPTH, PAGE, read_layout, sources
@@ -131,6 +132,10 @@ class OpencodeDB:
 
         return FileLeases.of(self)
 
+    def stream_journals(self) -> StreamJournals:
+        """Return the journals of text that is being streamed."""
+        return StreamJournals.of(self)
+
     def locate(self, key: Key) -> str:
         """Return the table and row of a record."""
         return f"{self.place}#{key[0]}/{key[-1]}"
@@ -235,7 +240,7 @@ class OpencodeDB:
                         messages += self._unfolded(source, newest, last, damage.append)
         for entry in damage:
             report(entry)
-        return messages
+        return with_streamed_text(self, session_id, messages)
 
     def query_sessions(self, query: SessionQuery, *, report: Report = log_damage) -> list[tuple[Key, Document]]:
         """Return the selected sessions, newest first."""
