@@ -27,7 +27,9 @@ def bracketed(host: str) -> str:
 
 def listen(host: str, port: int, *, host_option: str = "--host") -> socket.socket:
     """Return a socket that listens on an address; ``port`` 0 takes any free port."""
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With the protocol, asyncio switches off the delay of small packets for the connections.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))

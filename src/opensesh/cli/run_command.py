@@ -69,6 +69,7 @@ def configure(parser: CommandParser) -> None:
     )
     parser.add_argument("--dir", metavar="D", help="directory to work in (default: the session's, or the current one)")
     parser.add_argument("-f", "--file", action="append", default=[], metavar="F", help="attach a file; repeatable")
+    parser.add_argument("--attach", metavar="URL", help="run it on this server ('opensesh serve', 'opencode serve')")
     parser.add_argument("--command", metavar="NAME", help="run a configured command; PROMPT becomes its arguments")
     parser.add_argument("--title", metavar="T", help="title of the new session")
     parser.add_argument("--budget", metavar="DOLLARS", help="stop before exceeding this cost in USD")
@@ -97,6 +98,10 @@ def run(options: Namespace) -> int:
     text = "\n".join(text for text in (typed, piped) if text.strip())
     if not text and options.command is None:
         raise UsageError("no prompt: give it as words or on standard input")
+    if options.attach:
+        from .attached_run import run as run_attached  # the server runs it, so that no engine is needed
+
+        return run_attached(options, text)
     try:
         store, session, directory = _find_session(options)
         keyboard = Keyboard.find()

@@ -38,11 +38,12 @@ _NEVER = 1e9
 """Seconds. A request that waits for a user is not worth a warning here."""
 
 
-def application(options: ServerOptions, hosts: Iterable[str]) -> ASGIApp:
-    """Return the application; ``hosts`` are the accepted values of the Host header beside loopback names."""
+def application(options: ServerOptions, url: str, hosts: Iterable[str]) -> ASGIApp:
+    """Return the application of a server at ``url``; ``hosts`` are the accepted values of the Host header beside
+    loopback names."""
     bus = Bus(keep=_KEPT_EVENTS)
     store = open_store(options.store)
-    settings = Settings(owner="opensesh serve", opencode_events=True, unanswered_warning_seconds=_NEVER)
+    settings = Settings(owner=f"opensesh serve at {url}", opencode_events=True, unanswered_warning_seconds=_NEVER)
     pool = EnginePool(partial(open_engine, store=store, settings=settings, bus=bus))
     state = ServerState(pool, bus, EventStreams(bus), store, os.path.realpath(options.directory))
 

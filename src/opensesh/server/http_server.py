@@ -54,7 +54,7 @@ def _prepare(
     url = f"http://{bracketed(host)}:{port}"
     hosts = accepted_hosts(host, port) | {f"{bracketed(name)}:{port}"}
     config = uvicorn.Config(
-        application(options, hosts),
+        application(options, url, hosts),
         http=limited_protocol(connection_limit(options.max_connections), head_seconds=options.head_seconds),
         ws="websockets-sansio",
         ws_max_size=1 << 20,

@@ -91,6 +91,21 @@ class Sessions:
             except RecordError as error:
                 report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
 
+    def newest_first(self, project: str) -> Iterator[Session]:
+        """Iterate over the readable sessions of a project, those created last first. A caller that stops early reads
+        no more records than it takes, unless identifiers of the project span a wraparound."""
+        keys_by_id = {key[-1]: key for key in self.store.list(("session", project)) if len(key) == 3}
+        if ids.spans_wraparound(list(keys_by_id)):
+            yield from sorted(self.list(project=project), key=_oldest_first, reverse=True)
+            return
+        for _, key in sorted(keys_by_id.items()):  # the newest identifier has the smallest name
+            try:
+                yield view(self.store.read(key), Session, self.store.locate(key))
+            except NotFoundError:
+                continue  # removed since it was listed
+            except RecordError as error:
+                log_damage(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
+
     def children(self, session_id: str) -> list[Session]:
         """Return the sessions created by this one, oldest first."""
         self._read(session_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -93,19 +94,18 @@ class DiffQuery(Struct, frozen=True, rename={"message_id": "messageID"}):
 async def list_sessions(call: Call, query: SessionListQuery) -> object:
     """List the sessions of the project, newest first."""
 
-    def read(engine: Engine) -> list[Document]:
-        limit = None if query.limit is None else max(int(query.limit), 0)
-        text = (query.search or "").lower()
-        chosen = [
-            session
-            for session in engine.sessions.list(project=engine.location.id)
-            if (query.directory is None or session.directory == call.directory)
+    def is_selected(session: Session) -> bool:
+        return (
+            (query.directory is None or session.directory == call.directory)
             and not (query.roots and session.parent_id)
             and (query.start is None or session.updated >= query.start)
-            and text in session.title.lower()
-        ]
-        chosen.sort(key=_newest_first)
-        return [session.document for session in chosen[:limit]]
+            and (query.search or "").lower() in session.title.lower()
+        )
+
+    def read(engine: Engine) -> list[Document]:
+        limit = None if query.limit is None else max(int(query.limit), 0)
+        sessions = engine.sessions.newest_first(engine.location.id)
+        return [session.document for session in islice(filter(is_selected, sessions), limit)]
 
     async with call.engine() as engine:
         return await run_in_thread_uncancellable(read, engine)

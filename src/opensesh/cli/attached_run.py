@@ -1,0 +1,204 @@
+"""``opensesh run --attach URL``: the prompt is answered by a server; this process only sends it and shows the events.
+
+Any server with OpenCode's API will do. Permission requests are approved with ``--yes`` and rejected otherwise; a
+terminal client that is attached to the same server can answer them first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+import msgspec
+
+from .. import events
+from ..bus import Envelope
+from ..engine.loop import Outcome
+from ..engine.prompt import file_part
+from ..errors import NotFoundError, OpenseshError, UsageError
+from ..records import as_object, loads
+from ..storage.protocol import StoredMessage
+from . import output
+from .prompt_run import EXIT_CODES, EventLines, NoView, write_json_line
+from .run_screen import Screen
+from .terminal import Stream
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from ..events import Event
+    from ..records import Document
+    from .prompt_run import RunView
+
+_NOT_WITH_ATTACH = {"store": "--store", "budget": "--budget", "share": "--share", "no_plugins": "--no-plugins"}
+_IDLE_SECONDS = 5.0
+"""How long to wait for the last events after the answer."""
+_KNOWN_EVENTS = {
+    str(kind.__struct_config__.tag): kind
+    for kind in vars(events).values()
+    if isinstance(kind, type) and issubclass(kind, events.Event) and kind.__struct_config__.tag is not None
+}
+
+
+def run(options: Namespace, text: str) -> int:
+    """Run the prompt on the server; the exit code tells its outcome."""
+    for name, option in _NOT_WITH_ATTACH.items():
+        if getattr(options, name):
+            raise UsageError(f"{option} cannot be combined with --attach: the server decides that")
+    return asyncio.run(_AttachedRun(options, text).run())
+
+
+class _AttachedRun:
+    """One prompt on a server."""
+
+    def __init__(self, options: Namespace, text: str) -> None:
+        self._options = options
+        self._text = text
+        self._out = Stream(sys.stdout)
+        directory = os.path.realpath(options.dir or os.getcwd())
+        self._screen = Screen(self._out, Stream(sys.stderr), directory)
+        as_text = options.format == "text" and not options.json
+        self._view: RunView = self._screen if as_text else NoView() if options.json else EventLines(self._out)
+        password = os.environ.get("OPENCODE_SERVER_PASSWORD")
+        user = os.environ.get("OPENCODE_SERVER_USERNAME") or "opencode"
+        self._client = httpx2.AsyncClient(
+            base_url=options.attach.rstrip("/"),
+            auth=(user, password) if password else None,
+            headers={"x-opencode-directory": directory},
+            timeout=httpx2.Timeout(30, read=None),
+        )
+        self._connected = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._session_id = ""
+
+    async def run(self) -> int:
+        async with self._client:
+            self._session_id = await self._session()
+            self._view.follow(self._session_id)
+            async with asyncio.TaskGroup() as group:
+                stream = group.create_task(self._watch())
+                try:
+                    await self._connected.wait()
+                    outcome = await self._send()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_IDLE_SECONDS):
+                            await self._idle.wait()
+                except asyncio.CancelledError:
+                    await self._client.post(f"/session/{self._session_id}/abort")
+                    raise
+                finally:
+                    stream.cancel()
+        self._print_result(outcome)
+        return EXIT_CODES[outcome.kind]
+
+    async def _request(self, method: str, path: str, body: Any = None) -> Any:
+        try:
+            response = await self._client.request(method, path, json=body)
+        except httpx2.HTTPError as error:
+            raise OpenseshError(f"{self._options.attach} does not answer: {error}") from None
+        try:
+            value = loads(response.content) if response.content else None
+        except OpenseshError:
+            value = None
+        if response.status_code >= 400:
+            data = as_object((as_object(value) or {}).get("data")) or {}
+            message = data.get("message") or response.text[:200]
+            raise OpenseshError(f"{self._options.attach} answered {response.status_code}: {message}")
+        return value
+
+    async def _session(self) -> str:
+        options = self._options
+        if options.session:
+            return str((await self._request("GET", f"/session/{options.session}"))["id"])
+        if options.continue_last:
+            sessions: list[Document] = await self._request("GET", "/session?roots=true")
+            if not sessions:
+                raise NotFoundError("the server has no session of this directory to continue")
+            return str(max(sessions, key=lambda session: session["time"]["updated"])["id"])
+        body = {} if options.title is None else {"title": options.title.strip() or " ".join(self._text.split())[:50]}
+        return str((await self._request("POST", "/session", body))["id"])
+
+    async def _send(self) -> Outcome:
+        options, path = self._options, f"/session/{self._session_id}"
+        how: Document = {"agent": options.agent, "variant": options.variant}
+        how = {name: value for name, value in how.items() if value is not None}
+        attached = [file_part(name) for name in options.file]
+        if options.command is not None:
+            body = how | {"command": options.command, "arguments": self._text, "parts": attached}
+            body |= {"model": options.model} if options.model else {}
+            answer = await self._request("POST", f"{path}/command", body)
+        else:
+            provider_id, _, model_id = (options.model or "").partition("/")
+            model = {"model": {"providerID": provider_id, "modelID": model_id}} if options.model else {}
+            parts = [{"type": "text", "text": self._text}, *attached]
+            answer = await self._request("POST", f"{path}/message", how | model | {"parts": parts})
+        message = as_object(answer) or {}
+        info = as_object(message.get("info")) or {}
+        error = as_object(info.get("error"))
+        kind = "answered" if error is None else "aborted" if error.get("name") == "MessageAbortedError" else "failed"
+        return Outcome(kind, StoredMessage(info, list(message.get("parts") or ())), error)
+
+    async def _watch(self) -> None:
+        """Show the events of the server, and reply to its requests."""
+        sequence = 0
+        async with self._client.stream("GET", "/event") as response:
+            async for line in response.aiter_lines():
+                if not line.startswith("data:"):
+                    continue
+                document = as_object(loads(line[5:].encode())) or {}
+                sequence += 1
+                event = _event_of(document)
+                if document.get("type") == "server.connected":
+                    self._connected.set()
+                elif event is not None:
+                    self._view.show(Envelope(sequence, event))
+                    await self._reply(event)
+        raise OpenseshError(f"{self._options.attach} ended the event stream")
+
+    async def _reply(self, event: Event) -> None:
+        match event:
+            case events.SessionIdle(session_id=self._session_id):
+                self._idle.set()
+            case events.PermissionAsked(session_id=self._session_id):
+                approve = self._options.yes and event.permission != "doom_loop"
+                if not approve:
+                    self._screen.note(f"! {event.permission} {', '.join(event.patterns)}: rejected; --yes approves", 33)
+                with suppress(OpenseshError):  # another client was faster
+                    reply = {"reply": "once" if approve else "reject"}
+                    await self._request("POST", f"/permission/{event.id}/reply", reply)
+            case events.QuestionAsked(session_id=self._session_id):
+                self._screen.note("! a question of the model was dismissed: there is no user to ask", 33)
+                with suppress(OpenseshError):
+                    await self._request("POST", f"/question/{event.id}/reject")
+            case _:
+                pass
+
+    def _print_result(self, outcome: Outcome) -> None:
+        options = self._options
+        info = outcome.message.info if outcome.message is not None else {}
+        result: Document = {"type": "result", "sessionID": self._session_id, "outcome": outcome.kind}
+        result |= {"text": outcome.text, "cost": info.get("cost"), "tokens": info.get("tokens")}
+        if options.json:
+            output.print_json(result)
+        elif options.format == "json":
+            write_json_line(self._out, result)
+        else:
+            self._screen.close()
+            self._screen.gap()
+            self._screen.note(
+                f"continue with: opensesh run --attach {options.attach} --session {self._session_id} ...", 2
+            )
+
+
+def _event_of(document: Document) -> Event | None:
+    """Return the event of a server's JSON; ``None`` for one that is not known here."""
+    kind = _KNOWN_EVENTS.get(str(document.get("type")))
+    properties = as_object(document.get("properties")) or {}
+    try:
+        return None if kind is None else msgspec.convert(properties | {"type": document["type"]}, kind)
+    except msgspec.ValidationError:
+        return None

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+from .serving import make_project, serving
+
+
+async def opensesh(*arguments: str, cwd: Path) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "opensesh",
+        *arguments,
+        cwd=cwd,
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def test_a_prompt_runs_on_a_server_and_is_continued_there(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p")
+    async with serving(project) as client:
+        attach = ("run", "--attach", client.url, "-m", "scripted/prompt")
+        code, out, err = await opensesh(*attach, "--title", "Here", "SAY hello from afar", cwd=project)
+        assert (code, out.strip()) == (0, "hello from afar"), err
+        (session,) = await client.get("/session")
+        assert session["title"] == "Here"
+        code, out, _ = await opensesh(*attach, "-c", "--json", "SAY again", cwd=project)
+        result = json.loads(out)
+        assert (code, result["sessionID"], result["text"]) == (0, session["id"], "again")
+
+
+async def test_permissions_are_rejected_without_yes_and_a_missing_server_is_named(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p")
+    (project / "opencode.json").write_text('{"permission": {"bash": "ask"}}')
+    script = 'CALL bash {"command": "touch made", "description": "Make it"}\n---\nSAY done'
+    async with serving(project) as client:
+        attach = ("run", "--attach", client.url, "-m", "scripted/prompt")
+        _, _, err = await opensesh(*attach, script, cwd=project)
+        assert "rejected" in err
+        assert not (project / "made").exists()
+        code, out, err = await opensesh(*attach, "--yes", script, cwd=project)
+        assert (code, out.strip()) == (0, "done"), err
+        assert (project / "made").exists()
+    code, _, err = await opensesh("run", "--attach", "http://127.0.0.1:9", "SAY x", cwd=project)
+    assert code == 1
+    assert "does not answer" in err
