@@ -361,3 +361,47 @@ def test_the_arity_table_names_commands() -> None:
     assert command_name(["gh", "pr", "list", "x"]) == ("gh", "pr", "list")
     assert command_name(["ls", "-la"]) == ("ls",)
     assert command_name(["npm"]) == ("npm",)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ls > ${x}../out/f; x=sub/",
+        "false && x=sub/; ls > ${x}../out/f",
+        "if false; then x=sub/; fi; ls > ${x}../out/f",
+        "(x=sub/); ls > ${x}../out/f",
+        "x=sub/ & ls > ${x}../out/f",
+        "x=sub/ ls > ${x}../out/f",
+        "false && for x in sub/; do ls; done; ls > ${x}../out/f",
+        "x=.; x+=./out/f; ls > $x",
+        "x=sub; read -r x < names; ls > $x",
+        "cd $(cat name); ls > $PWD/f",
+    ],
+)
+def test_a_value_that_is_not_certainly_assigned_does_not_hide_a_file_outside(line: str, tmp_path: Path) -> None:
+    (tmp_path / "project" / "sub").mkdir(parents=True)
+    found = analyse_command(line, str(tmp_path / "project"))
+    assert found.any_write or str(tmp_path / "out" / "f") in found.writes
+
+
+def test_a_value_that_is_certainly_assigned_is_the_only_one(tmp_path: Path) -> None:
+    for line in ("set -e; cd .\nD=a\nls > $D/f", "export D=a && ls > $D/f", "for D in a; do ls > $D/f; done"):
+        assert analyse_command(line, str(tmp_path)).writes == [str(tmp_path / "a" / "f")], line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "timeout $x ls",
+        "timeout * ls",
+        "bash -c l*",
+        "[ * ]",
+        "test $x",
+        "printf *",
+        "find . $x",
+        "env PATH=. ls",
+        "nice {a,b} ls",
+    ],
+)
+def test_words_that_may_become_others_leave_a_line_uncertain(line: str, tmp_path: Path) -> None:
+    assert analyse_command(line, str(tmp_path)).patterns == [UNCERTAIN + line]

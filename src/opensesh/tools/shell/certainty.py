@@ -114,7 +114,7 @@ def is_private_variable(name: str) -> bool:
     return name not in _SHELL_VARIABLES and not _SHELL_PREFIXES.match(name)
 
 
-def _is_harmless_variable(name: str) -> bool:
+def is_harmless_variable(name: str) -> bool:
     """Return whether a variable, passed to a program, may be expected not to change which programs run."""
     if name in _HARMLESS_VARIABLES:
         return True
@@ -137,7 +137,7 @@ def _command_doubts(command: ShellCommand, shell: ShellLanguage) -> Iterator[str
         variable = assignment.value.partition("=")[0].rstrip("+")
         if reads and variable == "IFS" and assignment.static:
             continue
-        if not _is_harmless_variable(variable):
+        if not is_harmless_variable(variable):
             yield f"{variable}, which may decide what the command does"
     if name.value in BUILTINS:
         check = _BUILTIN_CHECKS.get(name.value)
@@ -151,7 +151,7 @@ def _anything(words: Sequence[Word], shell: ShellLanguage) -> bool:
 
 def _plain_words(words: Sequence[Word], shell: ShellLanguage) -> bool:
     """Literal words in which nothing can be evaluated."""
-    return all(word.static and not _EVALUATED.search(word.value) for word in words)
+    return all(word.literal and not _EVALUATED.search(word.value) for word in words)
 
 
 def _number(words: Sequence[Word], shell: ShellLanguage) -> bool:
@@ -174,7 +174,7 @@ def _export(words: Sequence[Word], shell: ShellLanguage) -> bool:
     for word in words:
         match = _ASSIGNMENT.fullmatch(word.value)
         name = match[1] if match else word.value
-        if not _is_harmless_variable(name) or _EVALUATED.search(word.bare):
+        if not is_harmless_variable(name) or _EVALUATED.search(word.bare):
             return False
     return shell in ("bash", "posix")
 
@@ -186,7 +186,7 @@ def _read(words: Sequence[Word], shell: ShellLanguage) -> bool:
 
 def _printf(words: Sequence[Word], shell: ShellLanguage) -> bool:
     """A literal format; for shells that evaluate numbers, without a number in it."""
-    if not words or not words[0].static or words[0].value.startswith("-"):
+    if not words or not words[0].literal or words[0].value.startswith("-"):
         return False
     return shell == "bash" or re.sub(r"%[s%]", "", words[0].value).find("%") < 0
 
@@ -196,7 +196,7 @@ def _test(words: Sequence[Word], shell: ShellLanguage) -> bool:
     operator, which evaluates its operand."""
     if words and words[0].text == "!":
         words = words[1:]
-    if not all(word.static or _IN_DOUBLE_QUOTES.fullmatch(word.text) for word in words):
+    if not all(word.literal or _IN_DOUBLE_QUOTES.fullmatch(word.text) for word in words):
         return False
     match [word.text for word in words]:
         case [_]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from .certainty import line_doubts
+from .certainty import is_harmless_variable, line_doubts
 from .lexer import ShellCommand, ShellLanguage
 from .parser import ParsedLine, parse
 
@@ -213,6 +214,10 @@ def shell_language(name: str) -> ShellLanguage:
     return _SHELLS.get(name, "other")
 
 
+_NAMING = re.compile(r"-i?(?:name|path|wholename|regex)")
+"""Conditions of find whose next word is a pattern and nothing else."""
+
+
 def runs_other_commands(name: str) -> bool:
     """Return whether a command of this name runs what its arguments say, so that the name alone means nothing."""
     base = os.path.basename(name)
@@ -251,7 +256,10 @@ def inner_line(command: ShellCommand) -> ParsedLine:
         line = parse(_joined(words) if name == "eval" else words[0].value if words else "")
         return ParsedLine(line.commands, [*line.doubts, f"{name}, which evaluates text"])
     if name in _EXEC_FLAGS:
-        return ParsedLine(list(_exec_commands(words, _EXEC_FLAGS[name])), [])
+        pairs = zip((None, *words), words, strict=False)
+        unknown = [word for before, word in pairs if not word.literal and not (before and _NAMING.match(before.value))]
+        doubts = [f"{name} with words that may become flags"] if any(not word.static for word in unknown) else []
+        return ParsedLine(list(_exec_commands(words, _EXEC_FLAGS[name])), doubts)
     return _NOTHING
 
 
@@ -272,7 +280,7 @@ def _shell_line(name: str, command: ShellCommand) -> ParsedLine:
         doubts.append(f"{name}, which runs text from its input or as another user")
     elif text and (len(values) != 2 or not re.fullmatch(r"-[eluxc]+", values[0])):
         doubts.append(f"{name} with flags or arguments that its text may use")
-    elif not all(word.static for word in command.words):
+    elif not all(word.literal for word in command.words):
         doubts.append(f"{name} with a text that is not literal")
     language = _SHELLS.get(name, "posix")
     commands: list[ShellCommand] = []
@@ -303,16 +311,17 @@ def _wrapped_command(name: str, words: Sequence[Word]) -> ParsedLine:
         index += bool(takes_next)
     if name in _FIRST_IS_OWN:
         index += 1
-    while index < len(words) and name in ("env", "sudo", "doas") and "=" in words[index].value:
+    assignments = takewhile(lambda word: "=" in word.value, words[index:] if name in ("env", "sudo", "doas") else ())
+    for assignment in assignments:
+        if not is_harmless_variable(assignment.value.partition("=")[0]):
+            doubts.append(f"{name} with a variable that may decide what the command does")
         index += 1
     rest = words[index:]
-    if name in _JOINING:
-        line = parse(_joined(rest))
-        return ParsedLine(line.commands, [*doubts, *line.doubts])
-    if name in ("flock", "sg") and rest and rest[0].value in ("-c", "--command"):
-        line = parse(_joined(rest[1:2]))
-        return ParsedLine(line.commands, [*doubts, *line.doubts])
-    return ParsedLine(list(_command_of(rest)), doubts)
+    if not all(word.literal for word in words[:index]):
+        doubts.append(f"{name} with words that may become others, of which one is the command")
+    is_text = name in ("flock", "sg") and bool(rest) and rest[0].value in ("-c", "--command")
+    line = parse(_joined(rest[1:2] if is_text else rest)) if is_text or name in _JOINING else None
+    return ParsedLine(line.commands if line else list(_command_of(rest)), doubts + (line.doubts if line else []))
 
 
 def _takes_next_word(flag: str, flags: _Flags) -> bool | None:

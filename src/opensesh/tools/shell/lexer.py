@@ -39,6 +39,8 @@ _EXPANSION = re.compile("\0[^\0]*\0")
 _ALTERNATIVES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _ANSI = re.compile(r"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|(.))", re.DOTALL)
 _ANSI_LETTERS = dict(zip('abeEfnrtv\\"?', '\a\b\x1b\x1b\f\n\r\t\v\\"?', strict=True))
+_PATTERN = re.compile(r"[*?\[{~]|^=")
+_QUOTED = re.compile(r"""'[^']*'|"[^"\\$`]*\"""")
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9?!#@*$-]")
 
 
@@ -60,6 +62,11 @@ class Word(Struct, frozen=True):
     def static(self) -> bool:
         """Whether the command receives ``value``, except for ``*``, ``?``, ``[``, ``{`` and ``~``."""
         return self.value == self.bare
+
+    @property
+    def literal(self) -> bool:
+        """Whether the command receives ``value``: there is neither an expansion nor a pattern for file names in it."""
+        return self.static and (not _PATTERN.search(self.value) or _QUOTED.fullmatch(self.text) is not None)
 
 
 class Redirection(Struct, frozen=True):
@@ -89,6 +96,10 @@ class ShellCommand(Struct, frozen=True, kw_only=True):
     redirects: tuple[Redirection, ...] = ()
     loops: tuple[Word, ...] = ()
     """Variables set by the loops so far, as ``variable=value``."""
+    loop_variables: tuple[str, ...] = ()
+    """Variables of the loops that it is in."""
+    unconditional: bool = False
+    """Whether the shell, or the subshell that it is in, certainly runs it, unless it exits before."""
     scope: tuple[int, ...] = ()
     """The subshells it runs in, outermost first. A ``cd`` in a subshell has no effect outside."""
 

@@ -28,7 +28,7 @@ _ASSIGNING_COMMANDS = frozenset("declare export local readonly typeset".split())
 _DEVICES = re.compile(r"/dev/(?:null|zero|u?random|tty|full|std(?:in|out|err)|fd/\d+)")
 _PWD = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`")
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)", re.DOTALL)
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
 _VISITED = re.compile(r"~(?:[+-]?\d+|[+-])(?=/|$)")
 """A directory that the shell is or was in: ``~+``, ``~-``, ``~2``."""
 _ATTACHED_PATH = re.compile(r"-[A-Za-z]+([/.~$].*)", re.DOTALL)
@@ -38,6 +38,8 @@ _SEVERAL = re.compile(r"[$`*?\[{]")
 _DRIVE = re.compile(r"^/([A-Za-z])(?=/|$)")
 _LEADS_ELSEWHERE = re.compile(r"[/~$*]|\.\.")
 _WILDCARD = re.compile(r"[*?\[]")
+_UNKNOWN_VALUE = "`"
+"""Stands for a value that the text does not tell."""
 _MAX_VALUES = 1_000
 _MAX_DEPTH = 4
 _MAX_DIRECTORIES = 500
@@ -102,7 +104,7 @@ def possible_paths(words: Iterable[str], directory: str, environment: Mapping[st
 def _is_unknown(target: str, directories: _ShellDirectories, variables: _Variables) -> bool:
     """Return whether a word may stand for any path, as far as is known here."""
     paths = variables.substitute(_PWD.sub("$PWD", target), directories)
-    return any(_SEVERAL.search(path) or (directories.unknown and not path.startswith("/")) for path in paths)
+    return (directories.unknown and not target.startswith("/")) or any(map(_SEVERAL.search, paths))
 
 
 class _Variables:
@@ -111,13 +113,26 @@ class _Variables:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self._assigned: dict[str, dict[str, None]] = {}
+        self._certain: set[str] = set()
+        """Variables whose assignment is certainly carried out."""
+        self._in_loops: set[str] = set()
 
     def assign(self, command: ShellCommand) -> None:
         """Record what a command, or a loop around it, assigns."""
-        assigns = command.words[0].value in _ASSIGNING_COMMANDS if command.words else False
-        words = (*command.loops, *command.assignments, *(command.words[1:] if assigns else ()))
+        name = command.words[0].value if command.words else ""
+        arguments = command.words[1:]
+        words = (*command.loops, *command.assignments, *(arguments if name in _ASSIGNING_COMMANDS else ()))
         for match in filter(None, (_ASSIGNMENT.fullmatch(word.value) for word in words)):
-            self._assigned.setdefault(match[1], {})[match[2]] = None
+            # What is appended, or set for one command only, leads to a value that is not known here.
+            is_known = match[2] == "" and not (name and any(word.value == match[0] for word in command.assignments))
+            self._assigned.setdefault(match[1], {})[match[3] if is_known else _UNKNOWN_VALUE] = None
+        if command.unconditional and not command.scope:
+            own = (_ASSIGNMENT.fullmatch(word.value) for word in words[len(command.loops) :])
+            self._certain.update(match[1] for match in own if match)
+        if name == "read":
+            for word in arguments:
+                self._assigned.setdefault(word.value, {})[_UNKNOWN_VALUE] = None
+        self._in_loops = set(command.loop_variables)
 
     def substitute(self, path: str, directories: _ShellDirectories) -> list[str]:
         """Return ``path`` with all possible values of its variables; unchanged if none is known.
@@ -146,7 +161,8 @@ class _Variables:
                 inherited = self._environment.get(name)
                 # A value that contains its own variable only makes the path longer.
                 assigned = [value for value in self._assigned.get(name, ()) if f"${name}" not in value]
-                return [*assigned, *([inherited] if inherited and "$" not in inherited else [])]
+                unset = [""] if assigned and not inherited and name not in self._certain | self._in_loops else []
+                return [*assigned, *unset, *([inherited] if inherited and "$" not in inherited else [])]
 
 
 def _expand(word: str, directories: _ShellDirectories, variables: _Variables) -> Iterator[str]:

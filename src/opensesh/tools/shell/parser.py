@@ -68,6 +68,9 @@ class _ListState(Struct):
     in_pipe: bool = False
     closed: bool = False
     """A compound command has just ended; another needs a separator first."""
+    conditional: bool = False
+    """Whether the next command depends on the exit code of one before it."""
+    loop_variable: str = ""
 
 
 class _CommandParser(WordReader):
@@ -178,6 +181,7 @@ class _CommandParser(WordReader):
         self.at += 2 if two in ("&&", "||", "|&") else 1
         if two in ("&&", "||"):
             self._end_element()
+            self.state.conditional = True
         elif two[0] == "|":
             self._move_to_subshell(self.state.element_start)
             self.state.element_start = len(self.commands)
@@ -191,6 +195,7 @@ class _CommandParser(WordReader):
     def _end_list(self) -> None:
         self._end_element()
         self.state.list_start = len(self.commands)
+        self.state.conditional = False
 
     def _end_element(self) -> None:
         if self.state.in_pipe:
@@ -303,6 +308,7 @@ class _CommandParser(WordReader):
         variable = self._checked_word()
         if variable is None:
             raise Unparsable("a loop without a variable")
+        self.state.loop_variable = variable.value
         self._blanks(newlines=True)
         if not self._at_word("in"):
             self.doubts.append("a loop over the arguments")
@@ -404,6 +410,8 @@ class _CommandParser(WordReader):
             assignments=tuple(assignments),
             redirects=tuple(redirects),
             loops=tuple(self.loops),
+            loop_variables=tuple(state.loop_variable for state in (*self.open_blocks, self.state)),
+            unconditional=not self.state.conditional and not self.open_blocks,
             scope=self.scope,
         )
         self.commands.append(command)
