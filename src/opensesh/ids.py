@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 ERA_MS = 1 << 36
 """Milliseconds until the clock in an identifier wraps around."""
 
+LATEST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999. Later times in a record are mistakes, which calendars cannot show."""
+
 _FIELD = 1 << 48
 _HALF = _FIELD >> 1
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

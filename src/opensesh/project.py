@@ -18,11 +18,12 @@ from msgspec import Struct
 from . import ids
 from .errors import InvalidKeyError, NotFoundError, OpenseshError, RecordError
 from .flags import Flags
-from .records import Document, Project, as_list, as_object, view
+from .records import Document, Project, as_list, as_object
 from .storage import keys
 from .storage.disk import read_file
 from .storage.keys import GLOBAL, check_key
 from .storage.protocol import conventions_of
+from .storage.record_ids import project_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,7 +133,7 @@ def register(store: Store, location: ProjectLocation) -> Project:
             adopt(store, location)
         _refresh(record, location, now)
         store.write(key, record)
-    return view(record, Project, store.locate(key))
+    return project_at(key, record, store.locate(key))
 
 
 def initialized(store: Store, location: ProjectLocation) -> None:

@@ -392,7 +392,9 @@ def test_records_without_a_usable_name_cost_themselves_alone(there: Sample, here
         "a message without a usable id",
     ]
     there.write(("part", answer["info"]["id"], "prt_nameless"), {"type": "text", "text": "nobody"})
-    assert acts(bring(there.root, here)) == {"unchanged": 1}
+    assert acts(bring(there.root, here)) == {"extended": 1}
+    (nameless,) = (part for part in JsonTree(here).messages(session["id"])[-1].parts if part.get("text") == "nobody")
+    assert nameless["id"] == "prt_nameless"  # the name of its file
 
 
 def test_a_project_that_cannot_be_stored_leaves_nothing_behind(here: Path, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_a_session_left_in_two_projects_is_seen_once(tree: Tree, library: Librar
 def test_a_copy_of_a_record_under_another_name_is_not_an_obstacle(tree: Tree, library: Library) -> None:
     name = tree.session()
     tree.write(("session", "global", f"{name}-copy"), library.session(name).record.document | {"title": "a copy"})
-    assert [each.id for each in library.overview(SessionFilter()).sessions] == [name, name]
+    assert [each.id for each in library.overview(SessionFilter()).sessions] == [name, f"{name}-copy"]
     assert library.overview(SessionFilter(), limit=1).total == 2
     assert library.session(name).id == name
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
 
@@ -54,7 +53,7 @@ def test_a_damaged_note_is_reported_and_hides_no_other() -> None:
     reports: list[Damage] = []
     assert [name for name, _ in revocations.waiting(report=reports.append)] == ["ses_a", "ses_c"]
     assert [os.path.basename(report.path) for report in reports] == [f"ses_{each}.json" for each in "bdeg"]
-    assert reports[-1].reason == f"cannot be read: {os.strerror(errno.EISDIR)}"
+    assert reports[-1].reason == "cannot be read: not a regular file"
     assert (folder() / "ses_b.json").read_bytes() == b'{"secret": "tw'
 
 

@@ -10,6 +10,7 @@ from datetime import date
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
+from ..ids import LATEST_MS
 from ..text import pluralize
 from .terminal import escape_control, escape_except_colours
 
@@ -63,6 +64,7 @@ def paint_diff(text: str) -> Iterator[str]:
 
 def format_time(milliseconds: int, *, utc: bool = False) -> str:
     """Return a time as ``2026-08-01 12:00``."""
+    milliseconds = max(min(milliseconds, LATEST_MS), 0)
     moment = time.gmtime(milliseconds / 1000) if utc else time.localtime(milliseconds / 1000)
     return time.strftime("%Y-%m-%d %H:%M", moment)
 

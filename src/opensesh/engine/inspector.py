@@ -14,7 +14,7 @@ from ..config import system_instructions
 from ..errors import NotFoundError, OpenseshError, UsageError
 from ..models.model import Model
 from ..models.request import Assistant, File, Reasoning, System, Text, ToolResults, ToolUse, User
-from ..records import as_object
+from ..records import as_object, as_whole
 from ..storage.protocol import StoredMessage
 from ..tools.filetimes import FileTimes
 from .context_window import (
@@ -332,8 +332,8 @@ def _counted_tokens(info: Document, *, with_answer: bool = False) -> int | None:
     """Return the provider's count of a request, with its answer if asked for."""
     tokens = as_object(info.get("tokens")) or {}
     cache = as_object(tokens.get("cache")) or {}
-    sent = (tokens.get("input") or 0) + (cache.get("read") or 0) + (cache.get("write") or 0)
-    answered = (tokens.get("output") or 0) + (tokens.get("reasoning") or 0)
+    sent = as_whole(tokens.get("input")) + as_whole(cache.get("read")) + as_whole(cache.get("write"))
+    answered = as_whole(tokens.get("output")) + as_whole(tokens.get("reasoning"))
     return (sent + (answered if with_answer else 0)) or None
 
 

@@ -29,9 +29,12 @@ class Agents:
         self._config = config
         self.by_name: dict[str, Agent] = configured_agents(config)
 
-    def get(self, name: str | None = None) -> Agent:
-        """Return an agent by name, or the default one. Raises :class:`~opensesh.errors.NotFoundError`."""
-        if name is None:
+    def get(self, name: object = None) -> Agent:
+        """Return an agent by name, or the default one. Raises :class:`~opensesh.errors.NotFoundError`.
+
+        The name may come from a record: one that is not text counts as none.
+        """
+        if not isinstance(name, str):
             return default_agent(self._config, self.by_name)
         if name not in self.by_name:
             shown = ", ".join(agent.name for agent in self.by_name.values() if not agent.hidden)

@@ -7,10 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NotFoundError, RecordError
-from ..records import Project, Session, as_object, order, side_calls, view
+from ..records import Project, Session, as_amount, as_object, order, side_calls
 from ..storage import open_store
 from ..storage.protocol import CompositeStore, Damage, Key, SessionQueries, Store
 from ..storage.queries import SessionQuery
+from ..storage.record_ids import project_at, session_at
 from . import discovery
 from .discovery import ProjectFilter
 
@@ -209,7 +210,7 @@ class Library:
         )
         for _, _, key in heapq.nsmallest(limit, selected) if limit else sorted(selected):
             try:
-                yield SessionEntry(self, key, view(self.store.read(key), Session))
+                yield SessionEntry(self, key, session_at(key, self.store.read(key)))
             except (NotFoundError, RecordError):
                 continue  # removed or damaged since it was listed
 
@@ -253,7 +254,7 @@ class Library:
     def _query(self, store: SessionQueries, session_filter: SessionFilter, limit: int) -> Iterator[tuple[Key, Session]]:
         for key, record in store.query_sessions(_session_query(session_filter, limit), report=self.report):
             try:
-                yield key, view(record, Session)
+                yield key, session_at(key, record)
             except RecordError as error:
                 self.report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
 
@@ -276,7 +277,7 @@ class Library:
             if key[-1] in seen:  # an interrupted move between projects leaves two records
                 continue
             try:
-                record = view(info, Session)
+                record = session_at(key, info)
                 seen.add(key[-1])
                 yield key, record
             except RecordError as error:
@@ -294,7 +295,7 @@ class Library:
         projects: list[Project] = []
         for key, record in self.store.scan(("project",), report=self.report):
             try:
-                projects.append(view(record, Project))
+                projects.append(project_at(key, record))
             except RecordError as error:
                 self.report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
         return projects
@@ -370,7 +371,7 @@ class Library:
             if key is None or above is None or name in above:  # damaged records may form a cycle
                 return None
             try:
-                session = view(self.store.read(key), Session)
+                session = session_at(key, self.store.read(key))
             except (NotFoundError, RecordError):
                 return None
             return self._transcript(session, options, (*above, name), 0)
@@ -401,8 +402,7 @@ def session_totals(store: Store, session_id: str, report: Callable[[Damage], Non
                 position = ((0, (0, "")), key[-1])
             first, last = min(first or position, position), max(last or position, position)
         for paid in (info, *side_calls(info)):
-            if isinstance(own := paid.get("cost"), (int, float)) and not isinstance(own, bool):
-                cost += Decimal(str(own))
+            cost += Decimal(str(as_amount(paid.get("cost"))))
     return SessionTotals(messages, prompts, cost, first[1] if first else "", last[1] if last else "")
 
 

@@ -7,10 +7,10 @@ newer version, are read as far as possible.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..errors import RecordError
-from ..records import as_list, as_object, as_whole, read_failure
+from ..records import as_amount, as_list, as_object, as_time, as_whole, read_failure
 from ..storage.protocol import Damage
 from .formatting import TODO_TOOL, key_input, strip_colors, text, todo_lines, todo_progress
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Children = Callable[[str], "Transcript | None"]
     Report = Callable[[Damage], None]
-
-_MAX_COST = 1e15
 
 
 class TranscriptOptions(NamedTuple):
@@ -172,20 +170,18 @@ class _TranscriptReader:
         info = message.info
         is_answer = info.get("role") == "assistant"
         model = info if is_answer else as_object(info.get("model")) or {}
-        cost: Any = info.get("cost")
-        is_amount = isinstance(cost, (int, float)) and not isinstance(cost, bool) and abs(cost) < _MAX_COST
         tokens = as_object(info.get("tokens")) or {}
         cached = as_object(tokens.get("cache")) or {}
         counts = [*(tokens.get(name) for name in ("input", "output", "reasoning")), *map(cached.get, ("read", "write"))]
         return TranscriptMessage(
             id=text(info, "id"),
             role="assistant" if is_answer else "user",
-            created=as_whole((as_object(info.get("time")) or {}).get("created")),
+            created=as_time((as_object(info.get("time")) or {}).get("created")),
             agent=text(info, "agent") or text(info, "mode"),
             model="/".join(filter(None, (text(model, "providerID"), text(model, "modelID")))),
             blocks=tuple(block for part in message.parts for block in self._blocks(part)),
             failure=_failure(info),
-            cost=float(cost) if is_amount else 0.0,
+            cost=as_amount(info.get("cost")),
             tokens=sum(map(as_whole, counts)),
         )
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from .codec import (
     Document,
+    as_amount,
     as_list,
     as_object,
+    as_time,
     as_whole,
     dumps,
     dumps_compact,
@@ -83,7 +85,7 @@ from .session import (
     Todo,
 )
 from .usage import CacheTokens, FileDiff, ModelRef, Tokens
-from .view import Record, View, document_of, view
+from .view import Record, View, document_of, out_of_bounds, view
 
 __all__ = [
     "EXTENSION_KEY",
@@ -148,8 +150,10 @@ __all__ = [
     "UnknownError",
     "UserMessage",
     "View",
+    "as_amount",
     "as_list",
     "as_object",
+    "as_time",
     "as_whole",
     "created",
     "document_of",
@@ -161,6 +165,7 @@ __all__ = [
     "merged",
     "names_in_order",
     "object_at",
+    "out_of_bounds",
     "parts_in_order",
     "position",
     "read_failure",

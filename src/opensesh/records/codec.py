@@ -17,12 +17,17 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from ..errors import RecordError
+from ..ids import LATEST_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Document = dict[str, Any]
 """A decoded record. Typed views are made from it, never the other way round."""
+
+MAX_COUNT = (1 << 53) - 1
+"""The largest integer that JavaScript represents exactly."""
+MAX_DOLLARS = 1e30
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -85,10 +90,19 @@ def object_at(document: Document, *names: str) -> Document:
 
 
 def as_whole(value: Any) -> int:
-    """Return ``value`` as an integer; 0 if it is not a number."""
-    if isinstance(value, int):
-        return int(value)
-    return int(value) if isinstance(value, float) and math.isfinite(value) else 0
+    """Return ``value`` as an integer; 0 if it is not a number, or larger than any count can be."""
+    return int(value) if isinstance(value, (int, float)) and abs(value) <= MAX_COUNT else 0
+
+
+def as_time(value: Any) -> int:
+    """Return ``value`` as milliseconds since 1970; 0 if it is not a number, or not a time before the year 10000."""
+    return int(value) if isinstance(value, (int, float)) and 0 <= value <= LATEST_MS else 0
+
+
+def as_amount(value: Any) -> float:
+    """Return ``value`` as US dollars; 0 if it is not a number, or more than any cost can be."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and abs(value) <= MAX_DOLLARS else 0.0
 
 
 def merged(*documents: Mapping[str, Any]) -> Document:

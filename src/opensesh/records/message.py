@@ -9,7 +9,7 @@ from .codec import as_list, as_object
 from .failure import Failure, read_failure
 from .part import EXTENSION_KEY
 from .usage import FileDiff, ModelRef, Tokens
-from .view import Record, View, view
+from .view import Dollars, Milliseconds, Record, View, view
 
 if TYPE_CHECKING:
     from .codec import Document
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class MessageTime(View, frozen=True, kw_only=True):
     """Milliseconds since 1970."""
 
-    created: int
-    completed: int | None = None
+    created: Milliseconds
+    completed: Milliseconds | None = None
 
 
 class TurnSummary(View, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class AssistantMessage(Record, frozen=True, kw_only=True):
     path: Path | None = None
     summary: bool | None = None
     """True for the summary of a compaction."""
-    cost: float = 0.0
+    cost: Dollars = 0.0
     tokens: Tokens = Tokens()
     structured: Any = None
     variant: str | None = None

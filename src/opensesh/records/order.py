@@ -16,14 +16,18 @@ Position = tuple[int, tuple[int, str]]
 
 
 def created(document: Document, path: str = "") -> int:
-    """Return a record's ``time.created`` in milliseconds, or raise :class:`RecordError`."""
+    """Return a record's ``time.created`` in milliseconds, or raise :class:`RecordError`.
+
+    A time that cannot be one, such as one in the year 300000, is 0.
+    """
     value: Any = None
     try:
         value = document["time"]["created"]
-        return int(value)
+        milliseconds = int(value)
     except (LookupError, TypeError, ValueError, OverflowError):
         actual = "nothing" if value is None else repr(value)
         raise RecordError(f"expected milliseconds, found {actual:.60}", path=path, place="$.time.created") from None
+    return milliseconds if 0 <= milliseconds <= ids.LATEST_MS else 0
 
 
 def position(document: Document, path: str = "") -> Position:

@@ -8,7 +8,7 @@ from msgspec import field
 
 from ..errors import RecordError
 from .usage import ModelRef, Tokens
-from .view import Record, View, view
+from .view import Count, Dollars, Milliseconds, Record, View, view
 
 if TYPE_CHECKING:
     from .codec import Document
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 class Span(View, frozen=True, kw_only=True):
     """Start and end, in milliseconds since 1970."""
 
-    start: int = 0
-    end: int | None = None
-    compacted: int | None = None
+    start: Milliseconds = 0
+    end: Milliseconds | None = None
+    compacted: Milliseconds | None = None
     """When the output was pruned from requests; the output itself stays stored."""
 
 
 class Created(View, frozen=True, kw_only=True):
     """A creation time, in milliseconds since 1970."""
 
-    created: int = 0
+    created: Milliseconds = 0
 
 
 class BasePart(Record, frozen=True, kw_only=True):
@@ -75,8 +75,8 @@ class SourceText(View, frozen=True, kw_only=True):
     """The mention in the prompt that a file or agent came from; offsets are characters."""
 
     value: str = ""
-    start: int = 0
-    end: int = 0
+    start: Count = 0
+    end: Count = 0
 
 
 class FileSource(View, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class FileSource(View, frozen=True, kw_only=True):
     path: str | None = None
     range: dict[str, Any] | None = None
     name: str | None = None
-    kind: int | None = None
+    kind: Count | None = None
     client_name: str | None = None
     uri: str | None = None
 
@@ -168,7 +168,7 @@ class StepFinishPart(BasePart, frozen=True, kw_only=True):
     type: Literal["step-finish"] = "step-finish"
     reason: str = ""
     snapshot: str | None = None
-    cost: float = 0.0
+    cost: Dollars = 0.0
     tokens: Tokens = Tokens()
 
 
@@ -199,7 +199,7 @@ class RetryPart(BasePart, frozen=True, kw_only=True):
     """A failed model call that was retried."""
 
     type: Literal["retry"] = "retry"
-    attempt: int = 0
+    attempt: Count = 0
     error: dict[str, Any] = {}
     time: Created = Created()
 

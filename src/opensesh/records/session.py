@@ -6,7 +6,7 @@ import re
 from typing import Literal
 
 from .usage import FileDiff, Tokens
-from .view import Record, View
+from .view import Count, Dollars, Milliseconds, Record, View
 
 _STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 _DEFAULT_TITLE = re.compile(f"(New|Child) session - {_STAMP}", re.ASCII)
@@ -15,18 +15,18 @@ _DEFAULT_TITLE = re.compile(f"(New|Child) session - {_STAMP}", re.ASCII)
 class SessionTime(View, frozen=True, kw_only=True):
     """Milliseconds since 1970."""
 
-    created: int
-    updated: int = 0
-    compacting: int | None = None
-    archived: int | None = None
+    created: Milliseconds
+    updated: Milliseconds = 0
+    compacting: Milliseconds | None = None
+    archived: Milliseconds | None = None
 
 
 class Summary(View, frozen=True, kw_only=True):
     """The number of lines and files that the session changed."""
 
-    additions: int = 0
-    deletions: int = 0
-    files: int = 0
+    additions: Count = 0
+    deletions: Count = 0
+    files: Count = 0
     diffs: tuple[FileDiff, ...] | None = None
     """Only in trees from before 1.0.22; since then in ``session_diff/<id>``."""
 
@@ -71,7 +71,7 @@ class Session(Record, frozen=True, kw_only=True):
     share: ShareLink | None = None
     summary: Summary | None = None
     revert: Revert | None = None
-    cost: float | None = None
+    cost: Dollars | None = None
     """Stored with the session by OpenCode 1.15 and later only."""
     tokens: Tokens | None = None
 
@@ -114,9 +114,9 @@ class Share(Record, frozen=True, kw_only=True):
 class ProjectTime(View, frozen=True, kw_only=True):
     """Milliseconds since 1970."""
 
-    created: int = 0
-    updated: int | None = None
-    initialized: int | None = None
+    created: Milliseconds = 0
+    updated: Milliseconds | None = None
+    initialized: Milliseconds | None = None
 
 
 class Icon(View, frozen=True, kw_only=True):

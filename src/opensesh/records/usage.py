@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .view import View
+from .view import Count, View
 
 
 class CacheTokens(View, frozen=True, kw_only=True):
     """Tokens that went through the provider's prompt cache."""
 
-    read: int = 0
-    write: int = 0
+    read: Count = 0
+    write: Count = 0
 
 
 class Tokens(View, frozen=True, kw_only=True):
     """The tokens of a model call, in counts that do not overlap."""
 
-    total: int | None = None
+    total: Count | None = None
     """The provider's total; absent before OpenCode 1.1.57 and if the provider does not report it."""
-    input: int = 0
-    output: int = 0
-    reasoning: int = 0
+    input: Count = 0
+    output: Count = 0
+    reasoning: Count = 0
     cache: CacheTokens = CacheTokens()
 
 
@@ -32,8 +32,8 @@ class FileDiff(View, frozen=True, kw_only=True):
     before: str | None = None
     after: str | None = None
     patch: str | None = None
-    additions: int = 0
-    deletions: int = 0
+    additions: Count = 0
+    deletions: Count = 0
     status: Literal["added", "deleted", "modified"] | None = None
 
 

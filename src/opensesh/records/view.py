@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from ..errors import RecordError
-from .codec import as_object
+from ..ids import LATEST_MS
+from .codec import MAX_COUNT, MAX_DOLLARS, as_object
 
 if TYPE_CHECKING:
     from .codec import Document
 
 R = TypeVar("R", bound="Record")
+V = TypeVar("V", bound="View")
+Milliseconds = Annotated[int, Meta(ge=0, le=LATEST_MS)]
+"""A time, in milliseconds since 1970."""
+Count = Annotated[int, Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
+Dollars = Annotated[float, Meta(ge=-MAX_DOLLARS, le=MAX_DOLLARS)]
 _SCALAR_TYPES = frozenset((str, int, float, bool, dict))
 """Types whose values are the same in a view and in its document; most fields have one of them."""
 
@@ -50,7 +57,8 @@ def view(document: object, kind: type[R], path: str = "") -> R:
     """Return ``document`` as a ``kind``, or raise :class:`RecordError` with the file and the invalid field.
 
     An unexpected ``null``, which is how JavaScript writes NaN, is treated as a missing field; a fraction is truncated
-    where an integer is expected.
+    where an integer is expected; a number that is out of bounds (:data:`Milliseconds`, :data:`Count`,
+    :data:`Dollars`) is treated as 0. No caller needs to expect a number that cannot be formatted or added up.
     """
     try:
         record = _converted(document, kind, path)
@@ -60,19 +68,23 @@ def view(document: object, kind: type[R], path: str = "") -> R:
     return record
 
 
-def _converted(document: object, kind: type[R], path: str) -> R:
+def _converted(document: object, kind: type[V], path: str, zeroed: list[RecordError] | None = None) -> V:
+    """Convert a document. Numbers that are out of bounds become 0, and are appended to ``zeroed``."""
     while True:
         try:
             return msgspec.convert(document, kind)
         except msgspec.ValidationError as error:
             reason, _, position = str(error).replace("`", "").partition(" - at ")
-            position = position or "$"
-            coercible = reason.endswith("got null") or (
-                reason.startswith("Expected int") and reason.endswith("got float")
-            )
-            coerced = _coerced(document, position.split(".")[1:]) if coercible else document
+            invalid = RecordError(reason, path=path, place=position or "$")
+            is_fraction = reason.startswith("Expected int") and reason.endswith("got float")
+            is_out_of_bounds = reason == "Number out of range" or "=" in reason
+            coerced = document
+            if reason.endswith("got null") or is_fraction or is_out_of_bounds:
+                coerced = _coerced(document, position.split(".")[1:])
             if coerced is document:
-                raise RecordError(reason, path=path, place=position) from None
+                raise invalid from None
+            if is_out_of_bounds and zeroed is not None:
+                zeroed.append(invalid)
             document = coerced
 
 
@@ -88,7 +100,18 @@ def _coerced(document: object, names: list[str]) -> object:
         return document if coerced is value else members | {name: coerced}
     if value is None:
         return {key: item for key, item in members.items() if key != name}
-    return members | {name: int(value)} if isinstance(value, float) and math.isfinite(value) else document
+    if isinstance(value, float) and math.isfinite(value):
+        # As an integer first, so that a float where an integer is expected is not taken for one out of bounds.
+        return members | {name: int(value)}
+    return members | {name: 0} if isinstance(value, int) else document
+
+
+def out_of_bounds(document: object, kind: type[View]) -> RecordError | None:
+    """Return an error about the first number in a document that :func:`view` reads as 0, if there is one."""
+    zeroed: list[RecordError] = []
+    with suppress(RecordError, UnicodeEncodeError):  # invalid for another reason, which is not the question here
+        _converted(document, kind, "", zeroed)
+    return zeroed[0] if zeroed else None
 
 
 def document_of(value: View) -> Document:

@@ -14,6 +14,7 @@ from ..errors import NotFoundError, ReadOnlyStoreError, RecordError
 from ..records import EXTENSION_KEY, Document, Rule, Session, Share, as_list, as_object, document_of, view
 from ..storage import keys, revocations
 from ..storage.protocol import CompositeStore, ConditionallyWritable, Damage, Key, StoredMessage, log_damage, store_ids
+from ..storage.record_ids import session_at
 from .slugs import new_slug
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Sessions:
     def get(self, session_id: str) -> Session:
         """Return the session, of any project."""
         key, info = self._read(session_id)
-        return view(info, Session, self.store.locate(key))
+        return session_at(key, info, self.store.locate(key))
 
     def list(self, *, project: str | None = None, report: Report = log_damage) -> Iterator[Session]:
         """Iterate over all readable sessions, or those of one project, in no particular order.
@@ -87,7 +88,7 @@ class Sessions:
         """
         for key, info in self.store.scan(("session", project) if project else ("session",), report=report):
             try:
-                yield view(info, Session)
+                yield session_at(key, info)
             except RecordError as error:
                 report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
 
@@ -142,6 +143,7 @@ class Sessions:
 
         def change(info: Document) -> None:
             edit(info)
+            info["id"] = session_id  # missing in records of other programs
             if touch:
                 info.setdefault("time", {})["updated"] = self._clock()
 

@@ -20,6 +20,7 @@ from ..storage.json_tree import JsonTree
 from ..storage.leases import leases_of
 from ..storage.paths import digest
 from ..storage.protocol import ConditionallyWritable, Damage, FileTree, ignore_damage, member_stores, store_ids
+from ..storage.record_ids import session_at
 from .undo import (
     FILES,
     UNDO_FILE,
@@ -198,9 +199,9 @@ def record_paths(store: Store) -> dict[str, list[str]]:
 def with_descendants(store: Store, sessions: Iterable[Session]) -> list[Session]:
     """Return sessions and all their descendants."""
     children: dict[str, list[Session]] = {}
-    for _, value in store.scan(("session",), report=ignore_damage):
+    for key, value in store.scan(("session",), report=ignore_damage):
         try:
-            session = view(value, Session)
+            session = session_at(key, value)
         except RecordError:
             continue
         if session.parent_id:

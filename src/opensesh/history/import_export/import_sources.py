@@ -6,7 +6,17 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import NotFoundError, RecordError, UsageError
-from ...records import Document, as_list, as_object, loads
+from ...records import (
+    AssistantMessage,
+    Document,
+    Record,
+    Session,
+    UserMessage,
+    as_list,
+    as_object,
+    loads,
+    out_of_bounds,
+)
 from ...storage import keys, open_store
 from ...storage.disk import read_file
 from ...storage.keys import GLOBAL
@@ -154,6 +164,7 @@ def session_from_document(document: Document, origin: str, *, report: Report = l
         parts = [(as_object(part) or {}) | owner for part in as_list(message.get("parts")) or []]
         stored.append(StoredMessage(message_info, parts))
     valid = list(_with_valid_ids(stored, origin, report))
+    _report_numbers(info | {"id": session_id}, Session, origin, report)
     return SourceSession(session_id, origin, info, lambda: valid)
 
 
@@ -173,6 +184,7 @@ def _sessions_from_store(store: Store, report: Report) -> Iterator[SourceSession
         related = [
             (make(session_id), record) for make in _RELATED_KEYS if (record := read(make(session_id))) is not None
         ]
+        _report_numbers(info | {"id": session_id}, Session, origin, report)
         yield SourceSession(
             session_id,
             origin,
@@ -241,7 +253,15 @@ def _with_valid_ids(messages: Iterable[StoredMessage], origin: str, report: Repo
         valid = [part for part in parts if _has_valid_id(part)]
         if len(valid) < len(parts):
             report(Damage(origin, f"{len(parts) - len(valid)} parts without a usable id in {info['id']}"))
+        _report_numbers(info, AssistantMessage if info.get("role") == "assistant" else UserMessage, origin, report)
         yield StoredMessage(info, valid)
+
+
+def _report_numbers(record: Document, kind: type[Record], origin: str, report: Report) -> None:
+    """Report a number that is imported as it is, but read as 0 because it cannot be a time, a count or a cost."""
+    error = out_of_bounds(record, kind)
+    if error:
+        report(Damage(origin, f"{record['id']} {error.place}: {error.reason}; imported, and read as 0"))
 
 
 def _has_valid_id(record: Document) -> bool:

@@ -10,7 +10,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ... import ids
 from ...errors import InvalidIDError, RecordError
-from ...records import Document, Project, Session, as_object, as_whole, loads, loads_object, order, view
+from ...records import (
+    AssistantMessage,
+    Document,
+    Project,
+    Record,
+    Session,
+    UserMessage,
+    as_object,
+    as_time,
+    as_whole,
+    loads,
+    loads_object,
+    order,
+    out_of_bounds,
+    view,
+)
 from ...sessions.slugs import new_slug
 from ...storage.disk import read_file
 from ...storage.keys import GLOBAL, PER_SESSION, is_plain
@@ -257,7 +272,12 @@ def _check_mode(inventory: Inventory, path: str, relative: str, *, is_folder: bo
 
 _ASSISTANT_PART_TYPES = {"step-start", "step-finish", "tool", "reasoning", "patch"}
 _UNKNOWN = "unknown"
-_VIEWS = {"session": Session, "project": Project}
+_VIEWS: dict[str, type[Record]] = {
+    "session": Session,
+    "project": Project,
+    "message user": UserMessage,
+    "message assistant": AssistantMessage,
+}
 
 
 def rebuilt_session(tree: FileTree, session: str, rebuilt: Iterable[Document], project: str = "") -> Document:
@@ -318,14 +338,16 @@ def rebuilt_message(tree: FileTree, session: str, message: str) -> Document | No
 
 def validation_error(record: Document, kind: str, name: str) -> RecordError | None:
     """Return why readers do not accept a record; ``None`` if they do."""
+    shape = _VIEWS.get(f"{kind} {record.get('role')}" if kind == "message" else kind)
+    record = record | {"id": name}
     try:
         if kind == "message":
             order.created(record)
-        elif kind in _VIEWS:
-            view(record | {"id": name}, _VIEWS[kind])
+        elif shape:
+            view(record, shape)
     except RecordError as error:
         return error
-    return None
+    return out_of_bounds(record, shape) if shape else None
 
 
 def make_valid(record: Document, kind: str, name: str, changed: int) -> bool:
@@ -343,7 +365,7 @@ def make_valid(record: Document, kind: str, name: str, changed: int) -> bool:
             valid = {
                 part: whole
                 for part, value in (as_object(record.get("time")) or {}).items()
-                if (whole := as_whole(value))
+                if (whole := as_time(value))
             }
             record["time"] = {"created": _time_of_id(name, changed)} | valid
         else:

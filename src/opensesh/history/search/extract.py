@@ -6,6 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from zlib import crc32
 
+from ...ids import LATEST_MS
+
 if TYPE_CHECKING:
     from ...records import Document
 
@@ -86,7 +88,7 @@ def model_of(info: Document) -> str:
 def timestamp(record: Document, name: str) -> int:
     """Return one of the times of a record in milliseconds; 0 if it has none."""
     value = as_object(record.get("time")).get(name)
-    return int(value) if isinstance(value, (int, float)) and abs(value) < 1 << 60 else 0
+    return int(value) if isinstance(value, (int, float)) and 0 <= value <= LATEST_MS else 0
 
 
 def agent_of(info: Document) -> str:

@@ -24,13 +24,16 @@ DOLLAR = 10**15
 """Units in a US dollar; finer than the price of any token."""
 
 
+_MAX_DOLLARS = 10**30
+
+
 def dollars(amount: int) -> float:
     """Convert units to US dollars."""
     return amount / DOLLAR
 
 
 def units(amount: float | Decimal) -> int:
-    """Convert US dollars to units, exactly by their shortest decimal form. Not-a-number and infinity are 0."""
+    """Convert US dollars to units, exactly by their shortest decimal form. What cannot be a cost is 0."""
     if not amount or amount is True:
         return 0
     if isinstance(amount, float):
@@ -40,7 +43,7 @@ def units(amount: float | Decimal) -> int:
     from decimal import ROUND_HALF_UP, Decimal
 
     exact = amount if isinstance(amount, Decimal) else Decimal(repr(amount))
-    if not exact.is_finite():
+    if not exact.is_finite() or abs(exact) > _MAX_DOLLARS:
         return 0
     return int(exact.scaleb(15).to_integral_value(ROUND_HALF_UP))
 

@@ -35,10 +35,10 @@ class SessionInfo(NamedTuple):
 
 def session_info(document: Document, project: str, name: str) -> SessionInfo:
     """Return the fields of a record that is stored as the session ``name`` of ``project``."""
-    from ...records import as_object, as_whole  # loads msgspec, which cached statistics do without
+    from ...records import as_object, as_time  # loads msgspec, which cached statistics do without
 
     stamps = as_object(document.get("time")) or {}
-    created, updated = as_whole(stamps.get("created")), as_whole(stamps.get("updated"))
+    created, updated = as_time(stamps.get("created")), as_time(stamps.get("updated"))
     fork = as_object(document.get("fork")) or {}
     texts = {key: value for key in ("parentID", "title", "directory") if isinstance(value := document.get(key), str)}
     return SessionInfo(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 import msgspec
 
 from ...errors import RecordError
-from ...records import as_object
+from ...records import as_object, as_whole
 from ...records.view import View
 from ...storage.protocol import UNSTABLE, Damage
 from .forks import may_be_fork
@@ -274,8 +274,8 @@ class UsageReader:
 
 def _used(tokens: _Tokens) -> Used:
     cache = tokens.cache or _NO_CACHE
-    fresh, output, reasoning = int(tokens.input or 0), int(tokens.output or 0), int(tokens.reasoning or 0)
-    return fresh, output, reasoning, int(cache.read or 0), int(cache.write or 0)
+    fresh, output, reasoning = as_whole(tokens.input), as_whole(tokens.output), as_whole(tokens.reasoning)
+    return fresh, output, reasoning, as_whole(cache.read), as_whole(cache.write)
 
 
 def _convert(document: Any, kind: Any) -> Any:

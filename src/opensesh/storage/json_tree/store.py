@@ -15,6 +15,7 @@ from ..disk import Disk, read_file
 from ..keys import check_key, is_plain
 from ..locks import Locks
 from ..protocol import Damage, Key, StoredMessage, ignore_damage, log_damage
+from ..record_ids import with_ids_of_key
 from ..stream_journal import StreamJournals, with_streamed_text
 from .listings import Listings
 
@@ -173,8 +174,13 @@ class JsonTree:
             part_folder = os.path.join(self.root, "part", name)
             part_names = order.names_in_order(_names(part_folder, report), order.created(info))
             paths = (os.path.join(part_folder, part_name + _SUFFIX) for part_name in part_names)
-            parts = (self._try_read(path, report, kind=dict) for path in paths)
-            messages.append(StoredMessage(info, [part for part in parts if part is not _ABSENT]))
+            records = (self._try_read(path, report, kind=dict) for path in paths)
+            parts = [
+                with_ids_of_key(("part", name, part_name), part)
+                for part_name, part in zip(part_names, records, strict=True)
+                if part is not _ABSENT
+            ]
+            messages.append(StoredMessage(info, parts))
         return with_streamed_text(self, session_id, messages)
 
     def _infos(self, folder: str, names: Sequence[str], report: Report) -> list[tuple[str, Document]]:
@@ -183,6 +189,7 @@ class JsonTree:
             path = os.path.join(folder, name + _SUFFIX)
             info = self._try_read(path, report, kind=dict)
             if info is not _ABSENT:
+                info = with_ids_of_key(("message", os.path.basename(folder), name), info)
                 try:
                     positions.append((order.position(info, path), name, info))
                 except RecordError as error:

@@ -1,0 +1,41 @@
+"""The ids of stored records: those of the key. A file name is an id, whatever the file contains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from ..records import Project, Session, view
+from .keys import is_plain
+
+if TYPE_CHECKING:
+    from .protocol import Key
+
+_OWNERS = {"session": "projectID", "message": "sessionID", "part": "messageID"}
+"""The field that repeats the second component of a key."""
+
+
+def with_ids_of_key(key: Key, value: Any) -> Any:
+    """Return a session, message, part or project with the ids of its key.
+
+    A record without ``id``, or with another one, has the id of its key in every command. The ids that lead from it to
+    its project, session or message are replaced if they could not be part of a key.
+    """
+    if not isinstance(value, dict):
+        return value
+    record = cast("dict[str, Any]", value)
+    if record.get("id") != key[-1]:
+        record = {"id": key[-1]} | record | {"id": key[-1]}
+    owner = _OWNERS.get(key[0], "")
+    if owner in record and not (isinstance(record[owner], str) and is_plain(record[owner])):
+        record = record | {owner: key[1]}
+    return record
+
+
+def session_at(key: Key, value: Any, path: str = "") -> Session:
+    """Return a typed view of the session that is stored at ``key``, or raise :class:`~opensesh.errors.RecordError`."""
+    return view(with_ids_of_key(key, value), Session, path)
+
+
+def project_at(key: Key, value: Any, path: str = "") -> Project:
+    """Return a typed view of the project that is stored at ``key``, or raise :class:`~opensesh.errors.RecordError`."""
+    return view(with_ids_of_key(key, value), Project, path)
