@@ -107,6 +107,7 @@ class Compactor:
     ) -> None:
         self.is_plain = False
         """Whether a summary is only what the model wrote, and published like a streamed text."""
+        self.take_snapshot: Callable[[], str | None] = lambda: None
         self.writer = writer
         self.config = config
         self.models = models
@@ -114,6 +115,12 @@ class Compactor:
         self.retry = retry
         self.sleep = sleep
         self._agents = agents
+
+    def store_plain_summaries(self, take_snapshot: Callable[[], str | None]) -> None:
+        """Add nothing to summaries that the model did not write, and record them as steps that begin and end with the
+        snapshot that ``take_snapshot`` returns."""
+        self.is_plain = True
+        self.take_snapshot = take_snapshot
 
     async def request(self, last: Document, *, auto: bool, tail: str | None = None) -> StoredMessage:
         """Store a request to compact: a user message with a compaction part, like the ``last`` prompt otherwise."""
@@ -170,12 +177,13 @@ class _Compaction:
             return Compacted(answer.message, failure)
 
         async def store() -> None:
-            await answer.start_step(None)
+            snapshot = await run_in_thread_uncancellable(self._compactor.take_snapshot)
+            await answer.start_step(snapshot)
             part = _text_part(self._session_id, answer.info["id"], text)
             if self._compactor.is_plain:
                 await answer.put(part | {"time": {"start": part["time"]["start"]}}, delta=text)
             await answer.put(part)
-            await answer.finish_step(stream.FinishStep(reason="stop", usage=self._usage), model, None)
+            await answer.finish_step(stream.FinishStep(reason="stop", usage=self._usage), model, snapshot)
             await answer.finish()
 
         await run_uncancellable(store())

@@ -186,7 +186,8 @@ class Components:
             retry=settings.retry,
             sleep=settings.sleep,
         )
-        self.compactor.is_plain = settings.opencode_events
+        if settings.opencode_events:
+            self.compactor.store_plain_summaries(self.snapshots.track)
         self.commands = UserCommands(
             config, location, self.agents, self.models, self.hooks, self.mcp, output_limits(config)
         )

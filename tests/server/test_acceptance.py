@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parent / "acceptance"
+JOURNEYS = sorted(path.stem for path in (FOLDER / "journeys").glob("*.json"))
+SHORT = ("crud", "dispose", "permission-once", "prompt-plain")
+
+
+async def differences(folder: Path, journeys: str) -> list[dict[str, Any]]:
+    """Play journeys to a server of ours, and return the rows that differ from OpenCode 1.1.65."""
+    server = f"{shlex.quote(sys.executable)} -m opensesh serve --port {{port}} --hostname 127.0.0.1"
+    rows = folder / "rows.json"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(FOLDER / "apicheck.py"),
+        "run",
+        "--spawn",
+        server,
+        "--only",
+        journeys,
+        "--json",
+        str(rows),
+        cwd=folder,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    printed, _ = await process.communicate()
+    assert rows.exists(), printed.decode()
+    listed: list[dict[str, Any]] = json.loads(rows.read_text())
+    assert listed
+    return [row for row in listed if row["verdict"] == "differs"]
+
+
+async def test_clients_cannot_tell_the_server_from_opencode(tmp_path: Path) -> None:
+    assert await differences(tmp_path, ",".join(SHORT)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_no_recorded_journey_tells_the_server_from_opencode(tmp_path: Path) -> None:
+    assert await differences(tmp_path, ",".join(JOURNEYS)) == []
