@@ -22,6 +22,7 @@ from .responses import RequestError, error_response
 from .routes import all_operations
 from .routes.pty_routes import websocket_route
 from .state import ServerState
+from .web_ui import WebInterface
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
@@ -38,9 +39,10 @@ _NEVER = 1e9
 """Seconds. A request that waits for a user is not worth a warning here."""
 
 
-def application(options: ServerOptions, url: str, hosts: Iterable[str]) -> ASGIApp:
-    """Return the application of a server at ``url``; ``hosts`` are the accepted values of the Host header beside
-    loopback names."""
+def application(options: ServerOptions, url: str, hosts: Iterable[str]) -> tuple[ASGIApp, ServerState]:
+    """Return the application of a server at ``url``, and the state of its requests. ``hosts`` are the accepted values
+    of the Host header beside loopback names."""
+    interface = WebInterface(options.web_ui) if options.web_ui else None
     bus = Bus(keep=_KEPT_EVENTS)
     store = open_store(options.store)
     settings = Settings(owner=f"opensesh serve at {url}", opencode_events=True, unanswered_warning_seconds=_NEVER)
@@ -57,18 +59,19 @@ def application(options: ServerOptions, url: str, hosts: Iterable[str]) -> ASGIA
             state.streams.close()
             store.close()
 
+    async def not_found(request: Request, error: Exception) -> Response:
+        page = interface.response(request) if interface is not None else None
+        if page is not None:
+            return page
+        status = error.status_code if isinstance(error, HTTPException) else 404
+        message = f"there is no operation {request.method} {request.url.path}"
+        return error_response(RequestError(status, "NotFoundError", message))
+
     app = Starlette(
         routes=[websocket_route(state), *(starlette_route(operation, state) for operation in all_operations())],
-        exception_handlers={404: _not_found, 405: _not_found, HTTPException: _not_found},
+        exception_handlers={404: not_found, 405: not_found, HTTPException: not_found},
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
-    app.state.server = state
     credentials = Credentials(options.username, options.password) if options.password else None
-    return AccessMiddleware(app, [*hosts, *options.allowed_hosts], options.cors, credentials)
-
-
-async def _not_found(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 404
-    message = f"there is no operation {request.method} {request.url.path}"
-    return error_response(RequestError(status, "NotFoundError", message))
+    return AccessMiddleware(app, [*hosts, *options.allowed_hosts], options.cors, credentials), state

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 4096
 _KEEP_ALIVE_SECONDS = 75
+_CLOSING_SECONDS = 5
 
 
 @asynccontextmanager
@@ -53,8 +54,13 @@ def _prepare(
     host = options.hostname if options.hostname not in ("", "0.0.0.0", "::") else "127.0.0.1"  # noqa: S104
     url = f"http://{bracketed(host)}:{port}"
     hosts = accepted_hosts(host, port) | {f"{bracketed(name)}:{port}"}
+    try:
+        app, state = application(options, url, hosts)
+    except BaseException:
+        listener.close()
+        raise
     config = uvicorn.Config(
-        application(options, url, hosts),
+        app,
         http=limited_protocol(connection_limit(options.max_connections), head_seconds=options.head_seconds),
         ws="websockets-sansio",
         ws_max_size=1 << 20,
@@ -65,7 +71,7 @@ def _prepare(
         proxy_headers=False,
         lifespan="on",
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=int(options.grace_seconds),
+        timeout_graceful_shutdown=_CLOSING_SECONDS,
     )
 
     class OpenseshServer(uvicorn.Server):
@@ -81,6 +87,10 @@ def _prepare(
             await super().startup(sockets)
             if on_ready is not None and self.started:
                 on_ready(url)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await state.stop(0 if self.force_exit else options.grace_seconds)
+            await super().shutdown(sockets)
 
     return OpenseshServer(config), listener, url
 

@@ -178,6 +178,8 @@ def starlette_route(operation: Operation, state: ServerState) -> Route:
 
 
 async def _respond(operation: Operation, state: ServerState, request: Request) -> Response:
+    if state.is_stopping and operation.method != "GET":
+        raise RequestError(503, "UnknownError", "the server is stopping")
     parameters: dict[str, str] = request.path_params
     arguments: dict[str, Any] = {}
     document: Any = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _HISTORY_SLOTS = 4
+_ABORT_SECONDS = 5.0
 
 
 class ServerOptions(NamedTuple):
@@ -61,6 +63,7 @@ class ServerState:
         self.bus = bus
         self.streams = streams
         self.directory = directory
+        self.is_stopping = False
         self.terminals = Terminals(self.publish)
 
     def publish(self, kind: str, properties: Document, directory: str | None) -> None:
@@ -89,6 +92,27 @@ class ServerState:
         while (engine := self.running_engine(session_id)) is not None:
             engine.abort(session_id)
             await asyncio.sleep(0.01)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Accept no more changes, let running sessions end, abort those that still run after ``grace_seconds``, and end
+        all streams."""
+        self.is_stopping = True
+        deadline = time.monotonic() + grace_seconds
+        has_aborted = False
+        while any(engine.status() for engine in self.pool.engines().values()):
+            if not has_aborted and (time.monotonic() >= deadline or self._waits_for_user()):
+                has_aborted = True
+                deadline = time.monotonic() + _ABORT_SECONDS
+                for engine in self.pool.engines().values():
+                    for session_id in engine.status():
+                        engine.abort(session_id)
+            elif has_aborted and time.monotonic() >= deadline:
+                break
+            await asyncio.sleep(0.02)
+        self.streams.close()
+
+    def _waits_for_user(self) -> bool:
+        return any(engine.permissions() or engine.questions() for engine in self.pool.engines().values())
 
     async def dispose(self, directory: str) -> None:
         """Close the engine of a directory, which aborts its sessions, and end the directory's event streams."""
