@@ -170,3 +170,23 @@ async def test_the_documentation_describes_every_operation(tmp_path: Path) -> No
             (operation["summary"] and "200" in operation["responses"]) or "204" in operation["responses"]
             for operation in operations
         )
+
+
+async def test_settings_are_changed_in_the_file_of_the_directory_without_losing_secrets(tmp_path: Path) -> None:
+    project = tmp_path / "p"
+    project.mkdir()
+    file = project / "opencode.json"
+    file.write_text(
+        '{"username": "before", "mcp": {"s": {"type": "remote", "url": "http://127.0.0.1:9", "enabled": false,'
+        ' "headers": {"Authorization": "s3cret"}}}}'
+    )
+    async with serving(project) as client:
+        shown = await client.get("/config")
+        changes = {"username": "after", "mcp": shown["mcp"]}
+        assert (await client.http.patch("/config", json=changes)).status_code == 200
+        assert "s3cret" in file.read_text()
+        assert (await client.get("/config"))["username"] == "after"
+        assert (await client.http.patch("/config", json={"username": 5})).status_code == 400
+        file.write_text('{"username": "x"} // mine')
+        assert (await client.http.patch("/config", json={"username": "y"})).status_code == 409
+        assert file.read_text() == '{"username": "x"} // mine'

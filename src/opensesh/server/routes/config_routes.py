@@ -13,8 +13,10 @@ from ...config import ConfigSettings, commands, load, skills
 from ...config import Skill as SkillInfo
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...records import Document, document_of
+from ...storage import paths
 from ...tools.registry import DescriptionVariables, to_spec
 from ..config_documents import agent_document, config_document
+from ..config_files import update_config_file
 from ..operations import Call, Routes
 
 if TYPE_CHECKING:
@@ -55,6 +57,22 @@ async def get_global_config(call: Call) -> object:
         return config_document(config, effective=False)
 
     return await run_in_thread_uncancellable(read)
+
+
+@routes.patch("/config", "config.update", response=ConfigSettings, errors=(400, 409))
+async def update_config(call: Call, body: ConfigSettings) -> object:
+    """Change settings in the opencode.json of the directory, which is then closed and opened again."""
+    await run_in_thread_uncancellable(update_config_file, call.directory, call.document)
+    await call.state.dispose(call.directory)
+    return call.document
+
+
+@routes.patch("/global/config", "global.config.update", response=ConfigSettings, errors=(400, 409))
+async def update_global_config(call: Call, body: ConfigSettings) -> object:
+    """Change settings in the user's opencode.json; all directories are then closed and opened again."""
+    await run_in_thread_uncancellable(update_config_file, paths.config(), call.document)
+    await call.state.dispose_all()
+    return call.document
 
 
 @routes.get("/agent", "app.agents", response=list[AgentInfo])
