@@ -91,6 +91,18 @@ class AnyRecords(OpencodeDB):
     def batch(self) -> Any:
         return _SampleBatch(self, super().batch())
 
+    def subscribe(self, callback: Any) -> Any:
+        def receive(changes: Any) -> None:
+            named = [change._replace(key=self._sample_key(change.key)) for change in changes]
+            shown = [change for change in named if not self._is_hidden(change.key)]
+            if shown:
+                callback(shown)
+
+        return super().subscribe(receive)
+
+    def _sample_key(self, key: tuple[str, ...]) -> tuple[str, ...]:
+        return ("sample", key[2][4:]) if key[:2] == ("part", self.MESSAGE) else key
+
     def key(self, key: tuple[str, ...]) -> tuple[str, ...]:
         check_key(key)
         return ("part", self.MESSAGE, f"prt_{key[1]}") if key[:1] == ("sample",) and len(key) == 2 else key

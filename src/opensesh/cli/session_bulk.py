@@ -168,8 +168,8 @@ def _print_result(result: Bulk, store: Store, options: Namespace) -> None:
         if remaining:
             sessions = pluralize(remaining, "session")
             print(f"Also in an OpenCode database, and still listed from there: {sessions}.", file=sys.stderr)
-    if result.undo:
-        print(f"To undo: opensesh session restore {result.undo}")
+    for undo in filter(None, (result.undo, *result.more_undo)):
+        print(f"To undo: opensesh session restore {undo}")
 
 
 def _unarchive(options: Namespace, sessions: Sessions) -> int:

@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ..bus import Bus
 from ..config import load
 from ..errors import OpenseshError
+from ..flags import Flags
 from ..models.connect import Connections
 from ..models.model import SCRIPTED_PROVIDER
 from ..permissions import Permissions
@@ -91,6 +92,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How long closing waits for titles that are being written."""
     lease_timeout_seconds: float = 5.0
     """How long to wait for the lease of a runner that has died."""
+    other_program_timeout_seconds: float = 10.0
+    """How long to wait for another program, such as OpenCode, that is running the session."""
+    ignore_other_programs: bool = field(default_factory=lambda: Flags().on("IGNORE_OTHER_PROGRAMS"))
+    """Whether to run sessions that another program seems to be running; by default as the environment variable
+    ``OPENSESH_IGNORE_OTHER_PROGRAMS`` says."""
     plugin_timeout_seconds: float = 5.0
     """How long closing waits for plugins."""
     opencode_events: bool = False

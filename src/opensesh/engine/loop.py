@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from .. import events
 from ..errors import ContextExceededError, OpenseshError
 from ..models.stream_events import ToolCall
-from ..records import MessageAbortedError, StructuredOutputError, as_object, read_failure, write_failure
+from ..records import (
+    MessageAbortedError,
+    StructuredOutputError,
+    UnknownError,
+    as_object,
+    read_failure,
+    write_failure,
+)
+from ..storage.protocol import SharedSessions
 from .cancellation import run_in_thread_uncancellable, run_uncancellable
 from .compaction import overhead_exceeds_window, window_overflow_error
 from .context_window import compaction_part, prune
@@ -25,7 +33,7 @@ from .tool_calls import CallRunner, LoopDetector
 from .turn import StepFiles, Turn, TurnResult
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from ..config import Config
     from ..records import Document, Failure, Session
@@ -136,6 +144,9 @@ class Loop:
                 writer, session_id = self._session_writer, self.session.id
                 diff = await run_in_thread_uncancellable(writer.sessions.diff, session_id)
                 writer.publish(events.SessionDiff(session_id=session_id, diff=diff))
+            store = self._session_writer.sessions.store
+            shared = store if isinstance(store, SharedSessions) else None
+            known = await run_in_thread_uncancellable(self._stored_ids) if shared is not None else frozenset[str]()
             while (prompt := self.history.unanswered_prompt()) is not None:
                 subtask = next_requested_subtask(prompt, self.history.answers)
                 if compaction_part(prompt) is not None:
@@ -150,7 +161,25 @@ class Loop:
                 if self.history.unanswered_prompt() is None:
                     await self._finish_prompt()
                     self.drain_inbox()
+                elif shared is not None:
+                    foreign = await run_in_thread_uncancellable(shared.foreign_messages, self.session.id, known)
+                    if foreign:
+                        self._stop_for_other_program(foreign)
+                        break
         return self._outcome
+
+    def _stored_ids(self) -> frozenset[str]:
+        return frozenset(key[-1] for key in self._session_writer.sessions.store.list(("message", self.session.id)))
+
+    def _stop_for_other_program(self, messages: Sequence[str]) -> None:
+        """End the run after a step because another program has written to the session: two runners would answer each
+        other's prompts."""
+        failure = UnknownError(
+            message=f"another program added {', '.join(messages)} to this session; stopped after the current step. "
+            f"Continue with: opensesh run --session {self.session.id}"
+        )
+        self._outcome = Outcome("failed", self.history.last_assistant(), write_failure(failure))
+        self._publish_error(failure)
 
     async def run_shell(self, prompt: StoredMessage, run: Callable[[AnswerWriter], Awaitable[bool]]) -> Outcome:
         """Record a shell command of the user as the answer to ``prompt``. ``run`` executes it and tells whether it

@@ -15,6 +15,7 @@ from .. import events
 from ..errors import BusyError, UsageError
 from ..records import as_object
 from ..storage.leases import HEARTBEAT_MS, leases_of
+from ..storage.protocol import SharedSessions
 from ..tools.filetimes import FileLocks, FileTimes
 from .cancellation import run_in_thread_uncancellable
 from .context_window import visible
@@ -195,11 +196,28 @@ class Runs:
                 time.sleep(0.05)
         reverts = self._services.reverts
         try:
+            if lease.previous is None:  # otherwise the unfinished answer is that of a runner of ours, which has died
+                self._wait_for_other_program(session_id)
             reverts.recover(session_id)
             return session, lease, visible(recover(sessions, session_id, reverts.remaining(session_id)))
         except BaseException:
             lease.release()
             raise
+
+    def _wait_for_other_program(self, session_id: str) -> None:
+        """Wait for a program that runs the session without a lease, as OpenCode does, or raise :class:`BusyError`."""
+        store, settings = self._services.writer.sessions.store, self._services.settings
+        if not isinstance(store, SharedSessions) or settings.ignore_other_programs:
+            return
+        deadline = time.monotonic() + settings.other_program_timeout_seconds
+        while other := store.foreign_run(session_id):
+            if time.monotonic() > deadline:
+                raise BusyError(
+                    f"{session_id} seems to be run by another program: {other}. Wait until it has ended; to continue "
+                    "regardless, set OPENSESH_IGNORE_OTHER_PROGRAMS=1",
+                    session=session_id,
+                )
+            time.sleep(0.25)
 
     async def commit_revert(self, run: Run) -> None:
         """Make a revert of the session final before anything is added after it. Only when a prompt is valid: one that

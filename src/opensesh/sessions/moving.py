@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from ..project import register, resolve
 from ..records import as_object, as_whole, codec, dumps
-from .trash import Bulk, available, change_records, record_paths, with_descendants, writable_store
+from ..storage.protocol import member_stores
+from .trash import Bulk, change_members, with_descendants
 from .undo import Change, record_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ..project import ProjectLocation
     from ..records import Session
@@ -25,7 +26,6 @@ def move(store: Store, sessions: Sequence[Session], folder: str, *, base: str = 
     ``base`` is the old path of ``folder``: a session that worked below it is filed under the same subfolder of the new
     one, if that exists. Paths inside messages stay as they are.
     """
-    target = writable_store(store)
     family = with_descendants(store, sessions)
     directories: dict[str, str] = {}
     for session in family:
@@ -33,21 +33,23 @@ def move(store: Store, sessions: Sequence[Session], folder: str, *, base: str = 
         if base and session.directory.startswith(os.path.join(base, "")):
             same = os.path.join(folder, os.path.relpath(session.directory, base))
         directories[session.id] = same if same and os.path.isdir(same) else folder
-    locations = {directory: resolve(directory, store=target) for directory in set(directories.values())}
+
+    def plan(member: Store, filed: Mapping[str, Sequence[str]], chosen: Sequence[Session]) -> list[Change]:
+        records = record_files(member)
+        locations = {directory: resolve(directory, store=member) for directory in set(directories.values())}
+        return [
+            change
+            for session in chosen
+            for change in _changes(records, filed[session.id], locations[directories[session.id]])
+        ]
+
     if not dry_run:
-        for location in locations.values():
+        for member in (member for member in member_stores(store) if member.writable):
             # Before the records are listed, because it adopts sessions that are older than the first commit.
-            register(target, location)
-    filed = record_paths(target)
-    chosen, skipped = available(target, family, filed)
-    records = record_files(target)
-    changes: list[Change] = []
-    moved: list[Session] = []
-    for session in chosen:
-        own = list(_changes(records, filed[session.id], locations[directories[session.id]]))
-        moved += [session] if own else []
-        changes += own
-    return change_records(target, "move", moved, skipped, changes, dry_run=dry_run)
+            names = {key[-1] for key in member.list(("session",))}
+            for directory in {directories[name] for name in names & directories.keys()}:
+                register(member, resolve(directory, store=member))
+    return change_members(store, "move", family, plan, dry_run=dry_run)
 
 
 def _changes(records: RecordFiles, paths: Sequence[str], location: ProjectLocation) -> Iterator[Change]:

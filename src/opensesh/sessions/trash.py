@@ -38,9 +38,12 @@ from .undo import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
     from ..storage.protocol import Store
+
+    Plan = Callable[[Store, Mapping[str, Sequence[str]], Sequence[Session]], list[Change]]
+    """Returns the changes to one store, from the paths of its sessions' records and the sessions to change."""
 
 IN_DATABASE = "in a database of an OpenCode that opensesh does not know, and therefore only reads; use OpenCode"
 """Why a session was skipped that is not in the writable store."""
@@ -60,6 +63,8 @@ class Bulk(NamedTuple):
     """Sessions that were skipped, and why."""
     undo: str = ""
     """The undo file; empty for a dry run, and if nothing was done."""
+    more_undo: tuple[str, ...] = ()
+    """The undo files of further stores that have copies of the sessions."""
 
 
 class Trashed(NamedTuple):
@@ -95,42 +100,59 @@ def writable_tree(store: Store) -> FileTree:
 
 
 def remove(store: Store, sessions: Sequence[Session], *, dry_run: bool = False) -> Bulk:
-    """Move sessions, with their descendants and everything that belongs to them, to the trash."""
-    target = writable_store(store)
-    filed = record_paths(target)
-    chosen, skipped = available(target, with_descendants(store, sessions), filed)
-    records = record_files(target)
-    files = [path for session in chosen for path in (*records.session_paths(session.id), *filed[session.id])]
-    size = sum(map(records.size, files))
-    if dry_run:
-        return Bulk(chosen, len(files), size, skipped)
-    undo = perform(target, "remove", [Change(path=path, aside=True) for path in files], _titles(chosen))
-    for session in chosen:
-        _move_journals(os.path.dirname(undo), session.id, target.id, back=False)
-    return Bulk(chosen, len(files), size, skipped, undo)
+    """Move sessions, with their descendants and everything that belongs to them, to the trash.
+
+    A session that is in several stores, as after an upgrade of OpenCode, is removed from each that can be written.
+    """
+
+    def plan(member: Store, filed: Mapping[str, Sequence[str]], chosen: Sequence[Session]) -> list[Change]:
+        records = record_files(member)
+        files = [path for session in chosen for path in (*records.session_paths(session.id), *filed[session.id])]
+        return [Change(path=path, aside=True) for path in files]
+
+    return change_members(store, "remove", with_descendants(store, sessions), plan, dry_run=dry_run)
 
 
 def archive(store: Store, sessions: Sequence[Session], *, dry_run: bool = False) -> Bulk:
     """Archive sessions; those that are archived already stay as they are."""
-    target = writable_store(store)
-    filed = record_paths(target)
-    chosen, skipped = available(target, [session for session in sessions if not session.archived], filed)
-    records = record_files(target)
-    changes: list[Change] = []
-    for path in (path for session in chosen for path in filed[session.id]):
-        document = codec.loads_object(records.read(path), path)
-        document["time"] = (as_object(document.get("time")) or {}) | {"archived": ids.now_ms()}
-        changes.append(Change(path=path, data=dumps(document)))
-    return change_records(target, "archive", chosen, skipped, changes, dry_run=dry_run)
+
+    def plan(member: Store, filed: Mapping[str, Sequence[str]], chosen: Sequence[Session]) -> list[Change]:
+        records = record_files(member)
+        changes: list[Change] = []
+        for path in (path for session in chosen for path in filed[session.id]):
+            document = codec.loads_object(records.read(path), path)
+            document["time"] = (as_object(document.get("time")) or {}) | {"archived": ids.now_ms()}
+            changes.append(Change(path=path, data=dumps(document)))
+        return changes
+
+    return change_members(
+        store, "archive", [session for session in sessions if not session.archived], plan, dry_run=dry_run
+    )
 
 
-def change_records(
-    store: Store, what: str, sessions: list[Session], skipped: list[Damage], changes: list[Change], *, dry_run: bool
-) -> Bulk:
-    """Apply changes to the records of sessions, unless it is a dry run, and return the result."""
-    size = sum(len(change.data or b"") for change in changes)
-    undo = "" if dry_run else perform(store, what, changes, _titles(sessions))
-    return Bulk(sessions, files_changed(changes), size, skipped, undo)
+def change_members(store: Store, what: str, sessions: Sequence[Session], plan: Plan, *, dry_run: bool) -> Bulk:
+    """Apply the planned changes to the records of sessions, in every writable store that has them."""
+    writable_store(store)
+    members = [(member, record_paths(member)) for member in member_stores(store) if member.writable]
+    chosen, skipped = available(store, sessions, {name for _, filed in members for name in filed})
+    changed: dict[str, Session] = {}
+    files, size, undo = 0, 0, list[str]()
+    for member, filed in members:
+        own = [session for session in chosen if session.id in filed]
+        changes = plan(member, filed, own)
+        records = record_files(member)
+        names = {os.path.basename(path).removesuffix(".json") for change in changes for path in (change.path,)}
+        touched = [session for session in own if session.id in names]
+        changed |= {session.id: session for session in touched}
+        files += files_changed(changes)
+        size += sum(records.size(change.path) if change.aside else len(change.data or b"") for change in changes)
+        if changes and not dry_run:
+            undo.append(perform(member, what, changes, _titles(touched)))
+        if what == "remove" and not dry_run:
+            for session in touched:
+                _move_journals(os.path.dirname(undo[-1]), session.id, member.id, back=False)
+    result = [session for session in chosen if session.id in changed]
+    return Bulk(result, files, size, skipped, undo[0] if undo else "", tuple(undo[1:]))
 
 
 def contents(store: Store | None = None) -> list[Trashed]:

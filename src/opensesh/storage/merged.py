@@ -20,7 +20,17 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import NotFoundError, RecordError
 from ..records import as_object, as_whole, codec, order
 from .keys import PER_SESSION, SUMMARY, check_key, is_made_part
-from .protocol import Damage, Key, LeaseProvider, LiveEvents, SessionQueries, Store, StoredMessage, log_damage
+from .protocol import (
+    Damage,
+    Key,
+    LeaseProvider,
+    LiveEvents,
+    SessionQueries,
+    SharedSessions,
+    Store,
+    StoredMessage,
+    log_damage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -59,6 +69,9 @@ class MergedStore:
         if all(isinstance(member, SessionQueries) for member in members):
             self.query_sessions = self._query_sessions
             self.count_sessions = self._count_sessions
+        if any(isinstance(member, SharedSessions) for member in members):
+            self.foreign_run = self._foreign_run
+            self.foreign_messages = self._foreign_messages
         if all(isinstance(member, LiveEvents) for member in members):
             self.subscribe = self._subscribe
 
@@ -199,6 +212,14 @@ class MergedStore:
                 stop()
 
         return unsubscribe
+
+    def _foreign_run(self, session_id: str) -> str:
+        owner = self._owner(session_id)
+        return owner.foreign_run(session_id) if isinstance(owner, SharedSessions) else ""
+
+    def _foreign_messages(self, session_id: str, known: Collection[str]) -> Sequence[str]:
+        owner = self._owner(session_id)
+        return owner.foreign_messages(session_id, known) if isinstance(owner, SharedSessions) else []
 
     # -- where records are written ------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ Every store implements :class:`Store`. What only some stores can do is a protoco
 * :class:`StreamJournalProvider`: text of parts that are still being streamed,
 * :class:`ConventionsProvider`: how the OpenCode that uses the store names projects and snapshots,
 * :class:`ConditionallyWritable`: why a store is only read,
+* :class:`SharedSessions`: what other programs are doing with its sessions,
 * :class:`FileTree`: one file a record, for maintenance that works on files,
 * :class:`CompositeStore`: several stores as one; :func:`member_stores` returns the stores it consists of.
 """
@@ -19,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
 
@@ -354,6 +355,19 @@ class ConditionallyWritable(Store, Protocol):
     @property
     def refusal(self) -> str:
         """Why the store is only read; empty if it is written."""
+        ...
+
+
+@runtime_checkable
+class SharedSessions(Protocol):
+    """A store whose sessions another program may run at the same time, without taking a lease."""
+
+    def foreign_run(self, session_id: str) -> str:
+        """Return which other program seems to be running a session now, and why; empty if none does."""
+        ...
+
+    def foreign_messages(self, session_id: str, known: Collection[str]) -> list[str]:
+        """Return the ids of messages of a session that are neither ``known`` nor written through this object."""
         ...
 
 

@@ -50,6 +50,7 @@ class RecordWriter:
         self._now = ids.now_ms()
         self._created: dict[str, bool] = {}
         """The sessions that this transaction creates, and whether their records state totals, which then hold."""
+        self.event_ids: list[str] = []
         self.bytes = 0
         """How much was written into the columns ``data``."""
 
@@ -281,7 +282,8 @@ class RecordWriter:
             "ON CONFLICT (aggregate_id) DO UPDATE SET seq = ?2",
             [session_id, last + 1],
         )
-        columns: Columns = {"id": ids.ascending("evt"), "aggregate_id": session_id, "seq": last + 1, "type": event}
+        self.event_ids.append(ids.ascending("evt"))
+        columns: Columns = {"id": self.event_ids[-1], "aggregate_id": session_id, "seq": last + 1, "type": event}
         self._insert("event", columns | {"data": dumps_compact(data).decode()})
 
     def _logs(self, session_id: str) -> bool:

@@ -73,6 +73,17 @@ class SqliteReader:
             except SQLITE_FAILURES as error:
                 raise explain(self.path, error, self._busy_seconds) from None
 
+    def data_version(self) -> int:
+        """Return a number that changes whenever another connection has committed something."""
+        with self._lock:
+            if not self._connection:
+                raise StoreError(f"{self.path}: closed", path=self.path)
+            try:
+                (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+            except SQLITE_FAILURES as error:
+                raise explain(self.path, error, self._busy_seconds) from None
+            return version
+
     def _open(self) -> sqlite3.Connection:
         if not os.path.isfile(self.path):
             what = "a folder, not a database" if os.path.isdir(self.path) else "no such file"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import closing, contextmanager, suppress
 from heapq import merge
 from itertools import chain
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidKeyError, NotFoundError, RecordError
@@ -14,23 +16,26 @@ from ...records.codec import dumps_compact, loads
 from ..json_tree import JsonTree
 from ..keys import check_key, is_plain
 from ..locations import databases
-from ..protocol import Conventions, Damage, Key, StoredMessage, log_damage
+from ..protocol import Conventions, Damage, Key, RecordChange, StoredMessage, log_damage
 from ..queries import newest_first
 from ..stream_journal import StreamJournals, with_streamed_text
 from .encoding import canonical
+from .following import Follower
+from .other_programs import RECENT_SECONDS, other_processes, unfinished_answer_age
 from .sqlite_reader import SqliteReader
 from .tables import DEPTH, PAGE, read_layout, sources
 from .transactions import Transactions, read_only
 from .v2 import messages_of, read_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
     from sqlite3 import Connection
     from types import TracebackType
 
     from ...records import Document
     from ..protocol import ChangeFeed, Leases
     from ..queries import SessionQuery
+    from .record_writer import RecordWriter
     from .rows import Row
     from .tables import TableSource
 
@@ -39,10 +44,12 @@ if TYPE_CHECKING:
     Documents = list[Document]
     Messages = list[StoredMessage]
     Damages = list[Damage]
+    Subscriber = Callable[[Sequence[RecordChange]], None]
 
 __all__ = ["OpencodeDB", "databases"]
 
 _DIFFS = "session_diff"
+_log = logging.getLogger("opensesh.storage")
 
 
 class OpencodeDB:
@@ -70,6 +77,11 @@ class OpencodeDB:
         self._schema = -1
         self._known: Sources = {}
         self._transactions = Transactions(self._file.path)
+        self._change_lock = RLock()
+        """Held while something is written and reported, so that changes are reported in their order."""
+        self._subscribers: list[Subscriber] = []
+        self._follower: Follower | None = None
+        self._own_messages: set[str] = set()
         self._files = JsonTree(os.path.join(os.path.dirname(self._file.path), "storage"))
         """Where OpenCode keeps the diffs of sessions, whether or not it keeps the sessions in a database."""
         try:
@@ -89,6 +101,8 @@ class OpencodeDB:
 
     def close(self) -> None:
         """Close the database. Closing twice is not an error."""
+        if self._follower is not None:
+            self._follower.stop()
         self._transactions.close()
         self._file.close()
 
@@ -162,6 +176,12 @@ class OpencodeDB:
         check_key(key)
         if key[0] == _DIFFS:
             return self._files.update(key, edit)
+        with self._change_lock:
+            value = self._update(key, edit)
+            self._notify([RecordChange(key, removed=False, own=True)])
+        return value
+
+    def _update(self, key: Key, edit: Callable[[Any], None]) -> Any:
         with self._transactions.begin() as (connection, writer):
             known = sources(read_layout(connection, self.place))
             value: Any = self._find(connection, known, key)
@@ -170,7 +190,7 @@ class OpencodeDB:
             if value is None:
                 raise NotFoundError(f"nothing is stored at {self.locate(key)}", key=list(key))
             edit(value)
-            writer.apply([(key, canonical(key, value, self.locate(key)))])
+            self._apply(writer, [(key, canonical(key, value, self.locate(key)))])
         return value
 
     def remove(self, key: Key) -> None:
@@ -192,16 +212,19 @@ class OpencodeDB:
         with self._reading() as (connection, known):
             # Diffs in the row of a session, as an import of OpenCode's leaves them, give way to those in files.
             outdated = [(key, None) for key, _ in batch.diffs if self._find(connection, known, key) is not None]
-        if batch.operations or outdated:
-            with self._transactions.begin() as (_, writer):
-                writer.apply([*batch.operations, *outdated])
-        if batch.diffs:
-            with self._files.batch() as files:
-                for key, value in batch.diffs:
-                    if value is None:
-                        files.remove(key)
-                    else:
-                        files.write(key, value)
+        with self._change_lock:
+            if batch.operations or outdated:
+                with self._transactions.begin() as (_, writer):
+                    self._apply(writer, [*batch.operations, *outdated])
+            if batch.diffs:
+                with self._files.batch() as files:
+                    for key, value in batch.diffs:
+                        if value is None:
+                            files.remove(key)
+                        else:
+                            files.write(key, value)
+            operations = [*batch.operations, *batch.diffs]
+            self._notify([RecordChange(key, removed=value is None, own=True) for key, value in operations])
 
     def list(self, prefix: Key = ()) -> Sequence[Key]:
         """Return the keys below ``prefix``, sorted."""
@@ -273,6 +296,59 @@ class OpencodeDB:
             return sum(
                 source.count_rows(connection, *source.session_filter(query)) for source in known.get("session", [])
             )
+
+    def subscribe(self, callback: Subscriber) -> Callable[[], None]:
+        """Call ``callback`` for the changes of this object, and for those that OpenCode logs a moment later."""
+        with self._change_lock:
+            self._subscribers.append(callback)
+            if self._follower is None:
+                self._follower = Follower(self._file, self._notify)
+
+        def unsubscribe() -> None:
+            with self._change_lock:
+                if callback in self._subscribers:
+                    self._subscribers.remove(callback)
+                if not self._subscribers and self._follower is not None:
+                    self._follower.stop()
+                    self._follower = None
+
+        return unsubscribe
+
+    # -- other programs ------------------------------------------------------------------------------------------------
+
+    def foreign_run(self, session_id: str) -> str:
+        """Return which other program seems to be running a session now, and why; empty if none does."""
+        with self._reading() as (connection, known):
+            is_known = any(source.table == "message" for source in known.get("message", []))
+            age = unfinished_answer_age(connection, session_id) if is_known else None
+        if age is None or age > RECENT_SECONDS:
+            return ""
+        processes = other_processes(self._file.path)
+        if not processes:
+            return ""
+        return f"pid {', '.join(map(str, processes))}, whose answer is unfinished and changed {max(age, 0):.0f} s ago"
+
+    def foreign_messages(self, session_id: str, known: Collection[str]) -> list[str]:
+        """Return the ids of messages that are neither known nor written by this object."""
+        names = (key[-1] for key in self.list(("message", session_id)))
+        return [name for name in names if name not in known and name not in self._own_messages]
+
+    def _apply(self, writer: RecordWriter, operations: Sequence[tuple[Key, Any]]) -> None:
+        """Apply operations inside a transaction, and note them as those of this object before others can see them."""
+        writer.apply(operations)
+        self._own_messages.update(key[2] for key, value in operations if key[0] == "message" and value is not None)
+        if self._follower is not None:
+            sessions = [key[2] for key, _ in operations if key[0] == "session"]
+            self._follower.skip([*writer.event_ids, *sessions])
+
+    def _notify(self, changes: Sequence[RecordChange]) -> None:
+        for subscriber in tuple(self._subscribers) if changes else ():
+            try:
+                subscriber(changes)
+            except Exception:
+                _log.exception("a subscriber to the changes of %s failed", self.id)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     def _infos(self, source: TableSource, newest: Iterator[Row], last: int, report: Report) -> Documents:
         """Return the ``last`` messages of 1.x. All rows of the same time are read: their ids may not be in order."""

@@ -1,0 +1,123 @@
+"""Following what other programs write into a database.
+
+SQLite tells at little cost whether another connection has committed anything. Then the event log, which OpenCode keeps
+since 1.16, tells what: the numbers of each session continue, and a session whose numbers are gone was removed. Before
+1.16 there is no log, and only the rows of sessions are compared.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ...errors import StoreError
+from ...records.codec import as_object, loads_object
+from ..protocol import RecordChange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from sqlite3 import Connection
+
+    from ..protocol import Key
+    from .sqlite_reader import SqliteReader
+
+POLL_SECONDS = 0.05
+
+_log = logging.getLogger("opensesh.storage")
+
+
+class Follower:
+    """Reports the changes that other connections make, from a thread of its own, until it is stopped."""
+
+    def __init__(self, file: SqliteReader, report: Callable[[list[RecordChange]], None]) -> None:
+        self._file = file
+        self._report = report
+        self._own: set[str] = set()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._version = file.data_version()
+        with file.snapshot() as connection:
+            self._sequences = _sequences(connection)
+            self._sessions = _sessions(connection)
+        threading.Thread(target=self._follow, name="opensesh-follow", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop following. Changes that are being reported may still arrive."""
+        self._stopped.set()
+
+    def skip(self, names: Iterable[str]) -> None:
+        """Note the events and sessions that this store object is about to write, and reports itself."""
+        with self._lock:
+            self._own.update(names)
+
+    def _follow(self) -> None:
+        while not self._stopped.wait(POLL_SECONDS):
+            try:
+                version = self._file.data_version()
+                if version != self._version:
+                    self._version = version
+                    with self._file.snapshot() as connection:
+                        changes = list(dict.fromkeys([*self._from_log(connection), *self._from_sessions(connection)]))
+                    if changes:
+                        self._report(changes)
+            except StoreError as error:
+                _log.debug("a database could not be followed: %s", error)
+
+    def _from_log(self, connection: Connection) -> Iterator[RecordChange]:
+        sequences = _sequences(connection)
+        for name in [name for name in sequences if sequences[name] > self._sequences.get(name, -1)]:
+            rows = connection.execute(
+                "SELECT id, type, data FROM event WHERE aggregate_id = ? AND seq > ? ORDER BY seq",
+                [name, self._sequences.get(name, -1)],
+            )
+            for event_id, kind, data in rows.fetchall():
+                key = None if self._is_own(event_id.decode()) else _key_of(kind.decode(), loads_object(data))
+                if key is not None:
+                    yield RecordChange(key, removed=b".removed." in kind, own=False)
+        self._sequences = sequences
+
+    def _from_sessions(self, connection: Connection) -> Iterator[RecordChange]:
+        sessions = _sessions(connection)
+        for name in sessions.keys() | self._sessions.keys():
+            before, now = self._sessions.get(name), sessions.get(name)
+            if before != now and not self._is_own(name):
+                project = (now or before or (b"",))[0]
+                yield RecordChange(("session", project.decode(), name), removed=now is None, own=False)
+        self._sessions = sessions
+
+    def _is_own(self, name: str) -> bool:
+        """Return whether this store object wrote it, and forget that it did."""
+        with self._lock:
+            is_own = name in self._own
+            self._own.discard(name)
+        return is_own
+
+
+def _sequences(connection: Connection) -> dict[str, int]:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event_sequence'").fetchone():
+        return {}
+    rows = connection.execute("SELECT aggregate_id, seq FROM event_sequence")
+    return {name.decode(errors="replace"): number for name, number in rows}
+
+
+def _sessions(connection: Connection) -> dict[str, tuple[Any, ...]]:
+    rows = connection.execute("SELECT id, project_id, time_updated, time_archived, title, revert FROM session")
+    return {row[0].decode(errors="replace"): row[1:] for row in rows}
+
+
+def _key_of(kind: str, data: dict[str, Any]) -> Key | None:
+    """Return the record that an event is about; ``None`` for sessions, whose rows are compared, and unknown events."""
+    session_id = str(data.get("sessionID", ""))
+    match kind.rpartition(".")[0]:
+        case "message.updated":
+            return ("message", session_id, str((as_object(data.get("info")) or {}).get("id")))
+        case "message.removed":
+            return ("message", session_id, str(data.get("messageID")))
+        case "message.part.updated":
+            part = as_object(data.get("part")) or {}
+            return ("part", str(part.get("messageID")), str(part.get("id")))
+        case "message.part.removed":
+            return ("part", str(data.get("messageID")), str(data.get("partID")))
+        case _:
+            return None

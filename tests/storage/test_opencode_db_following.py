@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from opensesh import ids
+from opensesh.storage.opencode_db.other_programs import other_processes
+from opensesh.storage.opencode_db.store import OpencodeDB
+
+from .opencode_databases import PROJECT, empty_database, new_answer, new_message, new_session, new_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from opensesh.storage.protocol import Key, RecordChange
+
+SESSION = ("session", PROJECT, "ses_1")
+PROMPT = ("message", "ses_1", "msg_1")
+TEXT = ("part", "msg_1", "prt_1")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return empty_database(tmp_path)
+
+
+@pytest.fixture
+def other(path: Path) -> Iterator[OpencodeDB]:
+    """Another user of the database."""
+    with OpencodeDB(path) as opened:
+        yield opened
+
+
+READER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("SELECT * FROM project").fetchall()
+input()
+"""
+
+
+class Received:
+    def __init__(self) -> None:
+        self.changes: list[tuple[Key, bool, bool]] = []
+        self.arrived = threading.Event()
+
+    def __call__(self, changes: Sequence[RecordChange]) -> None:
+        self.changes += [(change.key, change.removed, change.own) for change in changes]
+        self.arrived.set()
+
+    def until(self, key: Key, *, removed: bool = False) -> None:
+        deadline = time.monotonic() + 20
+        while (key, removed, False) not in self.changes:
+            assert time.monotonic() < deadline, self.changes
+            self.arrived.wait(0.05)
+            self.arrived.clear()
+
+
+def test_what_another_program_writes_is_reported_once(path: Path, other: OpencodeDB) -> None:
+    received = Received()
+    with OpencodeDB(path) as store:
+        stop = store.subscribe(received)
+        other.write(SESSION, new_session())
+        received.until(SESSION)
+        with other.batch() as batch:
+            batch.write(PROMPT, new_message())
+            batch.write(TEXT, new_text())
+        received.until(TEXT)
+        other.remove(TEXT)
+        received.until(TEXT, removed=True)
+        store.write(PROMPT, new_message(system="ours"))
+        other.remove(SESSION)
+        received.until(SESSION, removed=True)
+        stop()
+    assert received.changes.count((PROMPT, False, True)) == 1
+    assert received.changes.count((PROMPT, False, False)) == 1
+    assert received.changes.count((TEXT, True, False)) == 1
+
+
+def test_messages_of_others_are_told_from_those_of_this_store(path: Path, other: OpencodeDB) -> None:
+    with OpencodeDB(path) as store:
+        store.write(SESSION, new_session())
+        store.write(PROMPT, new_message())
+        other.write(("message", "ses_1", "msg_2"), new_answer())
+        other.write(("message", "ses_1", "msg_3"), new_message(message="msg_3"))
+        assert store.foreign_messages("ses_1", {"msg_2"}) == ["msg_3"]
+
+
+def test_an_unfinished_answer_that_another_process_is_writing_is_a_run(path: Path) -> None:
+    with OpencodeDB(path) as store:
+        store.write(SESSION, new_session())
+        store.write(("message", "ses_1", "msg_2"), new_answer(at=ids.now_ms()))
+        assert store.foreign_run("ses_1") == ""
+        process = subprocess.Popen([sys.executable, "-c", READER, str(path)], stdin=subprocess.PIPE)
+        try:
+            deadline = time.monotonic() + 20
+            while not other_processes(str(path)):
+                if not sys.platform.startswith("linux"):
+                    pytest.skip("the system does not tell who has a file open")
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert f"pid {process.pid}" in store.foreign_run("ses_1")
+            answer = new_answer(at=ids.now_ms(), time={"created": 1, "completed": 2})
+            store.write(("message", "ses_1", "msg_2"), answer)
+            assert store.foreign_run("ses_1") == ""
+        finally:
+            process.communicate(b"\n")
+        assert other_processes(str(path)) == []
