@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, assert_never
 from msgspec.structs import replace
 
 from opensesh.config import load
+from opensesh.engine.components import Settings
 from opensesh.engine.engine import Engine, open_engine
 from opensesh.engine.projection import clean
 from opensesh.engine.prompt import Prompt
@@ -255,7 +256,10 @@ class Ours:
         (folder / "opencode.json").write_text(config)
         place = resolve(project, store=store)
         loaded = load(place.directory, place.sandbox, home=root / "home", environ=environment)
-        self.engine: Engine = open_engine(str(project), store=store or JsonTree(self.data / "storage"), config=loaded)
+        # A step that is aborted, or fails, before its snapshot is taken has none; OpenCode's steps begin with theirs.
+        settings = Settings(snapshot_start_seconds=60)
+        tree = store or JsonTree(self.data / "storage")
+        self.engine: Engine = open_engine(str(project), store=tree, config=loaded, settings=settings)
         self._outcomes: dict[str, asyncio.Future[Outcome]] = {}
 
     async def __aenter__(self) -> Ours:
@@ -306,8 +310,6 @@ class Ours:
         await asyncio.wait_for(asyncio.shield(self._outcomes[session]), PATIENCE)
 
     async def abort(self, session: str) -> None:
-        # Snapshots are taken one after the other: when this one is there, so is that of the step.
-        await self.engine.components.snapshots.begin()
         self.engine.abort(session)
 
     async def messages(self, session: str) -> Sequence[StoredMessage]:

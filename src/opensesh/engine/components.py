@@ -88,6 +88,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Whether plugins are looked for, besides those that are passed."""
     snapshot_timeout_seconds: float = 60.0
     """How long tools wait for the snapshot before a step; the first of a large project can take minutes."""
+    snapshot_start_seconds: float = 0.0
+    """How long the record of a step's start waits for that snapshot; it is added later otherwise."""
     title_timeout_seconds: float = 5.0
     """How long closing waits for titles that are being written."""
     lease_timeout_seconds: float = 5.0
@@ -100,9 +102,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     plugin_timeout_seconds: float = 5.0
     """How long closing waits for plugins."""
     opencode_events: bool = False
-    """Whether clients of OpenCode follow the events, and expect what it publishes: no provisional title, steps that
-    begin with their snapshot, the status with every step, and the list of changed files with every
-    prompt, and summaries of compactions without anything that the model did not write."""
+    """Whether clients of OpenCode follow the events, and expect what it publishes: no provisional title, the status
+    with every step, the list of changed files with every prompt, and summaries of compactions without anything that
+    the model did not write."""
     unanswered_warning_seconds: float = 10.0
     """When a request that no callback answers is logged."""
 

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from .step import Planner, Step
 
 log = logging.getLogger("opensesh.engine")
-_STEP_START_SECONDS = 0.5
-"""How long the start of a step waits for its snapshot where clients expect it; it is added later otherwise."""
 ABORTED = "The user stopped this"
 
 
@@ -269,7 +267,7 @@ class Loop:
                 files=StepFiles(
                     self._services.snapshots,
                     settings.snapshot_timeout_seconds,
-                    start_seconds=_STEP_START_SECONDS if settings.opencode_events else 0.0,
+                    start_seconds=settings.snapshot_start_seconds,
                 ),
                 sleep=settings.sleep,
                 complete_text=self._services.hooks.text,

@@ -45,7 +45,12 @@ def application(options: ServerOptions, url: str, hosts: Iterable[str]) -> tuple
     interface = WebInterface(options.web_ui) if options.web_ui else None
     bus = Bus(keep=_KEPT_EVENTS)
     store = open_store(options.store)
-    settings = Settings(owner=f"opensesh serve at {url}", opencode_events=True, unanswered_warning_seconds=_NEVER)
+    settings = Settings(
+        owner=f"opensesh serve at {url}",
+        opencode_events=True,
+        snapshot_start_seconds=0.5,  # clients of OpenCode expect steps that begin with their snapshot
+        unanswered_warning_seconds=_NEVER,
+    )
     pool = EnginePool(partial(open_engine, store=store, settings=settings, bus=bus))
     state = ServerState(pool, bus, EventStreams(bus), store, os.path.realpath(options.directory))
 
