@@ -53,9 +53,12 @@ class IdGenerator:
         self._last = 0
         self._lock = Lock()
 
-    def ascending(self, prefix: Prefix, identifier: str | None = None) -> str:
-        """Return a new identifier that sorts after all earlier ones, or ``identifier`` if its prefix is right."""
-        return check(identifier, prefix) if identifier else self._format(prefix, self._next())
+    def ascending(self, prefix: Prefix, identifier: str | None = None, *, not_before: int = 0) -> str:
+        """Return a new identifier that sorts after all earlier ones, or ``identifier`` if its prefix is right.
+
+        ``not_before`` is a time that it must have at least, in milliseconds, where the clock may be behind others.
+        """
+        return check(identifier, prefix) if identifier else self._format(prefix, max(self._next(), not_before * 4096))
 
     def descending(self, prefix: Prefix, identifier: str | None = None) -> str:
         """Return a new identifier that sorts before all earlier ones, or ``identifier`` if its prefix is right."""

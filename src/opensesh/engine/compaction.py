@@ -22,7 +22,6 @@ from ..models.request import Request, System, Text, User
 from ..records import (
     CompactionPart,
     MessageAbortedError,
-    MessageTime,
     ModelRef,
     Span,
     TextPart,
@@ -124,7 +123,7 @@ class Compactor:
 
     async def request(self, last: Document, *, auto: bool, tail: str | None = None) -> StoredMessage:
         """Store a request to compact: a user message with a compaction part, like the ``last`` prompt otherwise."""
-        info = _user_message(last)
+        info = self._user_message(last)
         part = CompactionPart(
             id=ids.ascending("prt"), session_id=info.session_id, message_id=info.id, auto=auto, tail_start_id=tail
         )
@@ -132,9 +131,21 @@ class Compactor:
 
     async def append_continue_prompt(self, last: Document) -> StoredMessage:
         """Store the prompt with which the model continues after an automatic compaction."""
-        info = _user_message(last)
+        info = self._user_message(last)
         part = _text_part(info.session_id, info.id, prompt_text("continue"), synthetic=True)
         return await self.writer.add_message(StoredMessage(info.document, [part]))
+
+    def _user_message(self, last: Document) -> UserMessage:
+        """Return a message like the last prompt, by the same agent and model."""
+        model = last["model"]
+        message_id, time = self.writer.new_stamp(last["sessionID"])
+        return UserMessage(
+            id=message_id,
+            session_id=last["sessionID"],
+            time=time,
+            agent=last.get("agent"),
+            model=ModelRef(provider_id=model["providerID"], model_id=model["modelID"]),
+        )
 
     async def compact(self, request: StoredMessage, messages: Sequence[StoredMessage]) -> Compacted:
         """Summarise ``messages``, which are all of the session before the request."""
@@ -271,18 +282,6 @@ class _Compaction:
                 await compactor.sleep(compactor.retry.delay_ms(attempt, requested_delay_ms(error)) / 1000)
             else:
                 return answer.strip()
-
-
-def _user_message(last: Document) -> UserMessage:
-    """Return a message like the last prompt, by the same agent and model."""
-    model = last["model"]
-    return UserMessage(
-        id=ids.ascending("msg"),
-        session_id=last["sessionID"],
-        time=MessageTime(created=ids.now_ms()),
-        agent=last.get("agent"),
-        model=ModelRef(provider_id=model["providerID"], model_id=model["modelID"]),
-    )
 
 
 def _text_part(session_id: str, message_id: str, text: str, *, synthetic: bool | None = None) -> Document:

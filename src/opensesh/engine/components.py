@@ -234,7 +234,9 @@ class Components:
             compactions=Compactions(self.compactor, history),
             set_status=partial(self.statuses.set, session.id),
         )
-        services = PromptServices(self.config, self.location, self.agents, self.models, self.hooks, self.mcp)
+        services = PromptServices(
+            self.writer, self.config, self.location, self.agents, self.models, self.hooks, self.mcp
+        )
         return loop, PromptComposer(session, history, files, services)
 
     def _new_planner(

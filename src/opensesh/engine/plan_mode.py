@@ -18,7 +18,7 @@ from .. import ids
 from ..config import rules as rules_of
 from ..config.rules import EDITING, decide
 from ..errors import InvalidArgumentsError
-from ..records import MessageTime, ModelRef, Rule, TextPart, UserMessage
+from ..records import ModelRef, Rule, TextPart, UserMessage
 from ..storage.protocol import StoredMessage
 from ..tools.arguments import decode
 from ..tools.tool import BuiltinTool
@@ -135,10 +135,11 @@ class SessionModes:
     async def switch(self, agent: str, text: str) -> None:
         """Continue the conversation with ``agent``, from a user message with ``text``."""
         model = self._prompt["model"]
+        message_id, time = self._writer.new_stamp(self._session.id)
         info = UserMessage(
-            id=ids.ascending("msg"),
+            id=message_id,
             session_id=self._session.id,
-            time=MessageTime(created=ids.now_ms()),
+            time=time,
             agent=agent,
             model=ModelRef(provider_id=model["providerID"], model_id=model["modelID"]),
         )

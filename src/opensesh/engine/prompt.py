@@ -22,7 +22,6 @@ from ..records import (
     AgentPart,
     Document,
     FilePart,
-    MessageTime,
     ModelRef,
     TextPart,
     UserMessage,
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from .model_choice import Agents, Models
     from .plugin_hooks import PluginHooks
     from .session_history import History
+    from .session_writer import SessionWriter
 
 _REQUIRED_FIELDS = {"text": "text", "file": "url", "agent": "name", "subtask": "prompt"}
 """The types of part that a prompt may have, and the field that each needs."""
@@ -143,6 +143,7 @@ def validate_prompt_part(part: Document) -> Part:
 class PromptServices(NamedTuple):
     """What the prompts of all sessions need."""
 
+    writer: SessionWriter
     config: Config
     location: ProjectLocation
     agents: Agents
@@ -179,7 +180,7 @@ class PromptComposer:
             model = models.of_prompt(last_prompt.info)
         else:
             model = models.default()
-        message_id = ids.ascending("msg", prompt.message_id)
+        message_id, time = self._services.writer.new_stamp(self._session.id, prompt.message_id)
         if prompt.message_id and any(message.info.get("id") == message_id for message in self._history):
             raise UsageError(f"there is a message {message_id} already")
         parts: list[Document] = []
@@ -188,7 +189,7 @@ class PromptComposer:
         info = UserMessage(
             id=message_id,
             session_id=self._session.id,
-            time=MessageTime(created=ids.now_ms()),
+            time=time,
             format=prompt.format,
             agent=agent.name,
             model=ModelRef(provider_id=model.provider_id, model_id=model.id),

@@ -199,7 +199,9 @@ class Runs:
             if lease.previous is None:  # otherwise the unfinished answer is that of a runner of ours, which has died
                 self._wait_for_other_program(session_id)
             reverts.recover(session_id)
-            return session, lease, visible(recover(sessions, session_id, reverts.remaining(session_id)))
+            messages = recover(sessions, session_id, reverts.remaining(session_id))
+            self._services.writer.note_newest(session_id, messages[-1] if messages else None)
+            return session, lease, visible(messages)
         except BaseException:
             lease.release()
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import time
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import events, ids, project
@@ -26,6 +26,7 @@ from ..records import (
     Tokens,
     ToolPart,
     document_of,
+    order,
     read_message,
     write_failure,
 )
@@ -60,6 +61,8 @@ class SessionWriter:
         self.location = sessions.location
         self._bus = bus
         self._is_registered = False
+        self._latest_ms: dict[str, int] = {}
+        """The time of the newest message of each session that runs."""
 
     def publish(self, event: events.Event) -> None:
         """Publish an event of this directory."""
@@ -100,14 +103,27 @@ class SessionWriter:
         await run_in_thread_uncancellable(add)
         return message
 
+    def note_newest(self, session_id: str, newest: StoredMessage | None) -> None:
+        """Note the newest message of a session that begins to run."""
+        if newest is not None:
+            created, identifier = order.position(newest.info)
+            self._latest_ms[session_id] = max(created, identifier[0] >> 12)
+
+    def new_stamp(self, session_id: str, message_id: str | None = None) -> tuple[str, MessageTime]:
+        """Return id and time of a new message of a session that runs: after all others, also if the clock has stepped
+        back since they were written. ``message_id`` is an id that a client has chosen."""
+        created = self._latest_ms[session_id] = max(ids.now_ms(), self._latest_ms.get(session_id, 0) + 1)
+        return ids.ascending("msg", message_id, not_before=created), MessageTime(created=created)
+
     def new_answer(
         self, prompt: Document, provider_id: str, model_id: str, agent: str, *, summary: bool = False
     ) -> AnswerWriter:
         """Return a writer for a new answer to ``prompt``; nothing is stored yet."""
+        message_id, time = self.new_stamp(prompt["sessionID"])
         info = AssistantMessage(
-            id=ids.ascending("msg"),
+            id=message_id,
             session_id=prompt["sessionID"],
-            time=MessageTime(created=ids.now_ms()),
+            time=time,
             parent_id=prompt["id"],
             model_id=model_id,
             provider_id=provider_id,
@@ -255,7 +271,7 @@ class AnswerWriter:
         """Store the message as completed, with the error that ended it if there was one."""
         if failure is not None:
             self.info["error"] = write_failure(failure)
-        self.info["time"]["completed"] = ids.now_ms()
+        self.info["time"]["completed"] = max(ids.now_ms(), self.info["time"]["created"])
         await self.save()
 
 
@@ -310,7 +326,7 @@ class StreamingPart:
         if not self._stored_length:
             return self._length > 0
         has_doubled = 2 * self._stored_length <= self._length <= _STORED_WHILE_SHORT
-        return has_doubled and time.monotonic() - self._stored_at > JOURNAL_SECONDS
+        return has_doubled and monotonic() - self._stored_at > JOURNAL_SECONDS
 
     def take_unwritten(self) -> bytes:
         """Return what is not in the journal yet, and note that it is."""
@@ -320,7 +336,7 @@ class StreamingPart:
 
     def document(self, *, end: bool = False) -> Document:
         """Return the part to store, and note that it is stored."""
-        self._stored_length, self._stored_at = max(self._length, 1), time.monotonic()
+        self._stored_length, self._stored_at = max(self._length, 1), monotonic()
         fields: dict[str, Any] = {
             "id": self.id,
             "session_id": self._message["sessionID"],
