@@ -204,7 +204,10 @@ def test_without_a_provider_the_error_says_how_to_get_one(terminal: Terminal) ->
     assert "KEY" in helps(terminal, 3)
 
 
-def test_a_provider_that_cannot_be_reached_is_named_with_the_time_of_the_next_try() -> None:
+def test_a_provider_that_cannot_be_reached_is_named_with_the_time_of_the_next_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENSESH_TRUST_PLUGINS", "1")
     wire: dict[str, Any] = {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "http://127.0.0.1:9/v1"}}
     wire["models"] = {"m": {}}
     Path("opencode.json").write_text(json.dumps({"provider": {"near": wire}}))

@@ -117,7 +117,8 @@ def test_the_model_of_the_configuration_is_used(terminal: Terminal, isolated: Pa
     assert shown(terminal)["messages"][1]["info"]["modelID"] == "model.script"
 
 
-def test_a_provider_of_ones_own_is_asked_over_the_wire(terminal: Terminal) -> None:
+def test_a_provider_of_ones_own_is_asked_over_the_wire(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENSESH_TRUST_PLUGINS", "1")
     with WireServer("SAY Over the wire.") as server:
         options = {"baseURL": server.base_url, "apiKey": "sk-secret"}
         Path("opencode.json").write_text(

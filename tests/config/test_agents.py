@@ -49,6 +49,7 @@ def test_build_has_the_default_rules_in_their_order(folders: ConfigFolders) -> N
         ("*", "*", "allow"),
         ("doom_loop", "*", "ask"),
         ("external_directory", "*", "ask"),
+        ("private_address", "*", "ask"),
         ("external_directory", outputs, "allow"),
         ("external_directory", "/skills/one/*", "allow"),
         ("question", "*", "deny"),

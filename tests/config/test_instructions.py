@@ -58,7 +58,7 @@ def test_configured_files_are_found_by_pattern_upward_and_each_once(folders: Con
     folders.write("outside/o2.txt", "x")
     folders.write("docs/not.md", "x")
     folders.write(
-        "project/opencode.json",
+        "home/.config/opencode/opencode.json",
         {
             "instructions": [
                 "docs/*.md",

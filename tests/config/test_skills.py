@@ -35,7 +35,7 @@ def put(folders: ConfigFolders, folder: str, name: str = "pdf", text: str = "How
     if folder == "named/skills":
         folders.environ["OPENCODE_CONFIG_DIR"] = str(folders.root / "named")
     if folder == "elsewhere":
-        folders.write("project/opencode.json", {"skills": {"paths": ["../../../elsewhere"]}})
+        folders.write("home/.config/opencode/opencode.json", {"skills": {"paths": ["../../../elsewhere"]}})
 
 
 def found(folders: ConfigFolders) -> dict[str, Skill]:

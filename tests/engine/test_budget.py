@@ -116,14 +116,16 @@ UNPRICED: dict[str, Any] = {
 }
 
 
-async def test_with_a_model_of_unknown_price_a_budget_cannot_be_held() -> None:
+async def test_with_a_model_of_unknown_price_a_budget_cannot_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENSESH_TRUST_PLUGINS", "1")
     async with stage("SAY never", settings=limited(run=Decimal(1)), config=UNPRICED) as it:
         outcome = await it.ask("Go.", model="own/big")
         assert outcome.kind == "failed"
         assert "cannot be enforced: the price of own/big is not known. Nothing was sent." in over(it).message
 
 
-async def test_or_it_is_only_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_or_it_is_only_warned_of(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENSESH_TRUST_PLUGINS", "1")
     settings = limited(run=Decimal(1), unpriced="warn")
     async with stage("SAY never", settings=settings, config=UNPRICED) as it:
         await it.submit("Go.", model="own/big")

@@ -65,8 +65,10 @@ def test_an_address_of_the_projects_is_trusted_before_anything_is_sent_there(pro
     "url",
     ["http://localhost:1234/v1", "http://127.0.0.1", "https://127.8.8.8:1/", "http://[::1]:8/v1", "HTTP://LOCALHOST/"],
 )
-def test_a_server_on_this_machine_needs_no_trust(url: str) -> None:
+def test_a_server_on_this_machine_needs_trust_like_any_other(url: str) -> None:
     project(corp=at(url))
+    assert doubted()
+    trust()
     assert not doubted()
 
 

@@ -133,7 +133,7 @@ async def test_a_tool_hook_adds_tools_and_may_replace_a_built_in_one() -> None:
     assert not Path("it").exists()
 
 
-async def test_an_auth_hook_gives_the_key() -> None:
+async def test_an_auth_hook_gives_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     needed: list[AuthInput] = []
 
     async def auth(given: AuthInput, output: AuthOutput) -> None:
@@ -147,7 +147,8 @@ async def test_an_auth_hook_gives_the_key() -> None:
             "options": {"baseURL": server.base_url},
             "models": {"m": {"limit": {"context": 9000, "output": 100}}},
         }
-        Path("opencode.json").write_text(json.dumps({"provider": {"mine": mine}}))
+        configuration = json.dumps({"provider": {"mine": mine}})
+        monkeypatch.setenv("OPENCODE_CONFIG_CONTENT", configuration)
         async with open_engine(".", plugins=[auth]) as engine:
             session = await engine.create(title="x")
             assert (await engine.run(session.id, "Go.", model="mine/m")).kind == "answered"

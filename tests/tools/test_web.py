@@ -195,7 +195,7 @@ async def test_redirects_are_checked_like_the_first_address(bench: Bench) -> Non
 
     tool = web(answer)
     assert (await bench.run(tool, url="https://x.test/a")).output == "at https://y.test/c"
-    assert bench.patterns("webfetch") == ["https://x.test/a", "https://y.test/c"]
+    assert bench.patterns("webfetch") == ["https://x.test/a", "https://x.test/b", "https://y.test/c"]
     for path in ("file", "port", "bracket"):
         with pytest.raises(ToolFailedError, match="cannot be fetched"):
             await bench.run(tool, url=f"https://x.test/{path}")

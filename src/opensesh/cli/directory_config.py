@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..config import load
-from ..config.trust import why_untrusted
+from ..config.trust import folder_trust_items, why_untrusted
 from ..errors import OpenseshError, UsageError
 from ..models.provider_trust import provider_trust_items as model_items
 from ..project import resolve
@@ -51,12 +51,13 @@ def secrets_of_this_machine() -> set[str]:
 
 
 def trust_items(config: Config) -> list[UntrustedItem]:
-    """Return the MCP servers, model addresses and scripts of the project that need the user's trust."""
+    """Return the MCP servers, model addresses, scripts and folders of the project that need the user's trust."""
+    items = [*folder_trust_items(config), *model_items(config)]
     if not config.settings.mcp:
-        return model_items(config)
+        return items
     from ..tools.mcp.server_trust import servers_needing_trust  # the mcp package is an optional extra
 
-    return [*servers_needing_trust(config), *model_items(config)]
+    return [*servers_needing_trust(config), *items]
 
 
 def untrusted_items(config: Config) -> list[tuple[UntrustedItem, str]]:

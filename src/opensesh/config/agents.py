@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .config import Config
     from .schema import AgentConfig
 
-_GUARDS = ("external_directory", "doom_loop")
+_GUARDS = ("external_directory", "private_address", "doom_loop")
 """Permissions that guard tools rather than being one. The user's rules about them hold even where an agent denies all
 else."""
 _SECRETS = (
@@ -76,6 +76,7 @@ def agents(config: Config, skill_folders: Sequence[str] = ()) -> dict[str, Agent
         rule("*", "allow"),
         rule("doom_loop", "ask"),
         rule("external_directory", "ask"),
+        rule("private_address", "ask"),
         tool_output,
         *(rule("external_directory", "allow", os.path.join(folder, "*")) for folder in skill_folders),
         *(rule(tool, "deny") for tool in ("question", "plan_enter", "plan_exit")),

@@ -25,14 +25,13 @@ from ..flags import Flags
 from ..records import Document, as_list, as_object, dumps_compact
 from .rules import permission_of
 from .schema import AgentConfig, ConfigSettings
-from .source import Folders, SettingPath, Source
+from .source import Folders, ProjectFolders, SettingPath, Source
 from .validation import check, unknown_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     OriginOf = Callable[[SettingPath], "Origin"]
-    from collections.abc import Iterator, Mapping
 
 
 _CONCATENATED = ("plugin", "instructions")
@@ -68,6 +67,8 @@ class Config(Struct, frozen=True, kw_only=True):
     flags: Flags
     directories: tuple[str, ...]
     """The configuration folders, in which agents, commands, skills and tools are searched for; later ones win."""
+    project_folders: ProjectFolders
+    """The folders of the project whose configuration, instructions and skills are used."""
     variables: dict[str, str] = {}
     """Environment variables that an organisation's configuration defines."""
     problems: tuple[ConfigError, ...] = ()
@@ -156,28 +157,33 @@ class Merge:
             if members:
                 inner = as_object(target.get(key))
                 if inner is None:
-                    self._drop_origins(here)
+                    self._drop_origins(here, target.get(key))
                     inner = target[key] = {}
                 self.origins.pop(here, None)
                 self._merge_into(inner, members, origin, here)
             elif members is None or as_object(target.get(key)) is None:
-                self._drop_origins(here)
+                self._drop_origins(here, target.get(key))
                 items = as_list(item)
                 if items is None:
                     target[key] = {} if item == {} else item
                 else:
                     is_concatenated = not path and key in self.concatenated
                     before: list[Any] = (as_list(target.get(key)) or []) if is_concatenated else []
-                    after = target[key] = [*before, *(one for one in items if one not in before)]
-                    for at in range(len(before), len(after)):
-                        self.origins[(*here, at)] = origin((*here, items.index(after[at])))
+                    known = {dumps_compact(one) for one in before}
+                    new = [at for at, one in enumerate(items) if dumps_compact(one) not in known]
+                    target[key] = [*before, *(items[at] for at in new)]
+                    for at, written_at in enumerate(new, len(before)):
+                        self.origins[(*here, at)] = origin((*here, written_at))
                 self.origins[here] = origin(here)
 
-    def _drop_origins(self, path: SettingPath) -> None:
+    def _drop_origins(self, path: SettingPath, value: Any) -> None:
+        """Drop the origins of ``value``, which was at ``path`` and is replaced."""
         if path[0] in self.concatenated:
             return  # earlier items of a concatenated list keep their origins
-        for known in [known for known in self.origins if known[: len(path)] == path]:
-            del self.origins[known]
+        for leaf, replaced in leaf_values(value, path):
+            self.origins.pop(leaf, None)
+            for at in range(len(as_list(replaced) or ())):
+                self.origins.pop((*leaf, at), None)
 
 
 _AGENT_KEYS = frozenset(AgentConfig.__struct_encode_fields__)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,24 +25,68 @@ if TYPE_CHECKING:
 _MAGIC = re.compile(r"[*?\[{]")
 _MEMBER = r"(?s)(.)-(.)|(.)"
 """A range of characters, or a single one."""
+_MAX_DEPTH = 64
+"""Folders that ``**`` goes down; each is a level of the Python stack."""
 _MAX_STATES = 1_000
 """States that one pattern remembers; beyond, it begins anew. A pattern of n characters may have 2**n."""
 
 
-def find(folder: str, pattern: str) -> list[str]:
-    """Return the files below ``folder`` whose relative path matches ``pattern``, sorted; empty if it does not exist.
+class Search:
+    """One or several searches for files, bounded altogether: a repository may contain a link to ``/``, or configure a
+    pattern for it."""
 
-    Links are followed, each folder once.
-    """
-    root, rest = split_root(pattern)
-    depth = 1 << 30 if "**" in rest else rest.count("/") + 1
-    automaton = _compiled(pattern)
-    paths = (
-        path
-        for path in _files(os.path.join(folder, root), depth, set())
-        if automaton.accepts(os.path.relpath(path, folder).replace(os.sep, "/"))
-    )
-    return sorted(paths)
+    def __init__(self, *, max_entries: int = 100_000) -> None:
+        self._entries = max_entries
+        self.problems: dict[str, str] = {}
+        """What was not searched, and why."""
+
+    def find(self, folder: str, pattern: str, *, within: str = "") -> list[str]:
+        """Return the files below ``folder`` whose relative path matches ``pattern``, sorted; empty if it does not
+        exist.
+
+        Links are followed, each folder once, but not out of the real folder ``within``, if given.
+        """
+        root, rest = split_root(pattern)
+        depth = _MAX_DEPTH if "**" in rest else rest.count("/") + 1
+        automaton = _compiled(pattern)
+        paths = (
+            path
+            for path in self._files(os.path.join(folder, root), depth, set(), within)
+            if automaton.accepts(os.path.relpath(path, folder).replace(os.sep, "/"))
+        )
+        return sorted(paths)
+
+    def _files(self, folder: str, depth: int, seen: set[str], within: str) -> Iterator[str]:
+        real = os.path.realpath(folder)
+        if depth == 0 or real in seen or not self._may_search(folder, real, within):
+            return
+        seen.add(real)
+        try:
+            with os.scandir(folder) as entries:
+                names = sorted((entry.name, entry.is_symlink()) for entry in islice(entries, self._entries + 1))
+        except OSError:
+            return
+        self._entries -= len(names)
+        for name, is_link in names:
+            path = os.path.join(folder, name)
+            if os.path.isdir(path):
+                yield from self._files(path, depth - 1, seen, within)
+            elif os.path.isfile(path) and (not is_link or self._may_search(path, os.path.realpath(path), within)):
+                yield path
+
+    def _may_search(self, path: str, real: str, within: str) -> bool:
+        if within and os.path.exists(real) and os.path.commonpath((real, within)) != within:
+            self.problems[path] = f"not searched: it leads to {real}, which is not part of the project"
+            return False
+        if self._entries < 0:
+            self.problems[""] = f"searched only in part: there are too many files below {path}"
+            return False
+        return True
+
+
+def find(folder: str, pattern: str) -> list[str]:
+    """Return the files below ``folder`` that match ``pattern``, as :meth:`Search.find` does."""
+    return Search().find(folder, pattern)
 
 
 def matches(pattern: str, path: str) -> bool:
@@ -63,23 +108,6 @@ def split_root(pattern: str) -> tuple[str, str]:
         fixed += 1
     root = "/".join(parts[:fixed])
     return (root or "/" if fixed else "", "/".join(parts[fixed:]))
-
-
-def _files(folder: str, depth: int, seen: set[str]) -> Iterator[str]:
-    real = os.path.realpath(folder)
-    if depth == 0 or real in seen:
-        return
-    seen.add(real)
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return
-    for name in names:
-        path = os.path.join(folder, name)
-        if os.path.isdir(path):
-            yield from _files(path, depth - 1, seen)
-        elif os.path.isfile(path):
-            yield path
 
 
 class _State(dict[str, "_State"]):

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from . import globs
 from .source import read_limited, upward
+from .trust import owner_of, project_root
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("opensesh.config")
 NAMES = ("AGENTS.md", "CLAUDE.md", "CONTEXT.md")
 TIMEOUT_SECONDS = 5.0
+MAX_FILE_BYTES = 1 << 20
+MAX_TOTAL_CHARACTERS = 1 << 22
+"""Far more than any model reads: a larger file is a mistake, or an attack on the memory."""
 _URL_SCHEMES = ("https://", "http://")
 
 
@@ -46,11 +50,11 @@ class Instruction(Struct, frozen=True):
 def system_paths(config: Config) -> list[str]:
     """Return the instruction files of the system prompt, each once, in order."""
     flags, folders = config.flags, config.folders
-    project = [] if flags.disable_project_config else [*upward(config.directory, config.worktree)]
+    project = list(config.project_folders.used)
     named = [folders.resolve(flags.config_dir, config.directory)] if flags.config_dir else []
     paths: list[str] = []
     for name in NAMES:
-        paths = [path for folder in project if os.path.isfile(path := os.path.join(folder, name))]
+        paths = [path for folder in project if _is_own_file(config, path := os.path.join(folder, name))]
         if paths:
             break
     candidates = [os.path.join(folder, NAMES[0]) for folder in (*named, folders.config)]
@@ -68,7 +72,15 @@ def system_instructions(config: Config, fetch: Fetch | None = None) -> list[Inst
     URLs are fetched only if ``fetch`` is given, concurrently and for at most five seconds; those that fail are left
     out, as are empty and unreadable files.
     """
-    instructions = [_read(path) for path in system_paths(config)]
+    instructions: list[Instruction | None] = []
+    size = 0
+    for path in system_paths(config):
+        instruction = _read(path)
+        size += len(instruction.content) if instruction else 0
+        if size > MAX_TOTAL_CHARACTERS:
+            log.warning("instructions: %s and what follows is left out: it is too much altogether", path)
+            break
+        instructions.append(instruction)
     urls = list(dict.fromkeys(entry for entry in config.settings.instructions if entry.startswith(_URL_SCHEMES)))
     if fetch is not None and urls:
         from concurrent.futures import ThreadPoolExecutor
@@ -96,7 +108,7 @@ def nearby(config: Config, file: str, known: Collection[str]) -> list[Instructio
     for folder in upward(os.path.dirname(file), config.directory):
         if folder == config.directory or not folder.startswith(config.directory.rstrip(os.sep) + os.sep):
             break
-        path = _first_file(os.path.join(folder, name) for name in NAMES)
+        path = next((path for name in NAMES if _is_own_file(config, path := os.path.join(folder, name))), None)
         instruction = _read(path) if path and path != file and path not in known else None
         if instruction and instruction.content:
             instructions.append(instruction)
@@ -105,25 +117,43 @@ def nearby(config: Config, file: str, known: Collection[str]) -> list[Instructio
 
 def _configured(config: Config, bases: list[str]) -> Iterator[str]:
     """Yield the files of ``instructions``; relative entries are searched for in each of ``bases``."""
-    for entry in config.settings.instructions:
+    search = globs.Search()
+    for at, entry in enumerate(config.settings.instructions):
         pattern = config.folders.expand(entry)
         if entry.startswith(_URL_SCHEMES):
             continue
+        # A project's own settings do not lead out of it: the text goes to a model.
+        foreign = owner_of(config.origin(("instructions", at)), config) == "project"
+        within = project_root(config) if foreign else ""
         if os.path.isabs(pattern):
-            yield from globs.find(os.path.dirname(pattern), os.path.basename(pattern))
+            yield from search.find(os.path.dirname(pattern), os.path.basename(pattern), within=within)
             continue
         if not bases:
             log.warning("instructions: %s is ignored, because the project's configuration is disabled", entry)
         for folder in bases:
-            yield from globs.find(folder, pattern)
+            yield from search.find(folder, pattern, within=within)
+    for path, reason in search.problems.items():
+        log.warning("instructions: %s: %s", path, reason)
 
 
 def _read(path: str) -> Instruction | None:
     try:
-        return Instruction(path, read_limited(path).decode("utf-8-sig", errors="replace"))
+        content = read_limited(path, MAX_FILE_BYTES)
+        return Instruction(path, content.decode("utf-8-sig", errors="replace"))
     except OSError as error:
         log.warning("instructions: %s cannot be read: %s", path, error.strerror)
         return None
+
+
+def _is_own_file(config: Config, path: str) -> bool:
+    """Return whether an instruction file of the project exists, and is no link out of the project."""
+    if not os.path.isfile(path):
+        return False
+    root, real = project_root(config), os.path.realpath(path)
+    if os.path.commonpath((root, real)) == root:
+        return True
+    log.warning("instructions: %s is left out: it leads to %s, which is not part of the project", path, real)
+    return False
 
 
 def _first_file(paths: Iterable[str]) -> str | None:

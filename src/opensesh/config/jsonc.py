@@ -13,18 +13,21 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from .source import SettingPath, Source, read_limited
+from .source import MAX_FILE_BYTES, SettingPath, Source, read_limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from .source import Folders, SettingPath
 
-STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
-_COMMENT = re.compile(rf"({STRING})|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
+STRING = r'"(?:[^"\\\n]|\\[^\n])*+(?:"|(?=\\?(?:\n|\Z)))'
+"""A string, or the rest of the line after a quote without a second one: it must not be searched for at every quote."""
+_BLOCK_COMMENT = r"/\*.*?(?:\*/|\Z)"
+_COMMENT = re.compile(rf"({STRING})|//[^\r\n]*|{_BLOCK_COMMENT}", re.DOTALL)
 _COMMA = re.compile(rf'({STRING}|[^ \t\r\n,:\[{{"]+)([ \t\r\n]*)(,(?=[ \t\r\n]*[}}\]]))?')
 _TOKEN = re.compile(rf'[{{}}\[\],:]|{STRING}|[^ \t\r\n{{}}\[\],:"]+')
 _HALF = re.compile(r"[\ud800-\udfff]")
@@ -84,7 +87,12 @@ def decode(text: str, name: str = "", *, written: str | None = None, to_written:
 
 def blank(text: str) -> str:
     """Return ``text`` with spaces for comments and trailing commas. Its length and lines do not change."""
-    bare = _COMMENT.sub(lambda match: match[1] or _NOT_LINE_END.sub(" ", match[0]), text)
+
+    def without_comment(match: re.Match[str]) -> str:
+        is_open = match[0].startswith("/*") and (len(match[0]) < 4 or not match[0].endswith("*/"))
+        return match[0] if match[1] or is_open else _NOT_LINE_END.sub(" ", match[0])
+
+    bare = _COMMENT.sub(without_comment, text)
     return _COMMA.sub(lambda match: match[1] + match[2] + (" " if match[3] else ""), bare)
 
 
@@ -136,7 +144,7 @@ def _explain(plain: str, error: json.JSONDecodeError) -> str:
 
 
 _PLACEHOLDER = re.compile(r"\{env:([^{}]+)\}|\{file:((?:\{env:[^{}]+\}|[^{}])+)\}")
-_LEXEME = re.compile(rf"({STRING})|//[^\r\n]*|/\*.*?\*/|{_PLACEHOLDER.pattern}", re.DOTALL)
+_LEXEME = re.compile(rf"({STRING})|//[^\r\n]*|{_BLOCK_COMMENT}|{_PLACEHOLDER.pattern}", re.DOTALL)
 _VARIABLE = re.compile(r"\{env:([^{}]+)\}")
 _STRING = re.compile(STRING)
 
@@ -166,14 +174,11 @@ class Substitution:
 
     def to_written(self, offset: int) -> int:
         """Map an offset of :attr:`text` to the file; within a replaced value, to its placeholder."""
-        shift = 0
-        for start, end, was_start, was_end in self._swaps:
-            if offset < start:
-                break
-            if offset < end:
-                return was_start
-            shift = was_end - end
-        return offset + shift
+        at = bisect_right(self._swaps, offset, key=lambda swap: swap[0]) - 1
+        if at < 0:
+            return offset
+        _, end, was_start, was_end = self._swaps[at]
+        return was_start if offset < end else offset + was_end - end
 
     def written(self, values: Mapping[SettingPath, int]) -> dict[SettingPath, str]:
         """Return the original text of each of the ``values`` (offsets in the file) that contains a placeholder."""
@@ -181,9 +186,9 @@ class Substitution:
         for path, start in values.items() if self._swaps else ():
             string = _STRING.match(self._source.text, start)
             end = string.end() if string else start + 1
-            inside = [until for _, _, begin, until in self._swaps if start <= begin < end]
-            if inside:
-                texts[path] = self._source.text[start : max(end, inside[-1])]
+            last = bisect_left(self._swaps, end, key=lambda swap: swap[2]) - 1
+            if last >= 0 and self._swaps[last][2] >= start:
+                texts[path] = self._source.text[start : max(end, self._swaps[last][3])]
         return texts
 
     def _swap(self, match: re.Match[str], value: str) -> None:
@@ -191,6 +196,8 @@ class Substitution:
         start = self._length + len(before)
         self._pieces += [before, value]
         self._length = start + len(value)
+        if self._length > MAX_FILE_BYTES:
+            raise self._source.error_at(match.start(), "the placeholders up to here make the text too large")
         self._copied = match.end()
         self._swaps.append((start, self._length, match.start(), match.end()))
 

@@ -34,12 +34,13 @@ from ..flags import Flags
 from ..records import Document, as_object
 from . import globs
 from .config import Config, Layer, Merge, file_url, finish, normalise
+from .project_folders import project_folders
 from .schema import AgentConfig, CommandConfig, ConfigSettings
-from .source import Folders, Source, folders, read_text, upward
+from .source import Folders, ProjectFolders, Source, folders, read_text
 from .validation import check, unknown_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from msgspec import Struct
 
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     Report = Callable[[ConfigError], None]
 
 NAMES = ("opencode.jsonc", "opencode.json")
+_MAX_MARKDOWN_FILES = 500
+"""Agents, commands or modes of one folder; each takes some milliseconds to read."""
 
 
 def load(
@@ -96,16 +99,21 @@ class _LayerReader:
             path = self.folders.resolve(named, self.directory)
             if not self._file(path):
                 raise ConfigError(f"names {path}, which does not exist", path=self.flags.variable("CONFIG") or "")
-        project = [] if self.flags.disable_project_config else [*upward(self.directory, self.worktree)][::-1]
+        own_folders = self._project_folders()
+        project = own_folders.used[::-1]
         self._files(os.path.join(folder, name) for name in NAMES for folder in project)
         directories = self._directories(project)
+        search = globs.Search()
         for folder in directories:
             if folder != self.folders.config:
                 self._files(os.path.join(folder, name) for name in NAMES)
-            for layer in markdown_layers(folder, self.problems.append):
+            # A link in a repository must not lead out of it; the user's own folders may contain links to anywhere.
+            within = os.path.realpath(project[0]) if os.path.dirname(folder) in project else ""
+            for layer in markdown_layers(folder, self.problems.append, search=search, within=within):
                 self.merge.add(normalise(layer))
             for path in plugin_files(folder, "*.{ts,js}"):
                 self.merge.add(Layer(Source(path, ""), {"plugin": [file_url(path)]}))
+        self.problems += [ConfigError(reason, path=path) for path, reason in search.problems.items()]
         content = self.flags.config_content
         if content:
             self._text(content, self.flags.variable("CONFIG_CONTENT") or "", self.directory)
@@ -120,6 +128,7 @@ class _LayerReader:
             folders=self.folders,
             flags=self.flags,
             directories=directories,
+            project_folders=own_folders,
             variables=self.variables,
             problems=tuple(self.problems),
         )
@@ -165,7 +174,17 @@ class _LayerReader:
         below.merge(self.merge.document, self.merge.origins.__getitem__)
         self.merge = below
 
-    def _directories(self, project: list[str]) -> tuple[str, ...]:
+    def _project_folders(self) -> ProjectFolders:
+        if self.flags.disable_project_config:
+            return ProjectFolders((), ())
+        folders = project_folders(self.directory, self.worktree, self.folders.home, self.flags)
+        for shared in folders.shared:
+            if shared.path not in folders.used:
+                reason = f"nothing in this folder is used: {shared.reason} ('opensesh plugins --trust' allows it)"
+                self.problems.append(ConfigError(reason, path=shared.path))
+        return folders
+
+    def _directories(self, project: Sequence[str]) -> tuple[str, ...]:
         own = os.path.join(self.folders.home, ".opencode")
         inner = [path for folder in project if os.path.isdir(path := os.path.join(folder, ".opencode"))]
         named = self.flags.config_dir
@@ -212,7 +231,7 @@ class _LayerReader:
         self.merge.add(normalise(Layer(source, document)))
 
 
-def markdown_layers(folder: str, report: Report) -> Iterator[Layer]:
+def markdown_layers(folder: str, report: Report, *, search: globs.Search, within: str = "") -> Iterator[Layer]:
     """Yield the layers of the Markdown files in ``folder``, in order.
 
     A file that is not valid Markdown with front matter is reported and left out. Invalid settings raise
@@ -220,7 +239,10 @@ def markdown_layers(folder: str, report: Report) -> Iterator[Layer]:
     """
     for kind, pattern in (("command", "**/*.md"), ("agent", "**/*.md"), ("mode", "*.md")):
         for base in (os.path.join(folder, kind), os.path.join(folder, f"{kind}s")):
-            for path in globs.find(base, pattern):
+            paths = search.find(base, pattern, within=within)
+            if len(paths) > _MAX_MARKDOWN_FILES:
+                report(ConfigError(f"only the first {_MAX_MARKDOWN_FILES} of {len(paths)} files are used", path=base))
+            for path in paths[:_MAX_MARKDOWN_FILES]:
                 from . import frontmatter  # imports yaml, which few projects need
 
                 name = os.path.relpath(path, base).replace(os.sep, "/").removesuffix(".md")

@@ -18,7 +18,7 @@ from msgspec import Struct
 from ..errors import ConfigError
 from ..records import Document, as_list, as_object
 from . import globs
-from .source import upward
+from .trust import owner_of, project_root, user_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("opensesh.config")
 FILE = "SKILL.md"
+_MAX_SKILLS = 500
 _EXTERNAL_FOLDERS = (".claude", ".agents")
 _SAFE_PATH = r"[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)*"
 
@@ -62,12 +63,23 @@ def skills(config: Config, *, fetch: Fetch | None = None, report: Report = log_p
     """
     folders: list[str] = []
     if not config.flags.disable_external_skills:
-        project = [] if config.flags.disable_project_config else [*upward(config.directory, config.worktree)]
-        bases = dict.fromkeys((config.folders.home, *project[::-1]))
+        bases = dict.fromkeys((config.folders.home, *config.project_folders.used[::-1]))
         folders += [os.path.join(base, other, "skills") for base in bases for other in _EXTERNAL_FOLDERS]
     folders += [os.path.join(folder, kind) for folder in config.directories for kind in ("skill", "skills")]
-    folders += [config.folders.resolve(path, config.directory) for path in config.settings.skills.paths]
-    paths = [path for folder in folders for path in globs.find(folder, f"**/{FILE}")]
+    foreign = owner_of(config.origin(("skills", "paths")), config) == "project"
+    named = [config.folders.resolve(path, config.directory) for path in config.settings.skills.paths]
+    root, search = project_root(config), globs.Search()
+    own = {*user_folders(config), *(os.path.join(config.folders.home, other) for other in _EXTERNAL_FOLDERS)}
+    paths: list[str] = []
+    for folder in (*folders, *named):
+        # A link in a repository must not lead out of it; the user's own folders may contain links to anywhere.
+        is_own = not foreign if folder in named else os.path.dirname(folder) in own
+        paths += search.find(folder, f"**/{FILE}", within="" if is_own else root)
+    for path, reason in search.problems.items():
+        report(ConfigError(reason, path=path))
+    if len(paths) > _MAX_SKILLS:
+        report(ConfigError(f"only the first {_MAX_SKILLS} of {len(paths)} skills are used", path=config.directory))
+    del paths[_MAX_SKILLS:]
     for url in config.settings.skills.urls:
         fetched = _fetched(url.rstrip("/"), os.path.join(config.folders.cache, "skills"), fetch, report)
         paths += [os.path.join(folder, FILE) for folder in fetched]

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 SettingPath = tuple[str | int, ...]
 """The path of a setting: names of members and positions in lists, from the outside in."""
 
-_MAX_FILE_BYTES = 1 << 24
+MAX_FILE_BYTES = 1 << 24
+"""The largest file that is read for a setting, and the largest text with its placeholders filled in."""
 
 
 class Position(NamedTuple):
@@ -86,9 +87,9 @@ class Source:
         return ConfigError(reason, path=self.name, line=position.line, column=position.column)
 
 
-def read_limited(path: str) -> bytes:
+def read_limited(path: str, limit: int = MAX_FILE_BYTES) -> bytes:
     """Return the content of a regular file; raises :class:`OSError` if it is too large for a setting."""
-    return read_file(path, limit=_MAX_FILE_BYTES)
+    return read_file(path, limit=limit)
 
 
 def read_text(path: str) -> str | None:
@@ -158,6 +159,26 @@ def upward(start: str, stop: str) -> Iterator[str]:
         if folder in (stop, above):
             return
         folder = above
+
+
+class SharedFolder(NamedTuple):
+    """A folder of the project that another user can change."""
+
+    path: str
+    reason: str
+    key: str
+    """The key under which trust in it is stored."""
+    digest: str
+    """Changes with its owner and permissions."""
+
+
+class ProjectFolders(NamedTuple):
+    """The folders of a project."""
+
+    used: tuple[str, ...]
+    """The innermost first."""
+    shared: tuple[SharedFolder, ...]
+    """Those that other users can change and that contain something for us, trusted or not."""
 
 
 class Fetch(Protocol):

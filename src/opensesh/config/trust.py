@@ -17,13 +17,13 @@ from ..flags import PREFIXES
 from ..records import as_list, dumps, loads_object
 from ..storage import paths
 from ..storage.disk import Disk, read_file
-from .config import leaf_values
+from .config import Origin, leaf_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .config import Config, Origin
-    from .source import SettingPath
+    from .config import Config
+    from .source import SettingPath, SharedFolder
 
 FILE_NAME = "trusted-plugins.json"
 
@@ -85,7 +85,7 @@ class Trust:
 class UntrustedItem(NamedTuple):
     """Something in the configuration that needs the user's trust."""
 
-    kind: Literal["MCP server", "provider", "script"]
+    kind: Literal["MCP server", "provider", "script", "folder"]
     name: str
     what: str
     """The command line, the addresses or the file, without secrets that are filled in."""
@@ -96,6 +96,22 @@ class UntrustedItem(NamedTuple):
     """The key under which trust in it is stored."""
     digest: str
     """Its digest now."""
+
+
+def folder_trust_items(config: Config) -> list[UntrustedItem]:
+    """Return the folders of the project that other users can change."""
+
+    def item(folder: SharedFolder) -> UntrustedItem:
+        named_by = Origin(folder.path)
+        return UntrustedItem("folder", folder.path, folder.reason, (), named_by, folder.key, folder.digest)
+
+    return [item(folder) for folder in config.project_folders.shared]
+
+
+def project_root(config: Config) -> str:
+    """Return the real path of the outermost folder of the project: settings of the project do not lead out of it."""
+    folders = config.project_folders.used
+    return os.path.realpath(folders[-1] if folders else config.directory)
 
 
 def why_untrusted(config: Config, item: UntrustedItem | None) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -22,6 +23,7 @@ from ..storage.disk import Disk, read_file, read_or_empty
 from ..storage.locks import Locks
 from ..storage.protocol import Damage
 from .catalogue import log_damage
+from .catalogue_sources import BundledSource
 from .model import is_local_url
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from .model import Model, ProviderInfo
 
 _KEY_VARIABLE_NAME = re.compile(r"(?:KEY|TOKEN|PAT|SECRET)$")
+_MODEL_KEY_NAME = re.compile(r"API_KEY$|^ANTHROPIC_AUTH_TOKEN$|^AWS_BEARER_TOKEN_BEDROCK$")
 _KEY_VARIABLES = {"amazon-bedrock": ("AWS_BEARER_TOKEN_BEDROCK",)}
 """The variables with a key, for providers where the names do not tell."""
 
@@ -132,6 +135,17 @@ class _WellKnownEntry(Struct, tag="wellknown"):
 
 
 _AuthEntry = _ApiKeyEntry | _OAuthEntry | _WellKnownEntry
+
+
+@cache
+def model_key_variables() -> frozenset[str]:
+    """Return the environment variables with keys for models of the known providers.
+
+    Variables that other programs use, too, such as ``GITHUB_TOKEN`` and those of AWS, are not among them.
+    """
+    headers = BundledSource().headers()
+    names = {name for header in headers.values() for name in header.env}
+    return frozenset(name for name in (*names, "ANTHROPIC_AUTH_TOKEN") if _MODEL_KEY_NAME.search(name))
 
 
 class Keyring:

@@ -1,9 +1,11 @@
 """Trust in the providers and scripts of a project's configuration.
 
 A server at a URL that a project configures receives the whole conversation and the user's key for that provider, and
-decides which tools are called. So nothing is sent to it before the user has trusted it; a server on this machine needs
-no trust. Trust covers the URLs and what goes with each request: the key, the variables that contain it, and headers.
-Names, limits and prices may change.
+decides which tools are called. So nothing is sent to it before the user has trusted it. That includes a server on this
+machine: any user of it, or a container, may listen on a port. A key or header of the project's sends the conversation
+to an account of somebody else, so these need trust, too; only the name of a variable with the user's own key does not.
+Trust covers the URLs and what goes with each request: the key, the variables that contain it, and headers. Names,
+limits and prices may change.
 
 A script decides which tools are called, too: it is a program. Trust covers its text.
 """
@@ -12,17 +14,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from ..config.source import read_limited
 from ..config.trust import UntrustedItem, configured_values, digest, owner_of, why_untrusted
-from .model import SCRIPTED_PROMPT, SCRIPTED_PROVIDER, is_local_url
+from .model import SCRIPTED_PROMPT, SCRIPTED_PROVIDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..config import Config
+    from ..config.config import Origin
     from ..config.source import SettingPath
+
+
+_VARIABLE = r'"\{env:[A-Za-z0-9_]+\}"'
 
 
 def provider_trust_items(config: Config) -> list[UntrustedItem]:
@@ -64,16 +71,15 @@ def _script_items(config: Config) -> Iterator[UntrustedItem]:
 
 
 def _provider_item(config: Config, name: str) -> UntrustedItem | None:
-    """Return the item for a provider if the project gives it a URL on another machine."""
-    remote = (
+    """Return the item for a provider if the project gives it a URL, a key or headers."""
+    covered_origins = (
         origin
         for path, origin in config.origins.items()
         if path[:2] == ("provider", name)
-        and _is_url(path[2:])
+        and (_is_url(path[2:]) or (_is_sent(path[2:]) and not _is_own_key(path[2:], origin)))
         and owner_of(origin, config) == "project"
-        and not is_local_url(_value(config, path))
     )
-    origin = next(remote, None)
+    origin = next(covered_origins, None)
     if origin is None:
         return None
     values = configured_values(config, "provider", name, files=True)
@@ -103,6 +109,11 @@ def _is_url(path: SettingPath) -> bool:
             return True
         case _:
             return False
+
+
+def _is_own_key(path: SettingPath, origin: Origin) -> bool:
+    """Return whether a setting only names the variable that contains the user's key."""
+    return path == ("options", "apiKey") and re.fullmatch(_VARIABLE, origin.written or "") is not None
 
 
 def _is_sent(path: SettingPath) -> bool:

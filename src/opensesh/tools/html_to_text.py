@@ -25,10 +25,16 @@ _BLOCKS = frozenset(
 )
 _LANGUAGE = re.compile(r"(?:language|lang|highlight-source)-(\w+)")
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_MAX_TAGS = 200_000
+"""Some seconds of work; the largest pages that people read have half as many."""
 _MAX_DEPTH = 20
 """Nested lists and quotes are indented up to this depth. A hostile page may nest any number."""
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "del": "~~", "s": "~~"}
+
+
+class _TooManyTagsError(Exception):
+    """A page that would take too long to convert."""
 
 
 def to_markdown(html: str, base: str = "") -> str:
@@ -53,7 +59,10 @@ def absolute(base: str, address: str) -> str:
 def _convert(converter: _Converter, html: str) -> str:
     # The comment ends any unclosed tag or comment before it. close() would take quadratic time on many of these, and a
     # comment fed on its own may stay in the parser's buffer.
-    converter.feed(f"{html}<!-- -->")
+    try:
+        converter.feed(f"{html}<!-- -->")
+    except _TooManyTagsError:
+        return f"{converter.result()}\n\n(The page has too many tags; the rest was left out.)"
     return converter.result()
 
 
@@ -67,8 +76,12 @@ class _Converter(HTMLParser):
         self._skipped: Counter[str] = Counter()
         """Number of occurrences of each tag in that list."""
         self._preformatted = 0
+        self._tags = 0
 
     def handle_starttag(self, tag: str, attrs: Attributes) -> None:
+        self._tags += 1
+        if self._tags > _MAX_TAGS:
+            raise _TooManyTagsError
         if self._skipping or tag in _SKIPPED:
             if tag not in _VOID:
                 self._skipping.append(tag)

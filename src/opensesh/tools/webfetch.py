@@ -6,12 +6,13 @@ import asyncio
 import base64
 import re
 from typing import TYPE_CHECKING, Annotated, Literal
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from msgspec import Meta, Struct
 
 from ..errors import ToolFailedError
-from . import html_to_text
+from . import html_to_text, web_addresses
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput, attachment
 
@@ -56,15 +57,15 @@ class WebFetchTool(BuiltinTool[WebFetchArguments]):
     id = "webfetch"
     parameters = WebFetchArguments
 
-    def __init__(self, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
-        """``transport`` replaces the network in tests."""
+    def __init__(
+        self, *, transport: httpx2.AsyncBaseTransport | None = None, resolve: web_addresses.Resolve | None = None
+    ) -> None:
+        """``transport`` replaces the network in tests, and ``resolve`` the name servers."""
         self._transport = transport
+        self._resolve = resolve or (web_addresses.resolve if transport is None else web_addresses.literal_only)
 
     async def execute(self, args: WebFetchArguments, ctx: Context) -> ToolOutput:
-        """Ask, and fetch. A redirect to another host needs permission too."""
-        _check_address(args.url)
-        asked = {"url": args.url, "format": args.format, "timeout": args.timeout}
-        await ctx.ask("webfetch", _names(args.url), always=["*"], metadata=asked)
+        """Ask, and fetch. Every redirect needs permission, too."""
         page = await self._fetch(args, ctx)
         title = f"{args.url} ({page.content_type})"
         mime = page.content_type.partition(";")[0].strip().lower()
@@ -78,17 +79,15 @@ class WebFetchTool(BuiltinTool[WebFetchArguments]):
 
         seconds = min(max(args.timeout or DEFAULT_TIMEOUT_SECONDS, 1.0), MAX_TIMEOUT_SECONDS)
         url, agent = args.url, _AGENT
+        asked: set[str] = set()
         async with httpx2.AsyncClient(transport=self._transport, timeout=seconds) as client:
             for _ in range(_MAX_REQUESTS):
                 headers = {"user-agent": agent, "accept": _ACCEPT[args.format], "accept-language": "en-US,en;q=0.9"}
-                answer = await _get(client, url, headers, seconds)
+                addresses = await self._ask(ctx, url, asked, args)
+                answer = await _get_from(client, url, addresses, headers, seconds)
                 if isinstance(answer, _FetchedPage):
                     return answer
                 if answer is not None:
-                    _check_address(answer)
-                    if _origin(answer) != _origin(url):
-                        asked = {"url": answer, "format": args.format}
-                        await ctx.ask("webfetch", _names(answer), always=["*"], metadata=asked)
                     url = answer
                 elif agent == _AGENT:
                     agent = _PLAIN_AGENT  # some sites that check browsers let an honest user agent pass
@@ -96,15 +95,74 @@ class WebFetchTool(BuiltinTool[WebFetchArguments]):
                     break
         raise ToolFailedError(f"{args.url} cannot be reached: it requires a browser, or redirects without end")
 
+    async def _ask(self, ctx: Context, url: str, asked: set[str], args: WebFetchArguments) -> list[str]:
+        """Ask for an address unless it was ``asked`` for, and return the IP addresses that it may be fetched from.
 
-async def _get(
-    client: httpx2.AsyncClient, url: str, headers: dict[str, str], seconds: float
+        Nothing is looked up before the permission is given. An address that is not of the public Internet is asked
+        for by its number, and as ``private_address``.
+        """
+        _check_address(url)
+        metadata = {"url": url, "format": args.format, "timeout": args.timeout}
+
+        async def ask(permission: str, patterns: list[str]) -> None:
+            new = [pattern for pattern in patterns if f"{permission} {pattern}" not in asked]
+            if new:
+                always = ["*"] if permission == "webfetch" else [web_addresses.with_host(url, host) for host in private]
+                await ctx.ask(permission, new, always=always, metadata=metadata)
+                asked.update(f"{permission} {pattern}" for pattern in new)
+
+        private: list[str] = []
+        await ask("webfetch", web_addresses.names(url))
+        host = web_addresses.host_of(url)
+        if _uses_proxy(url):
+            addresses = await web_addresses.literal_only(host, 0)
+        else:
+            try:
+                addresses = await self._resolve(host, web_addresses.port_of(url))
+            except OSError as error:
+                raise ToolFailedError(f"{url} could not be fetched: {error.strerror or error}") from error
+        private += [address for address in addresses if web_addresses.is_private(address)]
+        for address in private:
+            names = web_addresses.names(url, web_addresses.host_of(web_addresses.with_host(url, address)))
+            await ask("webfetch", names)
+            await ask("private_address", names)
+        return addresses
+
+
+async def _get_from(
+    client: httpx2.AsyncClient, url: str, addresses: list[str], headers: dict[str, str], seconds: float
 ) -> _FetchedPage | str | None:
-    """Return the page, the target of a redirect, or ``None`` for a check that only browsers pass (Cloudflare)."""
+    """Fetch ``url`` from the first of its addresses that accepts a connection."""
     import httpx2
 
+    for address in addresses[:-1]:
+        try:
+            return await _get(client, url, address, headers, seconds)
+        except ToolFailedError as error:
+            if not isinstance(error.__cause__, httpx2.ConnectError):
+                raise
+    return await _get(client, url, addresses[-1] if addresses else "", headers, seconds)
+
+
+async def _get(
+    client: httpx2.AsyncClient, url: str, address: str, headers: dict[str, str], seconds: float
+) -> _FetchedPage | str | None:
+    """Return the page, the target of a redirect, or ``None`` for a check that only browsers pass (Cloudflare).
+
+    The connection goes to ``address``, if given. The server is sent the name of the host, and proves it by its
+    certificate.
+    """
+    import httpx2
+
+    target, extensions = url, {}
+    if address:
+        host = web_addresses.host_of(url)
+        target = web_addresses.with_host(url, address)
+        headers = headers | {"host": urlsplit(web_addresses.with_host(url, host)).netloc}
+        extensions = {"sni_hostname": host}
     try:
-        async with asyncio.timeout(seconds), client.stream("GET", url, headers=headers) as response:
+        stream = client.stream("GET", target, headers=headers, extensions=extensions)
+        async with asyncio.timeout(seconds), stream as response:
             if response.has_redirect_location:
                 return html_to_text.absolute(url, response.headers["location"])
             if response.status_code == 403 and response.headers.get("cf-mitigated") == "challenge":
@@ -143,20 +201,11 @@ def _check_address(url: str) -> None:
         )
 
 
-def _names(url: str) -> list[str]:
-    """Return ``url``, and its normal form if that differs: a rule about a host must match both."""
+def _uses_proxy(url: str) -> bool:
+    """Return whether a proxy fetches ``url``, which then looks up the name itself."""
     parts = urlsplit(url)
-    host = (parts.hostname or "").rstrip(".")
-    host = f"[{host}]" if ":" in host else host
-    default_port = {"http": 80, "https": 443}.get(parts.scheme)
-    netloc = host if parts.port in (None, default_port) else f"{host}:{parts.port}"
-    plain = urlunsplit((parts.scheme, netloc, parts.path or "/", parts.query, parts.fragment))
-    return list(dict.fromkeys((url, plain)))
-
-
-def _origin(url: str) -> tuple[str, str | None, int | None]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port
+    proxies = getproxies()
+    return bool(proxies.get(parts.scheme) or proxies.get("all")) and not proxy_bypass(parts.hostname or "")
 
 
 def _render(page: _FetchedPage, output_format: Format) -> str:

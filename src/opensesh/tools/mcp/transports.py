@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import ToolFailedError
-from ...models.auth import Secret
+from ...models.auth import Secret, model_key_variables
 from ...storage import paths as storage_paths
 from ...storage.disk import read_file
 from . import supervisor
@@ -75,7 +75,7 @@ def is_remote(config: McpConfig) -> bool:
 def _local(config: McpConfig, command: list[str], directory: str, variables: Mapping[str, str]) -> list[McpTransport]:
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    environment = {**os.environ, **variables, **config.environment}
+    environment = environment_for(config, variables)
     cwd = working_directory(config, directory)
     name = command[0]
     if os.sep in name and not os.path.isabs(name):
@@ -100,6 +100,14 @@ def _local(config: McpConfig, command: list[str], directory: str, variables: Map
 
     # An old server may end at the newer handshake; then the older one is tried.
     return [McpTransport(connect, "auto", tail.text), McpTransport(connect, "legacy", tail.text)]
+
+
+def environment_for(config: McpConfig, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a program: ours without the keys of model providers, which it has no use for, then
+    ``variables``, then what its ``environment`` sets."""
+    keys = model_key_variables()
+    inherited = {name: value for name, value in os.environ.items() if name not in keys}
+    return {**inherited, **variables, **config.environment}
 
 
 def working_directory(config: McpConfig, directory: str) -> str:

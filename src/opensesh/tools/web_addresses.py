@@ -1,0 +1,98 @@
+"""Addresses of web pages as rules compare them, and the IP addresses that they lead to.
+
+A rule about a host or a path must hold however the address is spelled: ``http://127.1/``, ``http://0x7f000001/`` and
+``http://127。0。0。1/`` are all ``http://127.0.0.1/``, and ``/%73ecret`` is ``/secret``. A host name can also lead to
+an address of this machine or its network, so names are resolved, and the connection goes to the address that was
+checked: resolving again would give a name server the chance to answer differently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import socket
+import unicodedata
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    Resolve = Callable[[str, int], Awaitable[list[str]]]
+    """Returns the IP addresses of a host. Raises :class:`OSError`."""
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def host_of(url: str) -> str:
+    """Return the host as it is looked up: an IP address in its usual form, or a name in lower-case ASCII."""
+    host = unicodedata.normalize("NFKC", unquote(urlsplit(url).hostname or "")).replace("。", ".").rstrip(".")
+    try:
+        return str(_unmapped(ip_address(host)))
+    except ValueError:
+        pass
+    try:  # what the operating system takes for an IPv4 address: 127.1, 0x7f000001, 2130706433
+        return socket.inet_ntoa(socket.inet_aton(host))
+    except (OSError, ValueError):
+        pass
+    try:
+        return host.encode("idna").decode().lower()
+    except UnicodeError:
+        return host.lower()
+
+
+def port_of(url: str) -> int:
+    """Return the port, by the scheme if the address has none."""
+    parts = urlsplit(url)
+    return parts.port or _DEFAULT_PORTS.get(parts.scheme, 443)
+
+
+def with_host(url: str, host: str) -> str:
+    """Return ``url`` in its normal form with another host, and without a user name and password."""
+    parts = urlsplit(url)
+    host = f"[{host}]" if ":" in host else host
+    netloc = host if parts.port in (None, _DEFAULT_PORTS.get(parts.scheme)) else f"{host}:{parts.port}"
+    return urlunsplit((parts.scheme, netloc, parts.path or "/", parts.query, parts.fragment))
+
+
+def names(url: str, host: str | None = None) -> list[str]:
+    """Return the spellings of ``url`` that rules are asked about: as it is, in its normal form, and with the path
+    decoded and without ``..``. ``host`` replaces its host in all but the first."""
+    plain = with_host(url, host or host_of(url))
+    parts = urlsplit(plain)
+    path = unquote(parts.path)
+    path = posixpath.normpath(f"/{path.lstrip('/')}") + ("/" if path.endswith("/") and path.strip("/") else "")
+    decoded = urlunsplit(parts._replace(path=path, query=unquote(parts.query), fragment=unquote(parts.fragment)))
+    return list(dict.fromkeys(([] if host else [url]) + [plain, decoded]))
+
+
+def is_private(address: str) -> bool:
+    """Return whether an IP address is not one of the public Internet: this machine, its network, link-local (where
+    clouds keep credentials), or reserved."""
+    ip = _unmapped(ip_address(address.partition("%")[0]))
+    return not ip.is_global or ip.is_multicast
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """Return the IP addresses of a host, in the order of preference."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+async def literal_only(host: str, port: int) -> list[str]:
+    """Return the host if it is an IP address; nothing else is looked up."""
+    try:
+        return [str(ip_address(host))]
+    except ValueError:
+        return []
+
+
+def _unmapped(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """Return the IPv4 address that an IPv6 address stands for, if any."""
+    if isinstance(ip, IPv4Address):
+        return ip
+    if ip in _NAT64:
+        return IPv4Address(int(ip) & 0xFFFFFFFF)
+    return ip.ipv4_mapped or ip.sixtofour or ip
