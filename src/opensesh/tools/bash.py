@@ -19,10 +19,10 @@ from .shell.read_only import is_read_only
 from .tool import BuiltinTool, Context, ToolOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from .shell.effects import CommandEffects
-    from .shell.sandbox import Confinement
+    from .shell.sandbox import Confinement, Lock
 
 DEFAULT_TIMEOUT_MS = 120_000
 
@@ -55,11 +55,13 @@ class BashTool(BuiltinTool[BashArguments]):
         timeout_ms: float = DEFAULT_TIMEOUT_MS,
         grace_seconds: float = process.GRACE_SECONDS,
         environment: Mapping[str, str] | None = None,
+        lock: Callable[[], Lock | None] = sandbox.find_lock,
     ) -> None:
-        """``environment`` defaults to that of the process."""
+        """``environment`` defaults to that of the process, ``lock`` to the one of this machine."""
         self._timeout_ms = timeout_ms
         self._grace_seconds = grace_seconds
         self._environment = environment
+        self._lock = lock
 
     async def execute(self, args: BashArguments, ctx: Context) -> ToolOutput:
         """Parse, classify, ask, run, and return the output. A non-zero exit code is a result, not a failure."""
@@ -93,8 +95,8 @@ class BashTool(BuiltinTool[BashArguments]):
         )
         only_reads = is_read_only(args.command, shell.language, environment)
         async with ctx.track_changes():
-            with _confined(shell.arguments(args.command), environment, confinement, only_reads=only_reads) as arguments:
-                preview = await running.run(arguments, directory, environment)
+            with self._confined(environment, confinement, only_reads=only_reads) as confine:
+                preview = await running.run(confine(shell.arguments(args.command)), directory, environment)
         if confinement.planning and running.exit_code:
             running.notes.append("In plan mode no command can change files; this is not a defect of the command.")
         metadata = {
@@ -109,31 +111,31 @@ class BashTool(BuiltinTool[BashArguments]):
         output = (preview.text or "(no output)") + _note_block([*running.notes, *code])
         return ToolOutput(description, output, metadata)
 
-
-@contextmanager
-def _confined(
-    arguments: list[str], environment: dict[str, str], confinement: Confinement, *, only_reads: bool
-) -> Generator[list[str]]:
-    """Yield the arguments that run a command in its sandbox, and adapt its environment."""
-    locked = only_reads or confinement.planning
-    if locked:
-        environment |= sandbox.guarded_git_variables(environment)
-    policy = sandbox.SandboxPolicy(network=not only_reads) if locked else confinement.policy
-    lock = sandbox.find_lock() if policy is not None else None
-    if policy is None or (lock is None and locked):
-        # Without a lock, plan mode has asked about all but a few commands that are known to the letter.
-        yield arguments
-    elif lock is None:
-        raise ToolFailedError(
-            "The command was not run: the configuration asks for a sandbox (opensesh.sandbox), and this machine has "
-            "none. `opensesh doctor` shows what is missing."
-        )
-    elif not locked:
-        yield sandbox.sandboxed_arguments(arguments, policy, lock)
-    else:
-        with sandbox.private_folder() as folder:
-            environment |= sandbox.temporary_variables(folder)
-            yield sandbox.sandboxed_arguments(arguments, replace(policy, writable=(folder,)), lock)
+    @contextmanager
+    def _confined(
+        self, environment: dict[str, str], confinement: Confinement, *, only_reads: bool
+    ) -> Generator[Callable[[list[str]], list[str]]]:
+        """Adapt the environment of a command, and yield a function that puts the command in its sandbox."""
+        locked = only_reads or confinement.planning
+        if locked:
+            environment |= sandbox.guarded_git_variables(environment)
+        policy = sandbox.SandboxPolicy(network=not only_reads) if locked else confinement.policy
+        lock = self._lock() if policy is not None else None
+        if policy is None or (lock is None and locked):
+            # Without a lock, plan mode has asked about all but a few commands that are known to the letter.
+            yield list
+        elif lock is None:
+            raise ToolFailedError(
+                "The command was not run: the configuration asks for a sandbox (opensesh.sandbox), and this machine "
+                "has none. `opensesh doctor` shows what is missing."
+            )
+        elif not locked:
+            yield lambda arguments: sandbox.sandboxed_arguments(arguments, policy, lock)
+        else:
+            with sandbox.private_folder() as folder:
+                environment |= sandbox.temporary_variables(folder)
+                writable = replace(policy, writable=(folder,))
+                yield lambda arguments: sandbox.sandboxed_arguments(arguments, writable, lock)
 
 
 async def _ask(ctx: Context, effects: CommandEffects, directory: str) -> None:

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opensesh.config import load
+from opensesh.errors import ToolFailedError
+from opensesh.tools.bash import BashTool
+from opensesh.tools.shell import sandbox, sandbox_launcher
+from opensesh.tools.shell.sandbox import Confinement, Lock, SandboxPolicy, find_lock, sandboxed_arguments
+
+from .bench import Bench
+
+LANDLOCK, BUBBLEWRAP = Lock("landlock", ""), Lock("bubblewrap", "")
+LOCKS = [
+    pytest.param(
+        LANDLOCK,
+        marks=pytest.mark.skipif(
+            sys.platform != "linux" or sandbox_launcher.landlock_abi() < sandbox_launcher.MIN_LANDLOCK_ABI,
+            reason="needs Landlock",
+        ),
+    ),
+    pytest.param(BUBBLEWRAP, marks=pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")),
+]
+needs_lock = pytest.mark.skipif(find_lock() is None, reason="this machine has no sandbox")
+
+
+def run(command: str, folder: Path, policy: SandboxPolicy, lock: Lock) -> subprocess.CompletedProcess[str]:
+    arguments = sandboxed_arguments(["/bin/sh", "-c", command], policy, lock)
+    return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "writable").mkdir()
+    (tmp_path / "file").write_text("one\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo x > file",
+        "echo x >> file",
+        "echo x > new",
+        "rm file",
+        "mv file other",
+        "mkdir new",
+        "ln -s file new",
+        "ln file writable/link && echo x > writable/link",
+        "mkfifo new",
+        "chmod 600 file",
+        "touch -d 2001-01-01 file",
+        "python3 -c 'import os; os.truncate(\"file\", 0)'",
+        "python3 -c 'import os; os.chown(\"file\", 1, 1)'",
+        'python3 -c \'import os; os.setxattr("file", "user.x", b"1")\'',
+        "ln -s ../file writable/link && echo x > writable/link",
+        "sh -c 'echo x > file'",
+        "(echo x > file) & wait",
+    ],
+)
+def test_a_command_changes_nothing_outside_of_its_folders(lock: Lock, command: str, folder: Path) -> None:
+    before = os.stat(folder / "file")
+    run(command, folder, SandboxPolicy(writable=(str(folder / "writable"),)), lock)
+    after = os.stat(folder / "file")
+    assert (folder / "file").read_text() == "one\n"
+    assert (before.st_mode, before.st_mtime_ns, before.st_uid) == (after.st_mode, after.st_mtime_ns, after.st_uid)
+    assert {path.name for path in folder.iterdir()} == {"file", "writable"}
+    assert os.listxattr(folder / "file") == []
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_command_works_in_its_folders_and_with_devices(lock: Lock, folder: Path) -> None:
+    command = "cat file > writable/a && mv writable/a writable/b && rm writable/b && echo x > /dev/null && echo done"
+    done = run(command, folder, SandboxPolicy(writable=(str(folder / "writable"),)), lock)
+    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
+
+
+CONNECT = "import socket; socket.socket(socket.{family}); print('opened')"
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize(
+    ("strict", "network", "family", "opens"),
+    [
+        (True, False, "AF_INET", False),
+        (True, True, "AF_INET", True),
+        (True, True, "AF_UNIX", False),
+        (False, False, "AF_INET", False),
+        (False, False, "AF_UNIX", True),
+        (False, True, "AF_INET6", True),
+    ],
+)
+def test_sockets_are_opened_as_the_policy_says(
+    lock: Lock, strict: bool, network: bool, family: str, opens: bool, folder: Path
+) -> None:
+    policy = SandboxPolicy(strict=strict, network=network)
+    done = run(f'python3 -c "{CONNECT.format(family=family)}"', folder, policy, lock)
+    assert (done.stdout == "opened\n") is opens, done
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_no_process_outside_is_signalled(lock: Lock, folder: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        assert run(f"kill {sleeper.pid}", folder, SandboxPolicy(), lock).returncode != 0
+        assert sleeper.poll() is None
+        sleeper.kill()
+
+
+def test_a_command_does_not_run_where_its_lock_cannot_be_applied(tmp_path: Path) -> None:
+    launcher = Path(sandbox_launcher.__file__).read_text()
+    broken = tmp_path / "launcher.py"
+    broken.write_text(launcher.replace("MIN_LANDLOCK_ABI = 3", "MIN_LANDLOCK_ABI = 99"))
+    arguments = [sys.executable, "-I", "-S", str(broken), "--landlock", "--", "/bin/sh", "-c", "echo ran"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == sandbox_launcher.FAILED
+    assert done.stdout == ""
+    assert "could not be set up" in done.stderr
+
+
+@needs_lock
+async def test_the_configured_sandbox_confines_ordinary_commands(bench: Bench, tmp_path: Path) -> None:
+    bench.confined = Confinement(policy=SandboxPolicy(writable=(bench.directory,), strict=False))
+    await bench.run(
+        BashTool(), command=f"cp /etc/hostname inside; cp /etc/hostname {tmp_path}/outside; chmod 600 inside"
+    )
+    assert bench.path("inside").stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / "outside").exists()
+
+
+@needs_lock
+async def test_a_command_that_only_reads_cannot_write_in_any_mode(bench: Bench) -> None:
+    evil = bench.path("bin")
+    evil.mkdir()
+    (evil / "ls").write_text(f"#!/bin/sh\ntouch {bench.path('new')}\necho ran\n")
+    (evil / "ls").chmod(0o755)
+    tool = BashTool(environment={**os.environ, "PATH": f"{evil}:{os.environ['PATH']}"})
+    assert "ran" in (await bench.run(tool, command="ls")).output
+    assert not bench.path("new").exists()
+
+
+async def test_without_a_lock_a_configured_sandbox_refuses_to_run(bench: Bench) -> None:
+    tool = BashTool(lock=lambda: None)
+    bench.confined = Confinement(policy=SandboxPolicy(strict=False))
+    with pytest.raises(ToolFailedError, match="sandbox"):
+        await bench.run(tool, command="touch new")
+    assert not bench.path("new").exists()
+    assert (await bench.run(tool, command="echo read")).output == "read\n"
+
+
+def test_a_project_can_only_tighten_the_sandbox(isolated: Path) -> None:
+    own = isolated / ".config" / "opencode"
+    own.mkdir(parents=True)
+    settings = {"enabled": True, "network": True, "writable": ["~/cache"]}
+    (own / "opencode.json").write_text(json.dumps({"opensesh": {"sandbox": settings}}))
+    project = isolated / "work"
+    policy = sandbox.sandbox_policy(load(str(project), str(project)), [str(project)])
+    assert policy is not None
+    assert policy.network
+    assert str(isolated / "cache") in policy.writable
+    hostile = {"enabled": False, "network": True, "writable": ["/"]}
+    (project / "opencode.json").write_text(json.dumps({"opensesh": {"sandbox": hostile}}))
+    policy = sandbox.sandbox_policy(load(str(project), str(project)), [str(project)])
+    assert policy is not None
+    assert not policy.network
+    assert "/" not in policy.writable
