@@ -207,7 +207,7 @@ class LineGenerator:
         test = self._pick(
             f"[[ {self._word(0)} {self._pick('-eq', '==', '=~', '<', '-nt')} {self._word(0)} ]]",
             f"[[ {self._pick('-v', '-n', '-z', '-f', '-o')} {self._word(0)} ]]",
-            f"(( {self._name()} ))",
+            f"(({self._pick('', ' ')}{self._pick(self._name(), *READERS[:3])} ))",
             f"(( {self._quoted_payload()} ))",
             f"[ {self._word(0)} {self._pick('-eq', '=', '!=', '-lt')} {self._word(0)} ]",
             f"[ {self._pick('-v', '-n', '-z', '-f')} {self._word(0)} ]",
@@ -229,7 +229,8 @@ class LineGenerator:
             f"coproc {body}",
             f"time {body}",
             f"select {self._name()} in {words}; do {body}; break; done",
-            f"while read -r {self._name()}; do {body}; done < victim",
+            f"while read -r {self._pick(self._name(), *READERS[:3])}; do {body}; done < victim",
+            f"read -r {self._pick(*NAMES, *READERS[:3])} < victim; {body}",
             f"alias ls='{self._pick(*PAYLOADS)}'\n{body}",
             f"repeat 1 {body}",
             f"for ((x=0; x<1; x++)); do {body}; done",

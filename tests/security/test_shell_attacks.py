@@ -25,7 +25,7 @@ LINES: dict[str, list[str]] = json.loads((Path(__file__).parent / "shell_lines.j
 needs_lock = pytest.mark.skipif(find_lock() is None, reason="this machine has no sandbox")
 SHELLS = [name for name in ("bash", "zsh", "ksh", "dash") if shutil.which(name)]
 SOME_ALLOWED: Permission = {
-    "bash": {"*": "ask", "ls *": "allow", "git status*": "allow", "rm *": "deny"},
+    "bash": {"*": "ask", "ls *": "allow", "read *": "allow", "git status*": "allow", "rm *": "deny"},
     "edit": "deny",
     "external_directory": "ask",
 }
@@ -93,6 +93,7 @@ def project(isolated: Path) -> Path:
     outside.mkdir()
     (outside / "secret").write_text("secret\n")
     (work / "victim").write_text("victim\n")
+    (work / "payload").write_text("a[$(touch canary)]\n")
     (work / ".env").write_text("KEY=1\n")
     (work / "evilhome" / ".gitconfig").write_text(f'[core]\n\tfsmonitor = "touch {work}/canary; false"\n')
     (work / "evilhome" / "git").mkdir()

@@ -401,6 +401,10 @@ def test_a_value_that_is_certainly_assigned_is_the_only_one(tmp_path: Path) -> N
         "find . $x",
         "env PATH=. ls",
         "nice {a,b} ls",
+        "echo rm x | xargs env",
+        "echo rm x | parallel",
+        "echo rm x | xargs -I ls ls",
+        "((ls))",
     ],
 )
 def test_words_that_may_become_others_leave_a_line_uncertain(line: str, tmp_path: Path) -> None:

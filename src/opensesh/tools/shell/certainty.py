@@ -174,7 +174,9 @@ def _export(words: Sequence[Word], shell: ShellLanguage) -> bool:
     for word in words:
         match = _ASSIGNMENT.fullmatch(word.value)
         name = match[1] if match else word.value
-        if not is_harmless_variable(name) or _EVALUATED.search(word.bare):
+        # A POSIX shell splits the value into words, and each may be another assignment.
+        is_one_word = shell == "bash" or word.literal
+        if not is_harmless_variable(name) or _EVALUATED.search(word.bare) or not is_one_word:
             return False
     return shell in ("bash", "posix")
 

@@ -171,7 +171,7 @@ _WRAPPERS: dict[str, _Flags] = {
     "unshare": _Flags("GRSw", "root setgid setuid wd"),
     "watch": _Flags("nq", "equexit interval", "bcdegtx"),
     "xargs": _Flags(
-        "adEIJLnPRsS",
+        "adELnPs",
         "arg-file delimiter max-args max-chars max-procs process-slot-var",
         "0oprtx null no-run-if-empty verbose",
     ),
@@ -317,8 +317,9 @@ def _wrapped_command(name: str, words: Sequence[Word]) -> ParsedLine:
             doubts.append(f"{name} with a variable that may decide what the command does")
         index += 1
     rest = words[index:]
-    if not all(word.literal for word in words[:index]):
-        doubts.append(f"{name} with words that may become others, of which one is the command")
+    doubts += [f"{name} with a word that may become the command" for word in words[:index] if not word.literal]
+    if name == "parallel" or (name == "xargs" and rest and runs_other_commands(rest[0].value)):
+        doubts.append(f"{name}, which runs a command from its input")
     is_text = name in ("flock", "sg") and bool(rest) and rest[0].value in ("-c", "--command")
     line = parse(_joined(rest[1:2] if is_text else rest)) if is_text or name in _JOINING else None
     return ParsedLine(line.commands if line else list(_command_of(rest)), doubts + (line.doubts if line else []))

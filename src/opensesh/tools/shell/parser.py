@@ -210,6 +210,8 @@ class _CommandParser(WordReader):
             raise Unparsable("an unmatched closing parenthesis")
         if char == "(":
             self._require_separator()
+            if self.peek(2) == "((":
+                self.doubts.append("arithmetic, or two subshells")
             self.at += 1
             self._subshell(")")
             self.state.closed = True
