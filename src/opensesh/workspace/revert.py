@@ -303,7 +303,9 @@ class _RevertOperation:
         self._journal.begin(record, self._contents, self._folder.root)
         if record.kind == "revert":
             # From now on every reader of the session, OpenCode included, knows which snapshot has everything.
-            self._sessions.update(self.session.id, lambda info: info.update(revert=record.document))
+            # As in OpenCode, a revert with a snapshot always has a diff; it is empty until the files are changed.
+            mark = record.document | ({"diff": ""} if record.snapshot else {})
+            self._sessions.update(self.session.id, lambda info: info.update(revert=mark))
         missed = self._change_files(record)
         left_alone = [*preview.plan.lost, *missed]
         if record.kind == "unrevert":
