@@ -55,7 +55,7 @@ class LimitedProtocol(H11Protocol):
         return self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Accept the connection if there is room, or make room."""
+        """Accept the connection; at the limit, close an idle one for it."""
         super().connection_made(transport)
         if len(self.connections) > self.limit and not self._close_idle_connection():
             transport.write(_REFUSAL % (len(_REFUSAL_BODY), _REFUSAL_BODY))

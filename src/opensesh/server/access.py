@@ -52,10 +52,10 @@ class Credentials:
             tokens = parse_qs(query_string).get("auth_token", [])[:1]
         for value in tokens:
             try:
-                given = base64.b64decode(value.strip(), validate=True)
+                sent = base64.b64decode(value.strip(), validate=True)
             except (binascii.Error, ValueError):
                 return False
-            return hmac.compare_digest(given, self._expected)
+            return hmac.compare_digest(sent, self._expected)
         return False
 
 

@@ -100,19 +100,18 @@ class ServerState:
         deadline = time.monotonic() + grace_seconds
         has_aborted = False
         while any(engine.status() for engine in self.pool.engines().values()):
-            if not has_aborted and (time.monotonic() >= deadline or self._waits_for_user()):
+            engines = self.pool.engines().values()
+            is_asking = any(engine.permissions() or engine.questions() for engine in engines)
+            if not has_aborted and (time.monotonic() >= deadline or is_asking):
                 has_aborted = True
                 deadline = time.monotonic() + _ABORT_SECONDS
-                for engine in self.pool.engines().values():
+                for engine in engines:
                     for session_id in engine.status():
                         engine.abort(session_id)
             elif has_aborted and time.monotonic() >= deadline:
                 break
             await asyncio.sleep(0.02)
         self.streams.close()
-
-    def _waits_for_user(self) -> bool:
-        return any(engine.permissions() or engine.questions() for engine in self.pool.engines().values())
 
     async def dispose(self, directory: str) -> None:
         """Close the engine of a directory, which aborts its sessions, and end the directory's event streams."""

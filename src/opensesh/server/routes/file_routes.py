@@ -145,7 +145,7 @@ async def find_paths(directory: str, query: str, kind: str, limit: int) -> list[
     def search() -> list[str]:
         candidates = names if kind != "directory" else list[str]()
         if kind != "file":
-            folders = {name[:end] for name in names for end in _folder_ends(name)}
+            folders = {name[: at + 1] for name in names for at, letter in enumerate(name) if letter == "/"}
             candidates = [*candidates, *folders]
         ranked = [(rank, name) for name in candidates if (rank := _rank(query.lower(), name.lower())) is not None]
         return [name for _, name in sorted(ranked)[:limit]]
@@ -306,9 +306,9 @@ def _match(directory: str, path: str, number: int, line: str, expression: re.Pat
     except OSError:
         offset = 0
     submatches: list[Document] = []
-    for found in expression.finditer(line) if expression is not None else ():
-        start, end = (len(line[:position].encode()) for position in found.span())
-        submatches.append({"match": {"text": found[0]}, "start": start, "end": end})
+    for occurrence in expression.finditer(line) if expression is not None else ():
+        start, end = (len(line[:position].encode()) for position in occurrence.span())
+        submatches.append({"match": {"text": occurrence[0]}, "start": start, "end": end})
     return {
         "path": {"text": os.path.relpath(absolute, directory)},
         "lines": {"text": f"{line}\n"},
@@ -316,10 +316,6 @@ def _match(directory: str, path: str, number: int, line: str, expression: re.Pat
         "absolute_offset": offset,
         "submatches": submatches,
     }
-
-
-def _folder_ends(name: str) -> list[int]:
-    return [at + 1 for at, character in enumerate(name) if character == "/"]
 
 
 def _rank(query: str, name: str) -> tuple[int, int, int] | None:

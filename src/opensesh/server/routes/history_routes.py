@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ...history.stats.session_usage import SessionInfo
-    from ...history.transcript import Block, TranscriptMessage
+    from ...history.transcript import Block
     from ...records import Session
 
 routes = Routes()
@@ -175,7 +175,14 @@ async def get_transcript(call: Call, query: TranscriptQuery) -> object:
         messages = library.transcript(record, options).messages
         start = max(len(messages) - query.limit, 0) if query.start is None else query.start
         page = messages[start : start + query.limit]
-        shown = [_message(message) for message in page]
+        shown = [
+            {
+                **message._asdict(),
+                "blocks": [_block(block) for block in message.blocks],
+                "failure": message.failure or None,
+            }
+            for message in page
+        ]
         return {"session": record.id, "title": record.title, "start": start, "total": len(messages), "items": shown}
 
     return await _answer(call, read)
@@ -352,11 +359,6 @@ def _position(cursor: str | None) -> tuple[int, str] | None:
         return -int(updated), session_id
     except (binascii.Error, ValueError):
         raise RequestError(400, "BadRequest", "'after' must be the 'next' of an earlier answer") from None
-
-
-def _message(message: TranscriptMessage) -> Document:
-    blocks = [_block(block) for block in message.blocks]
-    return {**message._asdict(), "blocks": blocks, "failure": message.failure or None}
 
 
 def _block(block: Block) -> Document:

@@ -37,7 +37,7 @@ class McpStatus(Struct, frozen=True):
     error: str | None = None
 
 
-class LoginCode(Struct, frozen=True):
+class McpLoginCode(Struct, frozen=True):
     """The code that an authorization server gave."""
 
     code: str
@@ -90,7 +90,7 @@ async def remove_login(call: Call) -> object:
 
 
 @routes.post("/mcp/{name}/auth/callback", "mcp.auth.callback", response=McpStatus, errors=(400, 404))
-async def finish_login(call: Call, body: LoginCode) -> object:
+async def finish_login(call: Call, body: McpLoginCode) -> object:
     """Finish logging in to a remote MCP server."""
     raise await _no_login(call)
 

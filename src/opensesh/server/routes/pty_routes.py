@@ -1,4 +1,4 @@
-"""Pseudo-terminals. Whoever may use the server may run any program, as with the shell commands of a session."""
+"""Pseudo-terminals. A client of the server may run any program, as with the shell commands of a session."""
 
 from __future__ import annotations
 
@@ -127,11 +127,16 @@ def websocket_route(state: ServerState) -> WebSocketRoute:
             return
         await websocket.accept()
         output, queue = terminal.connect()
+
+        async def read_input() -> None:
+            while True:
+                await terminal.write(await websocket.receive_text())
+
         try:
             if output:
                 await websocket.send_text(output)
             async with asyncio.TaskGroup() as group:
-                reader = group.create_task(_read_input(websocket, terminal))
+                reader = group.create_task(read_input())
                 while (text := await queue.get()) is not None:
                     await websocket.send_text(text)
                 reader.cancel()
@@ -142,11 +147,6 @@ def websocket_route(state: ServerState) -> WebSocketRoute:
             terminal.disconnect(queue)
 
     return WebSocketRoute("/pty/{ptyID}/connect", connect)
-
-
-async def _read_input(websocket: WebSocket, terminal: Terminal) -> None:
-    while True:
-        await terminal.write(await websocket.receive_text())
 
 
 def _terminal(call: Call) -> Terminal:

@@ -104,7 +104,7 @@ async def reject_question(call: Call) -> object:
 
 
 def _engine_with(call: Call, request_id: str) -> Engine:
-    """Return the engine with a pending request, whatever directory the client named."""
+    """Return the engine with a pending request, of any directory."""
     for engine in call.state.pool.engines().values():
         if any(pending["id"] == request_id for pending in (*engine.permissions(), *engine.questions())):
             return engine

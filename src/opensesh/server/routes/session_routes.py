@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ... import ids
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...errors import NotFoundError
 from ...events import SessionDeleted
@@ -180,7 +179,7 @@ async def session_children(call: Call) -> object:
             children = await run_in_thread_uncancellable(engine.sessions.children, call.parameters["sessionID"])
         except NotFoundError:
             return []
-        return [session.document for session in sorted(children, key=_newest_first)]
+        return [session.document for session in reversed(children)]
 
 
 @routes.get("/session/{sessionID}/todo", "session.todo", response=list[Todo], errors=(400, 404))
@@ -258,9 +257,3 @@ async def _edit(engine: Engine, session_id: str, changes: Document, archived: in
             info.setdefault("time", {})["archived"] = archived
 
     return await run_in_thread_uncancellable(engine.sessions.update, session_id, edit, touch=False)
-
-
-def _newest_first(session: Session) -> tuple[int, int, str]:
-    created = session.time.created
-    position, name = ids.order(session.id, created)
-    return -created, -position, name

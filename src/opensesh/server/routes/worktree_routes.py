@@ -62,7 +62,8 @@ async def create_worktree(call: Call, body: WorktreeCreate | None = None) -> obj
     async with call.engine() as engine:
         name = _slug((body.name if body is not None else None) or new_slug())
         location, branch = engine.location, f"opencode/{name}"
-        _check_git(location)
+        if location.vcs != "git" or location.worktree == "/":
+            raise RequestError(400, "WorktreeNotGitError", "worktrees need a git repository")
         folder = os.path.join(_folder(location), name)
         await _git(location, "worktree", "add", "-b", branch, folder)
         await run_in_thread_uncancellable(_remember, engine, folder)
@@ -109,11 +110,6 @@ def _slug(name: str) -> str:
 
 def _folder(location: ProjectLocation) -> str:
     return os.path.join(paths.data(), "worktree", location.id)
-
-
-def _check_git(location: ProjectLocation) -> None:
-    if location.vcs != "git" or location.worktree == "/":
-        raise RequestError(400, "WorktreeNotGitError", "worktrees need a git repository")
 
 
 def _worktrees(location: ProjectLocation) -> list[str]:
