@@ -23,10 +23,10 @@ from msgspec import Struct, json
 from ..errors import NotFoundError, RecordError, StoreError, WriteError
 from ..records import codec
 from ..storage import paths
-from ..storage.disk import Disk, read_file, write_failed
+from ..storage.disk import Disk, names_in, read_file, write_failed
 from ..storage.json_tree import JsonTree
 from ..storage.keys import PER_SESSION
-from ..storage.protocol import Damage, FileTree, Key, Store, member_stores
+from ..storage.protocol import Damage, FileTree, Key, Store, member_stores, store_ids
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
@@ -37,6 +37,8 @@ _FORMAT = "opensesh-undo-1"
 _BATCH_OPERATIONS = 1_000
 FILES = "files"
 """The subfolder for records that were moved away, by their path in the store."""
+UNFINISHED = "unfinished"
+"""The folder of notes about operations that are being carried out."""
 _BEFORE = "before"
 """The subfolder for copies of records that were replaced."""
 _FOLDERS = {"doctor": "quarantine", "remove": "trash", "archive": "archived", "move": "moved"}
@@ -340,8 +342,9 @@ def perform(store: Store, what: str, changes: Sequence[Change], about: dict[str,
             shutil.rmtree(folder, ignore_errors=True)  # nothing was changed yet
             raise
         try:
-            for change, line in zip(changes, lines, strict=True):
-                _apply(records, folder, change, line)
+            with _unfinished(folder, disk):
+                for change, line in zip(changes, lines, strict=True):
+                    _apply(records, folder, change, line)
         except WriteError as error:
             message = f"{error} The changes before that can be undone: {undo_file}"
             raise WriteError(message, **error.data, undo=undo_file) from error
@@ -351,8 +354,8 @@ def perform(store: Store, what: str, changes: Sequence[Change], about: dict[str,
 def take_back(undo_file: str, only: Collection[str] = (), *, store: Store | None = None) -> Undone:
     """Undo the changes in an undo file (or its folder), or those to ``only`` these paths.
 
-    An undo that was interrupted can be repeated. The folder is removed when nothing is left to undo. ``store`` is
-    needed for a store that cannot be opened by its id, such as one in memory.
+    An undo that was interrupted is completed by :func:`undo_unfinished`, and can be repeated. The folder is removed
+    when nothing is left to undo. ``store`` is needed for a store that cannot be opened by its id, as one in memory.
     """
     if os.path.isdir(undo_file):
         undo_file = os.path.join(undo_file, UNDO_FILE)
@@ -361,7 +364,7 @@ def take_back(undo_file: str, only: Collection[str] = (), *, store: Store | None
     records = record_files(_store_of(header, store))
     outcome = Undone()
     restored: set[str] = set()
-    with records.lock():
+    with records.lock(), _unfinished(folder, Disk(), only):
         for line in reversed(lines):
             if only and line.path not in only:
                 continue
@@ -376,6 +379,47 @@ def take_back(undo_file: str, only: Collection[str] = (), *, store: Store | None
     if not outcome.left and _is_spent(folder, lines):
         discard(folder)
     return outcome
+
+
+@contextmanager
+def _unfinished(folder: str, disk: Disk, only: Collection[str] = ()) -> Generator[None]:
+    """Keep a note while the changes of a folder are applied or undone; a process that dies leaves it behind."""
+    path = os.path.join(paths.state(), UNFINISHED, os.path.basename(folder))
+    disk.make_folder(os.path.dirname(path))
+    disk.replace(path, "\n".join([folder, *only]).encode(errors="surrogateescape"))
+    try:
+        yield
+    except Exception:
+        disk.remove(path)  # the error names the undo file, and the user decides
+        raise
+    disk.remove(path)
+
+
+def undo_unfinished(store: Store) -> list[tuple[Header, Undone]]:
+    """Undo what a process that died had begun to change in a store: half a removal, archiving, move or repair.
+
+    An undo that was interrupted is completed. What other processes are doing at this moment is left to them: they hold
+    the lock of the store.
+    """
+    undone: list[tuple[Header, Undone]] = []
+    known = store_ids(store)
+    for name in names_in(os.path.join(paths.state(), UNFINISHED)):
+        path = os.path.join(paths.state(), UNFINISHED, name)
+        try:
+            folder, *only = read_file(path).decode(errors="surrogateescape").split("\n")
+            header, _ = read_undo_file(os.path.join(folder, UNDO_FILE))
+        except FileNotFoundError:
+            continue  # completed meanwhile
+        except (NotFoundError, RecordError):
+            Disk().remove(path)  # undone, but for this note
+            continue
+        if header.root not in known and os.path.realpath(header.root) not in known:
+            continue
+        with record_files(_store_of(header, store)).lock():
+            is_abandoned = os.path.exists(path)
+        if is_abandoned:
+            undone.append((header, take_back(folder, only, store=store)))
+    return undone
 
 
 def read_undo_file(path: str) -> tuple[Header, list[_Line]]:
