@@ -17,7 +17,7 @@ from heapq import merge
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import NotFoundError, RecordError
+from ..errors import NotFoundError, RecordError, StoreError
 from ..records import as_object, as_whole, codec, order
 from .keys import PER_SESSION, SUMMARY, check_key, is_made_part
 from .protocol import (
@@ -30,6 +30,7 @@ from .protocol import (
     Store,
     StoredMessage,
     log_damage,
+    unreadable,
 )
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class MergedStore:
 
     def list(self, prefix: Key = ()) -> Sequence[Key]:
         """Return the keys below ``prefix``, of all stores."""
-        streams = (_with_store(store, ((key, None) for key in store.list(prefix))) for store in self.members)
+        streams = (_with_store(store, ((key, None) for key in _list(store, prefix))) for store in self.members)
         return [key for key, _ in _grouped(merge(*streams, key=_key))]
 
     def scan(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Key, Any]]:
@@ -134,7 +135,7 @@ class MergedStore:
     def origins(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Store, Key, Any]]:
         """Scan, and return the store of each record as well."""
         preferred = self._preferred_keys() if prefix[:1] in ((), ("session",)) else {}
-        streams = (_with_store(store, store.scan(prefix, report=report)) for store in self.members)
+        streams = (_with_store(store, _scan(store, prefix, report)) for store in self.members)
         for key, copies in _grouped(merge(*streams, key=_key)):
             if key[0] != "session" or preferred.get(key[-1], key) == key:
                 store, value = _most_complete(key, copies)
@@ -142,7 +143,13 @@ class MergedStore:
 
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
         """Return a session's messages from all stores together, oldest first."""
-        by_store = [store.messages(session_id, last=last, report=report) for store in self.members]
+        by_store: list[Sequence[StoredMessage]] = []
+        for store in self.members:
+            try:
+                by_store.append(store.messages(session_id, last=last, report=report))
+            except StoreError as error:
+                report(unreadable(store.place, error))
+                by_store.append(())
         if sum(map(bool, by_store)) <= 1:
             return next(filter(None, by_store), ())
         duplicates = duplicate_messages([{str(message.info.get("id")) for message in store} for store in by_store])
@@ -259,7 +266,7 @@ class MergedStore:
                 readable.append((store, store.read(key)))
             except NotFoundError:
                 continue
-            except RecordError:
+            except (RecordError, StoreError):
                 damaged.append(store)
         return readable, damaged
 
@@ -267,7 +274,7 @@ class MergedStore:
         """Return the keys of each session, one for every store that it is in."""
         keys: dict[str, list[Key]] = {}
         for store in self.members:
-            for key in store.list(("session",)):
+            for key in _list(store, ("session",)):
                 keys.setdefault(key[-1], []).append(key)
         return keys
 
@@ -429,6 +436,23 @@ def _merge_copies(message_id: str, copies: Sequence[StoredMessage]) -> StoredMes
     for name in duplicate_parts(message_id, parts):
         del parts[name]
     return StoredMessage(info, order.parts_in_order(parts.values(), order.created(info)))
+
+
+def _list(store: Store, prefix: Key) -> Sequence[Key]:
+    """Return a member's keys; none, and a note in the log, if it is damaged: the others are still listed."""
+    try:
+        return store.list(prefix)
+    except StoreError as error:
+        log_damage(unreadable(store.place, error))
+        return ()
+
+
+def _scan(store: Store, prefix: Key, report: Report) -> Iterator[tuple[Key, Any]]:
+    """Iterate over a member's records as far as it can be read; the damage is reported, and costs no other member."""
+    try:
+        yield from store.scan(prefix, report=report)
+    except StoreError as error:
+        report(unreadable(store.place, error))
 
 
 def _with_store(store: Store, records: Iterator[tuple[Key, Any]]) -> Iterator[tuple[Key, Store, Any]]:

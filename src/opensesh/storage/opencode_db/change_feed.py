@@ -12,10 +12,10 @@ import time
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from ...errors import InvalidKeyError, RecordError
+from ...errors import InvalidKeyError, RecordError, StoreError
 from ..change_feeds import SETTLE_NS, fingerprint, printable
 from ..keys import check_key, is_plain
-from ..protocol import UNSTABLE, Damage, MessageState, RawRecord, SessionChanges, StoredSession
+from ..protocol import UNSTABLE, Damage, MessageState, RawRecord, SessionChanges, StoredSession, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -70,8 +70,12 @@ class OpencodeDBFeed:
 
     def message_states(self, session_id: str, known: Mapping[str, int], *, full: bool) -> Iterator[MessageState]:
         """Return the update times of all messages and parts."""
-        with self._reader().snapshot() as connection:
-            states = list(self._states(connection, session_id))
+        try:
+            with self._reader().snapshot() as connection:
+                states = list(self._states(connection, session_id))
+        except StoreError as error:
+            self._report(unreadable(self.store_id, error))
+            return
         yield from states
 
     def message_state(self, session_id: str, message_id: str, *, full: bool) -> MessageState | None:
@@ -241,22 +245,33 @@ class OpencodeDBFeed:
         """Rows by a condition, a batch at a time: no view of the database is held while the caller works on them."""
         after = 0
         while True:
-            with self._reader().snapshot() as connection:
-                where = f"{condition} AND t.rowid > {after} AND {source.where}"
-                sql = (
-                    "SELECT t.rowid FROM",
-                    source.table,
-                    "t WHERE",
-                    where,
-                    "ORDER BY t.rowid LIMIT",
-                    str(_BATCH_ROWS),
-                )
-                numbers = [number for (number,) in connection.execute(" ".join(sql), values)]
-                rows = list(source.select(connection, f"t.rowid IN ({', '.join(map(str, numbers))})", []))
-            yield from rows
+            where = f"{condition} AND t.rowid > {after} AND {source.where}"
+            sql = ("SELECT t.rowid FROM", source.table, "t WHERE", where, "ORDER BY t.rowid LIMIT", str(_BATCH_ROWS))
+            try:
+                with self._reader().snapshot() as connection:
+                    numbers = [number for (number,) in connection.execute(" ".join(sql), values)]
+            except StoreError as error:
+                self._report(unreadable(self.store_id, error))
+                return
+            try:
+                yield from self._rows_numbered(source, numbers)
+            except StoreError:  # a damaged page costs only the rows on it
+                for number in numbers:
+                    try:
+                        yield from self._rows_numbered(source, [number])
+                    except StoreError as error:
+                        self._report(unreadable(self.store_id, error))
             if len(numbers) < _BATCH_ROWS:
                 return
             after = numbers[-1]
+
+    def _rows_numbered(self, source: TableSource, numbers: Sequence[int]) -> list[Row]:
+        with self._reader().snapshot() as connection:
+            return list(source.select(connection, f"t.rowid IN ({', '.join(map(str, numbers))})", []))
+
+    def _report(self, damage: Damage) -> None:
+        if damage not in self.damage:
+            self.damage.append(damage)
 
     def _records(self, source: TableSource, row: Row) -> Iterator[tuple[tuple[str, ...], Document]]:
         try:

@@ -7,10 +7,11 @@ import os
 from contextlib import closing, contextmanager, suppress
 from heapq import merge
 from itertools import chain
+from sqlite3 import SQLITE_CORRUPT, SQLITE_NOTADB, DatabaseError
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...errors import InvalidKeyError, NotFoundError, RecordError
+from ...errors import InvalidKeyError, NotFoundError, RecordError, StoreError
 from ...records import order
 from ...records.codec import dumps_compact, loads
 from ..json_tree import JsonTree
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     Messages = list[StoredMessage]
     Damages = list[Damage]
     Subscriber = Callable[[Sequence[RecordChange]], None]
+
+T = TypeVar("T")
 
 __all__ = ["OpencodeDB", "databases"]
 
@@ -114,8 +117,11 @@ class OpencodeDB:
     @property
     def refusal(self) -> str:
         """Why the database is only read; empty if it is written."""
-        with self._reading() as (connection, _):
-            return self._transactions.refusal(connection)
+        try:
+            with self._reading() as (connection, _):
+                return self._transactions.refusal(connection)
+        except StoreError as error:  # a damaged database is read as far as possible, and never written
+            return error.message.removeprefix(f"{self.place}: ")
 
     @property
     def place(self) -> str:
@@ -233,7 +239,7 @@ class OpencodeDB:
                 key
                 for start in _starts(prefix)
                 for source in known.get(start[0], [])
-                for key in self._keys(connection, source, start)
+                for key in self._contained(self._keys(connection, source, start), source, log_damage)
                 if key[: len(start)] == start and all(map(is_plain, key))
             }
         return sorted(keys.union(self._diff_files(prefix)))
@@ -255,7 +261,8 @@ class OpencodeDB:
         damage: Damages = []
         with self._reading() as (connection, known):
             for source in known.get("message", []):
-                with closing(source.below(connection, prefix, source.newest)) as newest:
+                with closing(source.below(connection, prefix, source.newest)) as rows:
+                    newest = self._contained(rows, source, damage.append)
                     if source.whole:
                         infos = self._infos(source, newest, last, damage.append)
                         messages += self._with_parts(connection, known.get("part", []), infos, damage.append)
@@ -275,7 +282,7 @@ class OpencodeDB:
                 rows = source.select(connection, condition, values, f"{source.updated} DESC, t.id")
                 count = 0
                 with closing(rows):
-                    for row in rows:
+                    for row in self._contained(rows, source, damage.append):
                         if query.limit and count >= query.limit:
                             break
                         matches = [
@@ -368,7 +375,8 @@ class OpencodeDB:
         names = dumps_compact([*parts]).decode()
         for source in sources:
             if source.whole:
-                for row in source.select(connection, "t.message_id IN (SELECT value FROM json_each(?))", [names]):
+                rows = source.select(connection, "t.message_id IN (SELECT value FROM json_each(?))", [names])
+                for row in self._contained(rows, source, report):
                     try:
                         part = source.make(row)
                         if not is_plain(part["id"]):
@@ -397,7 +405,11 @@ class OpencodeDB:
         after: tuple[bytes, ...] = ()
         while True:
             with self._reading() as (connection, _):
-                rows = source.page(connection, prefix, after)
+                try:
+                    rows = source.page(connection, prefix, after)
+                except DatabaseError as error:
+                    self._report_corruption(error, source, report)
+                    return
             for row in rows:
                 for key, value in self._records(source, row, report):
                     if key[: len(prefix)] == prefix:
@@ -405,6 +417,19 @@ class OpencodeDB:
             if len(rows) < PAGE:
                 return
             after = source.mark(rows[-1])
+
+    def _contained(self, rows: Iterable[T], source: TableSource, report: Report) -> Iterator[T]:
+        """Yield rows of a table up to a damaged page, which is reported and costs no other table."""
+        try:
+            yield from rows
+        except DatabaseError as error:
+            self._report_corruption(error, source, report)
+
+    def _report_corruption(self, error: DatabaseError, source: TableSource, report: Report) -> None:
+        """Report a damaged page; raise any other error, such as one about a lock."""
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (SQLITE_CORRUPT, SQLITE_NOTADB):
+            raise error
+        report(Damage(self.place, f"the table of {source.kind} records is damaged, and read in part: {error}"))
 
     def _records(self, source: TableSource, row: Row, report: Report) -> Iterator[tuple[Key, Any]]:
         """Iterate over the readable records of a row."""
