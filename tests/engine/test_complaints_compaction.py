@@ -11,7 +11,7 @@ from opensesh import events
 from opensesh.engine import compaction, context_window
 from opensesh.engine.compaction import overhead_exceeds_window
 from opensesh.errors import ContextExceededError
-from opensesh.history.library import session_totals
+from opensesh.history.library import Library
 from opensesh.models.model import Model, scripted_model
 from opensesh.models.request import Request
 from opensesh.models.stream_events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
@@ -319,7 +319,7 @@ async def test_t5_6_a_summary_is_paid_for_even_if_it_is_not_used() -> None:
         assert on.messages()[-1].info["tokens"]["input"] == 3_000_000
         assert (await (await on.engine.compact(on.session))).kind == "answered"
         assert on.messages()[-1].info["cost"] == pytest.approx(3.0)
-        assert float(session_totals(on.store, on.session, print).cost) == pytest.approx(12.0)
+        assert float(Library(store=on.store).totals(on.session).cost) == pytest.approx(12.0)
 
 
 async def test_t5_6_a_summary_that_was_stopped_is_paid_for_as_far_as_it_went() -> None:

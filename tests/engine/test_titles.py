@@ -9,7 +9,7 @@ from opensesh import events
 from opensesh.engine.prompt import Prompt
 from opensesh.engine.titles import is_provisional, provisional_title
 from opensesh.history.cache.derived_cache import DerivedCache
-from opensesh.history.library import session_totals
+from opensesh.history.library import Library
 from opensesh.history.stats.usage_layer import UsageTable
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.protocol import StoredMessage
@@ -138,7 +138,7 @@ async def test_what_a_title_cost_is_counted_once_in_every_sum(tmp_path: Any) -> 
     assert (call["agent"], call["modelID"], call["tokens"]["input"]) == ("title", "it", 200)
     assert call["cost"] == pytest.approx(200 * 3e-6 + 10 * 15e-6)
     answer = on.messages()[1].info["cost"]
-    assert float(session_totals(store, on.session, print).cost) == pytest.approx(answer + call["cost"])
+    assert float(Library(store=store).totals(on.session).cost) == pytest.approx(answer + call["cost"])
     on.engine.sessions.fork(on.session)
     for temporary in (True, False, False):
         usage = UsageTable(DerivedCache(store=store, temporary=temporary))

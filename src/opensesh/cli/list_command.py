@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..history.discovery import current_project, is_global, project_title
-from ..history.library import Library, SessionFilter, session_totals
+from ..history.library import Library, SessionFilter
 from ..storage.keys import GLOBAL
 from ..text import pluralize
 from . import output
@@ -47,11 +47,9 @@ def run(options: Namespace) -> int:
     if options.json:
         entries: list[dict[str, Any]] = []
         for session in overview.sessions:
-            own = session_totals(library.store, session.id, library.report)
+            own = library.totals(session.id)
             location = library.store.locate(("session", session.project_id or GLOBAL, session.id))
-            children = (
-                session_totals(library.store, child, library.report).cost for child in library.descendants(session.id)
-            )
+            children = (library.totals(child).cost for child in library.descendants(session.id))
             costs = {"cost": float(own.cost), "inclusiveCost": float(sum(children, own.cost))}
             entries.append(session.document | {"store": location, "messages": own.messages, **costs})
         more = {"elsewhere": overview.possible_matches} if overview.possible_matches else {}

@@ -2,7 +2,7 @@
 
 A request that is over budget is not sent. What a request will cost is not known beforehand, so the last one may exceed
 the budget. Amounts are decimal US dollars. A model without a known price is never taken as free: a sum with such an
-answer says so. The cost of a fork includes that of the answers it was made with.
+answer says so. A call counts for the session that made it, also if its answer was removed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from ..errors import ModelNotFoundError, OverBudgetError, UsageError
+from ..history.stats.counted_calls import CountedCalls
 from ..models import pricing
 from ..models.connect import Connections
 from ..models.stream_events import FinishStep, Usage
-from ..records import as_object, side_calls
+from ..records import as_amount, as_object
 from .cancellation import run_in_thread_uncancellable
 from .turn import closing_stream
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..models.request import Provider, Request
     from ..models.stream_events import StreamEvent
-    from ..records import Document
+    from ..records import Document, Session
     from ..sessions import Sessions
     from .model_choice import Models
 
@@ -119,15 +120,16 @@ class CostReport:
 
     def session(self, session_id: str) -> Costs:
         """Return the costs of a session."""
-        children = [self._own(child.id) for child in self._sessions.descendants(session_id)]
-        return Costs(own=self._own(session_id), children=sum(children, Spent()))
+        calls = CountedCalls(self._sessions.store)
+        children = [self._own(child, calls) for child in self._sessions.descendants(session_id)]
+        return Costs(own=self._own(self._sessions.get(session_id), calls), children=sum(children, Spent()))
 
     def spent(self, answers: Iterable[Document]) -> Spent:
         """Return the sum of some answers."""
         known, tokens, unpriced = Decimal(0), Usage(), dict[str, None]()
         for info in answers:
             used = used_tokens(info)
-            known += Decimal(repr(info.get("cost") or 0))
+            known += Decimal(repr(as_amount(info.get("cost"))))
             tokens += used
             provider_id, model_id = str(info.get("providerID")), str(info.get("modelID"))
             try:
@@ -145,10 +147,9 @@ class CostReport:
         ancestors = self._sessions.ancestors(session_id)
         return self.session(ancestors[-1].id if ancestors else session_id).total
 
-    def _own(self, session_id: str) -> Spent:
-        infos = [message.info for message in self._sessions.messages(session_id)]
-        answers = [info for info in infos if info.get("role") == "assistant"]
-        return self.spent([*answers, *(call for info in infos for call in side_calls(info))])
+    def _own(self, session: Session, calls: CountedCalls) -> Spent:
+        messages = (as_object(value) for _, value in self._sessions.store.scan(("message", session.id)))
+        return self.spent(calls.of_session(session.document, filter(None, messages)))
 
 
 def used_tokens(info: Document) -> Usage:

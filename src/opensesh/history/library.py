@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import heapq
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NotFoundError, RecordError
-from ..records import Project, Session, as_amount, as_object, order, side_calls
+from ..records import Project, Session, as_amount, as_object, order
 from ..storage import open_store
 from ..storage.protocol import CompositeStore, Damage, Key, SessionQueries, Store
 from ..storage.queries import SessionQuery
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from decimal import Decimal
 
+    from ..records import Document
     from .cache.derived_cache import DerivedCache
     from .search.text_search import Query, Results
+    from .stats.counted_calls import CountedCalls
     from .transcript import Transcript, TranscriptOptions
 
 
@@ -75,7 +78,7 @@ class SessionTotals(NamedTuple):
     messages: int
     prompts: int
     cost: Decimal
-    """As stored, in US dollars."""
+    """As stored, in US dollars; see :mod:`opensesh.history.stats.counted_calls`."""
     first: str
     """The id of the user's first message; empty if there is none."""
     last: str
@@ -117,7 +120,7 @@ class SessionEntry:
     @cached_property
     def totals(self) -> SessionTotals:
         """Totals over its messages."""
-        return session_totals(self._library.store, self.id, self._library.report)
+        return self._library.totals(self.id)
 
     @property
     def messages(self) -> int:
@@ -126,14 +129,14 @@ class SessionEntry:
 
     @property
     def cost(self) -> Decimal:
-        """The cost as stored."""
+        """What the session itself spent, as stored: without what a fork copied, and with what was removed since."""
         return self.totals.cost
 
     @cached_property
     def inclusive_cost(self) -> Decimal:
         """The cost of the session and all its subagents, as stored."""
         below = self._library.descendants(self.id)
-        costs = (session_totals(self._library.store, name, self._library.report).cost for name in below)
+        costs = (self._library.totals(name).cost for name in below)
         return sum(costs, self.cost)
 
     @cached_property
@@ -283,6 +286,21 @@ class Library:
             except RecordError as error:
                 self.report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
 
+    def totals(self, session_id: str) -> SessionTotals:
+        """Add up a session's messages, without reading their parts."""
+        key = self._key(session_id)
+        record: Document = {}
+        if key is not None:
+            with suppress(NotFoundError, RecordError):
+                record = as_object(self.store.read(key)) or {}
+        return _session_totals(self.store, {**record, "id": session_id}, self._counted_calls, self.report)
+
+    @cached_property
+    def _counted_calls(self) -> CountedCalls:
+        from .stats.counted_calls import CountedCalls
+
+        return CountedCalls(self.store)
+
     def stores_with(self, key: Key) -> list[Store]:
         """Return the stores that have a copy of a record."""
         return self.store.stores_with(key) if isinstance(self.store, CompositeStore) else [self.store]
@@ -381,19 +399,20 @@ class Library:
         return transcript(session.document, messages, options, children=nested, report=self.report)
 
 
-def session_totals(store: Store, session_id: str, report: Callable[[Damage], None]) -> SessionTotals:
-    """Add up a session's messages in one pass, without reading their parts."""
+def _session_totals(
+    store: Store, session: Document, calls: CountedCalls, report: Callable[[Damage], None]
+) -> SessionTotals:
     from decimal import Decimal
 
-    cost = Decimal(0)
-    messages = prompts = 0
+    prompts = 0
+    infos: list[Document] = []
     first: tuple[Any, str] | None = None
     last: tuple[Any, str] | None = None
-    for key, value in store.scan(("message", session_id), report=report):
+    for key, value in store.scan(("message", session["id"]), report=report):
         info = as_object(value)
         if info is None:
             continue
-        messages += 1
+        infos.append({**info, "id": key[-1]})
         if info.get("role") == "user":
             prompts += 1
             try:
@@ -401,9 +420,8 @@ def session_totals(store: Store, session_id: str, report: Callable[[Damage], Non
             except RecordError:
                 position = ((0, (0, "")), key[-1])
             first, last = min(first or position, position), max(last or position, position)
-        for paid in (info, *side_calls(info)):
-            cost += Decimal(str(as_amount(paid.get("cost"))))
-    return SessionTotals(messages, prompts, cost, first[1] if first else "", last[1] if last else "")
+    cost = sum((Decimal(str(as_amount(call.get("cost")))) for call in calls.of_session(session, infos)), Decimal(0))
+    return SessionTotals(len(infos), prompts, cost, first[1] if first else "", last[1] if last else "")
 
 
 def _session_query(session_filter: SessionFilter, limit: int) -> SessionQuery:

@@ -15,6 +15,7 @@ from ..records import EXTENSION_KEY, Document, Rule, Session, Share, as_list, as
 from ..storage import keys, revocations
 from ..storage.protocol import CompositeStore, ConditionallyWritable, Damage, Key, StoredMessage, log_damage, store_ids
 from ..storage.record_ids import session_at
+from . import removed_calls
 from .slugs import new_slug
 
 if TYPE_CHECKING:
@@ -255,7 +256,8 @@ class Sessions:
         self._publish(events.MessageUpdated(info=info))
 
     def remove_message(self, session_id: str, message_id: str) -> None:
-        """Remove a message and its parts."""
+        """Remove a message and its parts. What its model calls cost still counts for the session."""
+        removed_calls.record(self.store, session_id, message_id)
         with self.store.batch() as batch:
             for key in self.store.list(("part", message_id)):
                 batch.remove(key)

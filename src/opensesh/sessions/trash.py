@@ -21,6 +21,7 @@ from ..storage.leases import leases_of
 from ..storage.paths import digest
 from ..storage.protocol import ConditionallyWritable, Damage, FileTree, ignore_damage, member_stores, store_ids
 from ..storage.record_ids import session_at
+from . import removed_calls
 from .undo import (
     FILES,
     UNDO_FILE,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 IN_DATABASE = "in a database of an OpenCode that opensesh does not know, and therefore only reads; use OpenCode"
 """Why a session was skipped that is not in the writable store."""
-_JOURNALS = ("reverts", "trash")
+_JOURNALS = ("reverts", "trash", removed_calls.FOLDER)
 """The folders below the state folder that have one folder a store and session."""
 _JOURNALS_KEPT = "beside"
 """The subfolder of a trash folder that these are moved to with their session."""

@@ -112,7 +112,8 @@ class UsageEntry(NamedTuple):
 
     id: str
     role: str
-    """``user``, ``assistant``, or ``call`` for a model call without an answer, such as one for a title."""
+    """``user``, ``assistant``, ``call`` for a model call without an answer, such as one for a title, or ``removed`` for
+    an answer that was removed from the session."""
     created: int
     completed: int
     """0 for a prompt, and for an unfinished answer."""
@@ -148,6 +149,7 @@ class UsageEntry(NamedTuple):
         It is the same in every process: Python's hash of numbers does not depend on the hash seed.
         """
         _, role, created, completed, provider, model, agent, fresh, output, reasoning, read, write, cost, _ = self
+        role = "assistant" if role == "removed" else role  # it may have been copied before
         origin = _checksum(provider), _checksum(model), _checksum(agent)
         return hash((_checksum(role), created, completed, *origin, fresh, output, reasoning, read, write, cost))
 

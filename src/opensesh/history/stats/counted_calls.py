@@ -1,0 +1,64 @@
+"""The model calls that a session paid for: what statistics count for it, for callers that need one session.
+
+Every call counts once, for the session that made it. What a fork copied counts for the original (see
+:mod:`opensesh.history.stats.forks`); what was removed from a session still counts for it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ...records import as_object, as_whole, side_calls
+from ...sessions import removed_calls
+from ...storage.protocol import store_ids
+from .forks import copied_messages, may_be_fork
+from .session_usage import session_info
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...records import Document
+    from ...storage.protocol import Store
+
+
+class CountedCalls:
+    """The calls of the sessions of a store. What forks copied is found out once, when it is first needed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def of_session(self, session: Document, messages: Iterable[Document]) -> list[Document]:
+        """Return answers and side calls, each with its ``cost``, ``tokens`` and model, from the records of a session
+        and of its messages."""
+        session_id = str(session.get("id"))
+        infos = {str(info.get("id")): info for info in messages}
+        for removed in removed_calls.read(store_ids(self._store), session_id):
+            infos.setdefault(str(removed.get("id")), removed)
+        times = [as_whole((as_object(info.get("time")) or {}).get("created")) for info in infos.values()]
+        head = session_info(session, str(session.get("projectID") or ""), session_id)
+        is_fork = bool(times) and may_be_fork(head, min(times))
+        copied = self._copied.get(session_id, set()) if is_fork else set[str]()
+        calls: dict[str, Document] = {}
+        for name, info in infos.items():
+            if info.get("role") == "assistant":
+                calls[name] = info
+            calls |= {f"{name}#{number}": call for number, call in enumerate(side_calls(info))}
+        return [call for name, call in calls.items() if name not in copied]
+
+    @cached_property
+    def _copied(self) -> dict[str, set[str]]:
+        """By session: the messages and side calls that it copied."""
+        from ..cache.derived_cache import DerivedCache
+        from .usage_layer import UsageTable
+
+        cache = DerivedCache(store=self._store)
+        try:
+            usage = UsageTable(cache)
+            copied: dict[str, set[str]] = {}
+            for session_id, positions in copied_messages(usage).items():
+                entries = usage.entries(session_id)
+                copied[session_id] = {entries[position].id for position in positions}
+            return copied
+        finally:
+            cache.close()
