@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from .heredocs import Heredoc
 from .lexer import BLANK, META, Redirection, ShellCommand, ShellLanguage, Unparsable, Word, WordReader
 
 if TYPE_CHECKING:
@@ -50,14 +51,6 @@ def parse(source: str, shell: ShellLanguage = "bash") -> ParsedLine:
     return ParsedLine(parser.commands, parser.doubts)
 
 
-class _Heredoc(Struct, frozen=True):
-    delimiter: str
-    quoted: bool
-    strip_tabs: bool
-    bodies: list[str]
-    """Receives the text."""
-
-
 class _ListState(Struct):
     """The parser's position in a list, saved while it parses something nested."""
 
@@ -83,7 +76,7 @@ class _CommandParser(WordReader):
         self.scope: tuple[int, ...] = parent.new_scope() if parent else ()
         self.depth: int = parent.depth if parent else 0
         self.loops: list[Word] = parent.loops if parent else []
-        self.heredocs: list[_Heredoc] = []
+        self.heredocs: list[Heredoc] = []
         """Announced heredocs whose bodies begin on the next line."""
         self.state = self._new_state()
         self.open_blocks: list[_ListState] = []
@@ -466,7 +459,7 @@ class _CommandParser(WordReader):
                 raise Unparsable("a substitution as the delimiter of a heredoc")
             quoted = any(char in target.text for char in "'\"\\")
             bodies: list[str] = []
-            self.heredocs.append(_Heredoc(target.value, quoted, operator == "<<-", bodies))
+            self.heredocs.append(Heredoc(target.value, quoted, operator == "<<-", bodies))
             return Redirection(operator, target, bodies)
         if operator in ("<&", ">&") and not _DUPLICATED.fullmatch(target.text):
             self.doubts.append("a descriptor that is not a number")
@@ -478,32 +471,9 @@ class _CommandParser(WordReader):
         self.at += 1
         heredocs, self.heredocs = self.heredocs, []
         for heredoc in heredocs:
-            self._heredoc(heredoc)
-
-    def _heredoc(self, heredoc: _Heredoc) -> None:
-        body: list[str] = []
-        joined = ""
-        while self.at < len(self.source):
-            end = self.source.find("\n", self.at)
-            end = len(self.source) if end < 0 else end
-            line = self.source[self.at : end]
-            self.at = min(end + 1, len(self.source))
-            line = line.lstrip("\t") if heredoc.strip_tabs else line
-            is_continued = (len(joined) - len(joined.rstrip("\\"))) % 2 == 1
-            if not heredoc.quoted and is_continued:
-                joined = joined[:-1] + line
-                if heredoc.delimiter in (line, joined):
-                    raise Unparsable("a continued line at the end of a heredoc, which shells read differently")
-            elif line == heredoc.delimiter:
-                break
-            else:
-                joined = line
-            body.append(line)
-        else:
-            raise Unparsable(f"no {heredoc.delimiter} to end a heredoc")
-        heredoc.bodies.append("\n".join(body))
-        if not heredoc.quoted:
-            self.expansions_in("\n".join(body))
+            self.at = heredoc.read(self.source, self.at)
+            if not heredoc.quoted:
+                self.expansions_in(heredoc.bodies[-1])
 
     # Between words.
 

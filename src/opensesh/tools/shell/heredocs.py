@@ -1,0 +1,42 @@
+"""Heredocs: the text behind ``<<WORD``, which begins on the next line and ends with a line that is the word."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from .lexer import Unparsable
+
+
+class Heredoc(Struct, frozen=True):
+    """A heredoc that was announced."""
+
+    delimiter: str
+    quoted: bool
+    """Whether the text is literal: there are no expansions in it."""
+    strip_tabs: bool
+    bodies: list[str]
+    """Receives the text."""
+
+    def read(self, source: str, start: int) -> int:
+        """Read the text, which begins at ``start``, and return where it ends. Raises :class:`Unparsable`."""
+        body: list[str] = []
+        joined = ""
+        at = start
+        while at < len(source):
+            end = source.find("\n", at)
+            end = len(source) if end < 0 else end
+            line = source[at:end]
+            at = min(end + 1, len(source))
+            line = line.lstrip("\t") if self.strip_tabs else line
+            is_continued = (len(joined) - len(joined.rstrip("\\"))) % 2 == 1
+            if not self.quoted and is_continued:
+                joined = joined[:-1] + line
+                if self.delimiter in (line, joined):
+                    raise Unparsable("a continued line at the end of a heredoc, which shells read differently")
+            elif line == self.delimiter:
+                self.bodies.append("\n".join(body))
+                return at
+            else:
+                joined = line
+            body.append(line)
+        raise Unparsable(f"no {self.delimiter} to end a heredoc")
