@@ -45,6 +45,16 @@ input()
 """
 
 
+WHOLE_ROWS = """
+import sqlite3, sys, time
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+while connection.execute("SELECT title FROM session").fetchone() == ("before",):
+    time.sleep(0.002)
+connection.execute("UPDATE session SET title = 'before'")
+input()
+"""
+
+
 class Received:
     def __init__(self) -> None:
         self.changes: list[tuple[Key, bool, bool]] = []
@@ -90,6 +100,24 @@ def test_messages_of_others_are_told_from_those_of_this_store(path: Path, other:
         other.write(("message", "ses_1", "msg_2"), new_answer())
         other.write(("message", "ses_1", "msg_3"), new_message(message="msg_3"))
         assert store.foreign_messages("ses_1", {"msg_2"}) == ["msg_3"]
+
+
+def test_a_title_that_another_program_overwrites_with_an_old_row_is_set_again(path: Path) -> None:
+    with OpencodeDB(path) as store:
+        store.write(SESSION, new_session(title="before"))
+        process = subprocess.Popen([sys.executable, "-c", WHOLE_ROWS, str(path)], stdin=subprocess.PIPE)
+        try:
+            deadline = time.monotonic() + 20
+            while not other_processes(str(path)):
+                if not sys.platform.startswith("linux"):
+                    pytest.skip("the system does not tell who has a file open")
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            store.update(SESSION, lambda info: info.update(title="after"))
+            assert store.read(SESSION)["title"] == "after"
+        finally:
+            process.communicate(b"\n")
+        assert store.read(SESSION)["title"] == "after"
 
 
 def test_an_unfinished_answer_that_another_process_is_writing_is_a_run(path: Path) -> None:

@@ -17,6 +17,7 @@ from ..sessions import Sessions
 from ..sessions.trash import restore, writable_tree
 from ..storage import open_store
 from ..storage.json_tree.migrations import migrate
+from ..storage.registry import new_sessions_place
 from ..text import pluralize
 from ..tools.shell.sandbox import find_lock
 from ..workspace import disk_use, tidy_store
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..history.maintenance.doctor import Diagnosis
     from ..history.maintenance.findings import Finding
-    from ..storage.protocol import Damage
+    from ..storage.protocol import Damage, Store
     from .command_arguments import CommandParser
 
 _COLOURS = {"damage": 31, "odd": 33, "note": 2}
@@ -83,9 +84,10 @@ def run(options: Namespace) -> int:
     lock = find_lock()
     if options.json:
         found = {"kind": lock.kind, "description": lock.description} if lock else None
-        output.print_json(diagnosis.document() | {"room": usage, "sandbox": found})
+        chosen = dict(zip(("place", "reason"), new_sessions_place(store), strict=True))
+        output.print_json(diagnosis.document() | {"room": usage, "sandbox": found, "newSessions": chosen})
     else:
-        _print_diagnosis(diagnosis, options)
+        _print_diagnosis(diagnosis, store, options)
         if any(usage.values()):
             sizes = {name: output.format_bytes(size) for name, size in usage.items()}
             print(
@@ -97,12 +99,15 @@ def run(options: Namespace) -> int:
     return 5 if diagnosis.damaged else 0
 
 
-def _print_diagnosis(diagnosis: Diagnosis, options: Namespace) -> None:
+def _print_diagnosis(diagnosis: Diagnosis, store: Store, options: Namespace) -> None:
     rows = [
         (f"{part.sessions:,}", f"{part.messages:,}", f"{part.parts:,}", f"{part.only:,}", part.place)
         for part in diagnosis.holdings
     ]
     output.table(("SESSIONS", "MESSAGES", "PARTS", "ONLY HERE", "STORE"), rows, paths=True)
+    if len(rows) > 1:
+        place, reason = new_sessions_place(store)
+        print(f"New sessions go to {place}: {reason}. --store or OPENSESH_STORE names another place.")
     print()
     by_kind: dict[str, list[Finding]] = {}
     for finding in diagnosis.findings:

@@ -17,6 +17,7 @@ from ..plugins import hooks as plugin_hooks
 from ..plugins.calling import EventFeed
 from ..records import as_object, write_failure
 from ..sessions import Sessions
+from ..sessions.following import publish_foreign_changes
 from ..storage import open_store
 from ..tools.tool import missing_attributes
 from .cancellation import run_in_thread_uncancellable, run_uncancellable, uncancellable
@@ -102,6 +103,8 @@ class Engine:
             callbacks,
             directory=components.location.directory,
         )
+        store, publish = components.writer.sessions.store, components.writer.publish
+        closing.callback(await run_in_thread_uncancellable(publish_foreign_changes, store, publish))
         components.mcp.begin(group)
         closing.callback(components.mcp.end)
         closing.callback(dispatcher.close)

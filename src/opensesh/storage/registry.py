@@ -75,6 +75,19 @@ def _for_new_sessions_first(tree: JsonTree, databases: Sequence[OpencodeDB]) -> 
     return [tree, *databases]
 
 
+def new_sessions_place(store: Store) -> tuple[str, str]:
+    """Return where the new sessions of a store go, and why."""
+    from .protocol import ConditionallyWritable, member_stores
+
+    first, *others = member_stores(store)
+    for other in others:
+        if isinstance(other, ConditionallyWritable) and other.refusal:
+            return first.place, f"{other.place} is only read: {other.refusal}"
+    if isinstance(first, ConditionallyWritable):
+        return first.place, "OpenCode looks for its sessions there"
+    return first.place, "there is no database of OpenCode"
+
+
 def open_tree(root: str) -> JsonTree:
     """Open the JSON tree at ``root``, which need not exist yet."""
     from .json_tree import JsonTree

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from contextlib import closing, contextmanager, suppress
 from heapq import merge
 from itertools import chain
@@ -52,6 +53,9 @@ T = TypeVar("T")
 __all__ = ["OpencodeDB", "databases"]
 
 _DIFFS = "session_diff"
+_USER_FIELDS = ("title", "permission", "share", "revert", "metadata")
+_UNDONE_SECONDS = 0.05
+_REPEATS = 3
 _log = logging.getLogger("opensesh.storage")
 
 
@@ -183,11 +187,33 @@ class OpencodeDB:
         if key[0] == _DIFFS:
             return self._files.update(key, edit)
         with self._change_lock:
-            value = self._update(key, edit)
+            before, value = self._update(key, edit)
             self._notify([RecordChange(key, removed=False, own=True)])
+        if key[0] == "session":
+            self._keep(key, before, _guarded(value))
         return value
 
-    def _update(self, key: Key, edit: Callable[[Any], None]) -> Any:
+    def _keep(self, key: Key, before: Document, after: Document) -> None:
+        """Repeat a change of a session that another program has undone.
+
+        OpenCode 1.17 and later write whole rows that they read a moment before, and with them what was in them then.
+        """
+        changed = [name for name in after if before[name] != after[name]]
+        if not changed or not other_processes(self._file.path):
+            return
+        for _ in range(_REPEATS):
+            time.sleep(_UNDONE_SECONDS)
+            try:
+                now = _guarded(self.read(key))
+            except (NotFoundError, RecordError):
+                return
+            undone = [name for name in changed if now[name] == before[name]]
+            if not undone:
+                return
+            self._update(key, lambda info, undone=undone: _restore(info, {name: after[name] for name in undone}))
+
+    def _update(self, key: Key, edit: Callable[[Any], None]) -> tuple[Document, Any]:
+        """Return the guarded fields before the edit if it is a session, and the record after it."""
         with self._transactions.begin() as (connection, writer):
             known = sources(read_layout(connection, self.place))
             value: Any = self._find(connection, known, key)
@@ -195,9 +221,10 @@ class OpencodeDB:
                 value = []  # an empty list has no rows
             if value is None:
                 raise NotFoundError(f"nothing is stored at {self.locate(key)}", key=list(key))
+            before = _guarded(value) if key[0] == "session" else {}
             edit(value)
             self._apply(writer, [(key, canonical(key, value, self.locate(key)))])
-        return value
+        return before, value
 
     def remove(self, key: Key) -> None:
         """Remove the record and what belongs to it. A missing record is not an error."""
@@ -521,6 +548,21 @@ class _DatabaseBatch:
         check_key(key)
         if len(key) == DEPTH.get(key[0]):
             (self.diffs if key[0] == _DIFFS else self.operations).append((key, None))
+
+
+def _guarded(session: Document) -> Document:
+    """Return copies of the fields of a session that users set, by name; ``None`` for one that is missing."""
+    fields: Document = {name: session.get(name) for name in _USER_FIELDS}
+    return loads(dumps_compact(fields | {"archived": session["time"].get("archived")}))
+
+
+def _restore(session: Document, fields: Document) -> None:
+    """Set fields that :func:`_guarded` returned."""
+    for name, value in fields.items():
+        target = session["time"] if name == "archived" else session
+        target.pop(name, None)
+        if value is not None:
+            target[name] = value
 
 
 def _starts(prefix: Key) -> Iterator[Key]:
