@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .sqlite_reader import SqliteReader
 
 POLL_SECONDS = 0.05
+_SESSION_COLUMNS = ("id", "project_id", "time_updated", "time_archived", "title", "revert")
 
 _log = logging.getLogger("opensesh.storage")
 
@@ -102,7 +103,12 @@ def _sequences(connection: Connection) -> dict[str, int]:
 
 
 def _sessions(connection: Connection) -> dict[str, tuple[Any, ...]]:
-    rows = connection.execute("SELECT id, project_id, time_updated, time_archived, title, revert FROM session")
+    """Return the rows of sessions, with the columns that this version has; none if it has no such table."""
+    present = {column[1].decode() for column in connection.execute("PRAGMA table_info(session)")}
+    columns = [name for name in _SESSION_COLUMNS if name in present]
+    if columns[:2] != ["id", "project_id"]:
+        return {}
+    rows = connection.execute(" ".join(("SELECT", ", ".join(columns), "FROM session")))
     return {row[0].decode(errors="replace"): row[1:] for row in rows}
 
 

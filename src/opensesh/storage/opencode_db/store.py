@@ -242,9 +242,11 @@ class OpencodeDB:
             raise read_only(self.place, self.refusal)
         batch = _DatabaseBatch(self.locate)
         yield batch
-        with self._reading() as (connection, known):
-            # Diffs in the row of a session, as an import of OpenCode's leaves them, give way to those in files.
-            outdated = [(key, None) for key, _ in batch.diffs if self._find(connection, known, key) is not None]
+        outdated: list[tuple[Key, None]] = []
+        if batch.diffs:
+            with self._reading() as (connection, known):
+                # Diffs in the row of a session, as an import of OpenCode's leaves them, give way to those in files.
+                outdated = [(key, None) for key, _ in batch.diffs if self._find(connection, known, key) is not None]
         with self._change_lock:
             if batch.operations or outdated:
                 with self._transactions.begin() as (_, writer):
