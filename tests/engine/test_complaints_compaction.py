@@ -331,6 +331,6 @@ async def test_t5_6_a_summary_that_was_stopped_is_paid_for_as_far_as_it_went() -
         await on.until(lambda: len(on.model.calls) == 3)
         on.engine.abort(on.session)
         assert (await outcome).kind == "aborted"
-        (stopped,) = [message.info for message in on.messages() if message.info.get("summary")]
+        (stopped,) = [message.info for message in on.messages() if message.info.get("summary") is True]
         assert stopped["cost"] == pytest.approx(3.0)
         assert len(in_view(on)) == len(on.messages())

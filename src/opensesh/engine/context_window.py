@@ -199,7 +199,7 @@ def visible(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
     # The tail: the newest messages that the compaction kept, without earlier compactions among them.
     start = (compaction_part(request) or {}).get("tail_start_id")
     first = next((index for index in range(at) if start and messages[index].info["id"] == start), at)
-    tail = [kept for kept in messages[first:at] if not compaction_part(kept) and not kept.info.get("summary")]
+    tail = [kept for kept in messages[first:at] if not compaction_part(kept) and kept.info.get("summary") is not True]
     return [request, *answers, *tail, *newer]
 
 

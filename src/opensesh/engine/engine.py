@@ -223,7 +223,7 @@ class Engine:
             with releasing_on_error(run):
                 is_running = run.task is not None
                 message = await run.composer.compose(replace(prompt, steering=True) if is_running else prompt)
-                await runs.commit_revert(run)
+                await runs.prepare_for_prompt(run)
                 await self.components.writer.add_message(message, touch=True)
             return await runs.join(run, message)
 
@@ -235,7 +235,7 @@ class Engine:
             run = await runs.open(session_id)
             try:
                 message = await run.composer.compose(prompt)
-                await runs.commit_revert(run)
+                await runs.prepare_for_prompt(run)
                 return await self.components.writer.add_message(message, touch=True)
             finally:
                 if run.task is None:
@@ -308,7 +308,7 @@ class Engine:
             run = await runs.open(session_id)
             with releasing_on_error(run):
                 message = await run.composer.compose(prompt)
-                await runs.commit_revert(run)
+                await runs.prepare_for_prompt(run)
                 await components.writer.add_message(message, touch=True)
             ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
@@ -355,7 +355,7 @@ class Engine:
                 last = run.loop.history.last_user()
                 if last is None:
                     raise UsageError("there is nothing in this session to compact")
-                await runs.commit_revert(run)
+                await runs.prepare_for_prompt(run)
                 request = await self.components.compactor.request(last.info | chosen, auto=False)
             return await runs.join(run, request)
 

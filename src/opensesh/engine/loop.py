@@ -322,7 +322,7 @@ class Loop:
     async def _finish_prompt(self) -> None:
         """Record what the run changed, prune, and schedule a cleanup. An abort ends only this, since the prompts have
         their answers, unless another prompt has arrived."""
-        from ..workspace import summarize, tidy_in_background
+        from ..workspace import record_no_changes, summarize, tidy_in_background
 
         writer, messages = self._session_writer, list(self.history)
         prompt = self.history.last_user()
@@ -333,6 +333,9 @@ class Loop:
                 prompts = [*dict.fromkeys((*self._changed_by, prompt.info["id"]))]
                 snapshots = self._services.snapshots
                 summarize(writer.sessions, snapshots, self.session.id, *prompts, publish=writer.publish)
+            elif prompt is not None and not writer.sessions.diff(self.session.id):
+                # OpenCode cannot share a session without a list of changed files, even if it is empty.
+                record_no_changes(writer.sessions, self.session.id, prompt.info["id"], publish=writer.publish)
             if self._services.config.settings.compaction.prune:
                 prune(writer.sessions, messages)
             tidy_in_background(writer.sessions)

@@ -2,8 +2,8 @@
 
 Text that had been received but not stored is in a journal, and is stored now.
 A tool call that never ended is marked as interrupted. An answer that never ended is marked as unfinished, unless the
-model was done: nothing is removed, and a prompt that was not answered can still be. A summary that never ended hides
-nothing.
+model was done: nothing is removed, and a prompt that was not answered can still be, until another follows. A summary
+that never ended hides nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import ids
-from ..records import as_object
+from ..records import MessageAbortedError, as_object, write_failure
 from ..storage import keys
 from ..storage.protocol import StoredMessage
 from ..storage.stream_journal import journals_of
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from ..records import Document
     from ..sessions import Sessions
+    from .session_history import History
 
+NOT_FINISHED = "The program ended before this was finished"
 INTERRUPTED = "Tool execution was interrupted: the program ended while it ran"
 
 
@@ -35,6 +37,18 @@ def recover(sessions: Sessions, session_id: str, messages: Iterable[StoredMessag
                 sessions.update_part(part)  # it was read with the text of its journal
         journals.remove(session_id)
     return [_recovered(sessions, message) for message in messages]
+
+
+def close_interrupted(sessions: Sessions, history: History) -> None:
+    """Give the newest prompt its outcome before another follows, if its runner died while it was being answered: from
+    now on nothing will continue it. A prompt without any answer was only appended, or is answered with the next."""
+    if history.unanswered_prompt() is None or not history.answers:
+        return
+    message = history.answers[-1]
+    reasons = [part.get("reason") for part in message.parts if part.get("type") == "step-finish"]
+    if message.info.get("finish") != "unknown" or "unknown" not in reasons:  # which is what a provider has reported
+        message.info["error"] = write_failure(MessageAbortedError(message=NOT_FINISHED))
+        sessions.update_message(message.info)
 
 
 def _recovered(sessions: Sessions, message: StoredMessage) -> StoredMessage:

@@ -20,7 +20,7 @@ from ..tools.filetimes import FileLocks, FileTimes
 from .cancellation import run_in_thread_uncancellable
 from .context_window import visible
 from .loop import Loop, Outcome
-from .recovery import recover
+from .recovery import close_interrupted, recover
 from .session_history import History
 from .titles import needs_title
 
@@ -226,6 +226,14 @@ class Runs:
         is refused must not cost what could still be restored."""
         if run.task is None:
             await run_in_thread_uncancellable(self._services.reverts.cleanup, run.session_id)
+
+    async def prepare_for_prompt(self, run: Run) -> None:
+        """Do what comes before a valid prompt is stored: :meth:`commit_revert`, and the outcome of a prompt whose
+        runner died."""
+        await self.commit_revert(run)
+        if run.task is None:
+            sessions = self._services.writer.sessions
+            await run_in_thread_uncancellable(close_interrupted, sessions, run.loop.history)
 
     async def join(self, run: Run, message: StoredMessage) -> asyncio.Future[Outcome]:
         """Add a stored prompt to the run; to a new one if it ended while the prompt was being stored."""

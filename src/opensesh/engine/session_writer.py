@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import events, ids, project
-from ..errors import WriteError
+from ..errors import NotFoundError, WriteError
 from ..models import pricing
 from ..records import (
     EXTENSION_KEY,
@@ -268,11 +269,14 @@ class AnswerWriter:
         return cost, tokens
 
     async def finish(self, failure: Failure | None = None) -> None:
-        """Store the message as completed, with the error that ended it if there was one."""
+        """Store the message as completed, with the error that ended it if there was one. This is activity of the
+        session."""
         if failure is not None:
             self.info["error"] = write_failure(failure)
         self.info["time"]["completed"] = max(ids.now_ms(), self.info["time"]["created"])
         await self.save()
+        with suppress(NotFoundError):  # the session was removed meanwhile
+            await run_in_thread_uncancellable(self._sessions.touch, self.info["sessionID"])
 
 
 class StreamingPart:

@@ -7,7 +7,7 @@ thread, except :meth:`Snapshots.begin`, which never waits.
 
 from __future__ import annotations
 
-from .diffs import history_diffs, snapshot_range, summarize, totals, turn_messages
+from .diffs import history_diffs, record_no_changes, snapshot_range, summarize, totals, turn_messages
 from .originals import Originals
 from .repository import data_folder
 from .revert import RevertPreview, RevertResult, Reverts
@@ -35,6 +35,7 @@ __all__ = [
     "data_folder",
     "disk_use",
     "history_diffs",
+    "record_no_changes",
     "snapshot_range",
     "summarize",
     "tidy_in_background",

@@ -309,16 +309,27 @@ def summarize(
     record_summary(sessions, session_id, diffs, publish=publish)
     for prompt_id in prompt_ids:
         turn_diffs = history_diffs_or_empty(turn_messages(messages, prompt_id), snapshots, originals, sessions.messages)
-
-        def edit(info: Document, diffs: list[Document] = turn_diffs) -> None:
-            info["summary"] = object_at(info, "summary") | {"diffs": diffs}
-
-        try:
-            info = sessions.store.update(keys.message(session_id, prompt_id), edit)
-        except NotFoundError:
-            continue  # the prompt was reverted meanwhile
-        publish(events.MessageUpdated(info=info))
+        _record_prompt_diffs(sessions, session_id, prompt_id, turn_diffs, publish)
     return diffs
+
+
+def record_no_changes(sessions: Sessions, session_id: str, prompt_id: str, *, publish: Publish) -> None:
+    """Store and publish, as OpenCode does, that neither the session nor the prompt has changed a file."""
+    record_summary(sessions, session_id, [], publish=publish)
+    _record_prompt_diffs(sessions, session_id, prompt_id, [], publish)
+
+
+def _record_prompt_diffs(
+    sessions: Sessions, session_id: str, prompt_id: str, diffs: list[Document], publish: Publish
+) -> None:
+    def edit(info: Document) -> None:
+        info["summary"] = object_at(info, "summary") | {"diffs": diffs}
+
+    try:
+        info = sessions.store.update(keys.message(session_id, prompt_id), edit)
+    except NotFoundError:
+        return  # the prompt was reverted meanwhile
+    publish(events.MessageUpdated(info=info))
 
 
 def record_summary(
