@@ -228,3 +228,33 @@ def test_m10_of_thousands_of_agent_files_the_first_are_used_and_the_rest_is_name
     config = loaded(project)
     assert len(config.settings.agent) == 500
     assert "only the first 500 of 1200 files" in str(config.problems[0])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "is_filled"),
+    [
+        ("Say {env:ANTHROPIC_API_KEY}", False),
+        ("{file:../private.md}", False),
+        ("{file:{env:HOME}/x}", False),
+        ("{file:link.md}", False),
+        ("{file:./inside.md}", True),
+    ],
+)
+def test_h3_a_prompt_of_the_project_reveals_no_variable_and_no_file_outside(
+    project: Path, monkeypatch: pytest.MonkeyPatch, prompt: str, is_filled: bool
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-real")
+    (project.parent / "private.md").write_text("private")
+    (Path(os.environ["HOME"]) / "x").write_text("private")
+    (project / "link.md").symlink_to("../private.md")
+    (project / "inside.md").write_text("inside")
+    settings = {"agent": {"a": {"prompt": prompt}}, "command": {"c": {"template": prompt}}}
+    (project / "opencode.json").write_text(json.dumps(settings))
+    config = loaded(project, str(project))
+    expected = "inside" if is_filled else prompt
+    assert (config.settings.agent["a"].prompt, config.settings.command["c"].template) == (expected, expected)
+    assert len(config.problems) == (0 if is_filled else 2)
+    own = Path(os.environ["HOME"]) / ".config" / "opencode"
+    own.mkdir(parents=True)
+    (own / "opencode.json").write_text(json.dumps({"agent": {"b": {"prompt": "Say {env:ANTHROPIC_API_KEY}"}}}))
+    assert loaded(project, str(project)).settings.agent["b"].prompt == "Say sk-ant-real"

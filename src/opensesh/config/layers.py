@@ -37,6 +37,7 @@ from .config import Config, Layer, Merge, file_url, finish, normalise
 from .project_folders import project_folders
 from .schema import AgentConfig, CommandConfig, ConfigSettings
 from .source import Folders, ProjectFolders, Source, folders, read_text
+from .trust import without_revealing_prompts
 from .validation import check, unknown_keys
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class _LayerReader:
             self._text(content, self.flags.variable("CONFIG_CONTENT") or "", self.directory)
         self._files(os.path.join(self.folders.managed, name) for name in NAMES)
         document = finish(self.merge, self.flags)
-        return Config(
+        config = Config(
             directory=self.directory,
             worktree=self.worktree,
             settings=check(document, ConfigSettings, Source("the merged configuration", "")),
@@ -132,6 +133,7 @@ class _LayerReader:
             variables=self.variables,
             problems=tuple(self.problems),
         )
+        return without_revealing_prompts(config)
 
     def _organisations(self, fetch: Fetch) -> None:
         from .jsonc import decode

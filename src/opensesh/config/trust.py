@@ -9,19 +9,27 @@ configuration is what is trusted: an environment variable that fills a placehold
 from __future__ import annotations
 
 import os
+import re
+from copy import deepcopy
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ..errors import RecordError
+from msgspec.structs import replace
+
+from ..errors import ConfigError, RecordError
 from ..flags import PREFIXES
 from ..records import as_list, dumps, loads_object
 from ..storage import paths
 from ..storage.disk import Disk, read_file
 from .config import Origin, leaf_values
+from .schema import ConfigSettings
+from .source import Source
+from .validation import check
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ..records import Document
     from .config import Config
     from .source import SettingPath, SharedFolder
 
@@ -112,6 +120,41 @@ def project_root(config: Config) -> str:
     """Return the real path of the outermost folder of the project: settings of the project do not lead out of it."""
     folders = config.project_folders.used
     return os.path.realpath(folders[-1] if folders else config.directory)
+
+
+def without_revealing_prompts(config: Config) -> Config:
+    """Return ``config`` with the project's prompts as written where a placeholder would reveal a variable, or a file
+    outside of the project, to a model."""
+    document: Document | None = None
+    origins, problems = dict(config.origins), list(config.problems)
+    for path, origin in config.origins.items():
+        match path:
+            case ("agent" | "mode", str(), "prompt") | ("command", str(), "template") | ("instructions", int()):
+                reveals = origin.written is not None and _reveals(config, origin)
+            case _:
+                reveals = False
+        if not reveals or owner_of(origin, config) != "project":
+            continue
+        document = document or deepcopy(config.document)
+        holder: Any = document
+        for step in path[:-1]:
+            holder = holder[step]
+        holder[path[-1]] = (origin.written or "").strip('"')
+        reason = "the placeholders in this text are left as written: their values would be sent to a model"
+        problems.append(ConfigError(reason, path=origin.source, line=origin.line, column=origin.column))
+    if document is None:
+        return config
+    settings = check(document, ConfigSettings, Source("the merged configuration", ""))
+    return replace(config, document=document, settings=settings, origins=origins, problems=tuple(problems))
+
+
+def _reveals(config: Config, origin: Origin) -> bool:
+    root = project_root(config)
+    for file in re.findall(r"\{file:([^{}]*)\}", origin.written or ""):
+        path = config.folders.resolve(file.replace("\\/", "/"), os.path.dirname(origin.source))
+        if os.path.commonpath((os.path.realpath(path), root)) != root:
+            return True
+    return "{env:" in (origin.written or "")
 
 
 def why_untrusted(config: Config, item: UntrustedItem | None) -> str:
