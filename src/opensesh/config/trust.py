@@ -141,7 +141,7 @@ def without_revealing_prompts(config: Config) -> Config:
             holder = holder[step]
         holder[path[-1]] = (origin.written or "").strip('"')
         reason = "the placeholders in this text are left as written: their values would be sent to a model"
-        problems.append(ConfigError(reason, path=origin.source, line=origin.line, column=origin.column))
+        problems.append(ConfigError(reason, path=origin.source, line=origin.line or 1, column=origin.column or 1))
     if document is None:
         return config
     settings = check(document, ConfigSettings, Source("the merged configuration", ""))
