@@ -44,9 +44,9 @@ def test_a_place_may_be_a_database_a_tree_or_a_data_folder(tmp_path: Path, monke
     assert find_stores("~/data").databases == (database,)
 
 
-@pytest.mark.parametrize("name", ["project", "session", "message", "part", "migration"])
+@pytest.mark.parametrize("name", ["project/a.json", "session", "message", "part", "migration"])
 def test_a_tree_is_known_by_any_of_its_folders(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).mkdir()
+    (tmp_path / name).mkdir(parents=True)
     assert find_stores(str(tmp_path)).tree == str(tmp_path)
     (tmp_path / "storage").mkdir()
     assert find_stores(str(tmp_path)).tree == str(tmp_path / "storage")

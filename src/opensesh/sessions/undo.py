@@ -327,6 +327,8 @@ def perform(store: Store, what: str, changes: Sequence[Change], about: dict[str,
     """Apply changes to a store and return the undo file. Nothing is created if there are no changes."""
     if not changes:
         return ""
+    if isinstance(store, JsonTree):
+        store.check_layout()
     records, disk = record_files(store), Disk()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     folder = os.path.join(paths.state(), _FOLDERS.get(what, what), f"{stamp}-{os.urandom(3).hex()}")

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TREE_FOLDERS = ("project", "session", "message", "part", "migration")
+_TREE_FOLDERS = ("session", "message", "part", "migration")
 _CHANNEL_DATABASE = r"opencode(-[A-Za-z0-9._-]+)\.db"
 _COPY = r"(?i)[-._](backup|bak|copy|old|orig|save|saved|tmp)([-._]|\d|$)"
 
@@ -41,10 +41,30 @@ def find_stores(place: str | None = None) -> StoreLocations:
     place = os.path.abspath(os.path.expanduser(place))
     if os.path.isfile(place):
         return StoreLocations(place, None, (place,))
-    has_storage = os.path.isdir(os.path.join(place, "storage"))
-    if not has_storage and any(os.path.exists(os.path.join(place, name)) for name in _TREE_FOLDERS):
+    if _is_tree(place):
         return StoreLocations(place, place, ())
     return StoreLocations(place, os.path.join(place, "storage"), tuple(databases(place)))
+
+
+def old_projects(folder: str) -> list[str]:
+    """Return the trees of OpenCode before 0.6 in a data folder: it had one a project."""
+    parent = os.path.join(folder, "project")
+    try:
+        names = sorted(os.listdir(parent))
+    except OSError:
+        return []
+    return [path for name in names if os.path.isdir(path := os.path.join(parent, name, "storage", "session"))]
+
+
+def _is_tree(place: str) -> bool:
+    """Return whether a folder is a JSON tree, and not a data folder, in which OpenCode before 0.6 left ``project``."""
+    if os.path.isdir(os.path.join(place, "storage")) or databases(place) or old_projects(place):
+        return False
+    try:
+        has_projects = any(name.endswith(".json") for name in os.listdir(os.path.join(place, "project")))
+    except OSError:
+        has_projects = False
+    return has_projects or any(os.path.exists(os.path.join(place, name)) for name in _TREE_FOLDERS)
 
 
 def default_place() -> str:

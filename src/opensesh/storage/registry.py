@@ -14,12 +14,13 @@ import os
 from typing import TYPE_CHECKING
 
 from ..errors import StoreError
-from .locations import default_place, find_stores
+from .locations import default_place, find_stores, old_projects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .json_tree import JsonTree
+    from .locations import StoreLocations
     from .opencode_db import OpencodeDB
     from .protocol import Damage, Store
 
@@ -37,7 +38,8 @@ def open_store(place: str | None = None, *, report: Callable[[Damage], None] | N
     if "://" in place:
         return _open_url(place)
     locations = find_stores(place)
-    if not locations.databases:
+    old = _old_projects(locations, _ignore) if locations.tree else []
+    if not locations.databases and not old:
         return open_tree(locations.tree or locations.place)
     from .opencode_db import OpencodeDB  # loads SQLite, which a folder without a database does not need
 
@@ -61,7 +63,7 @@ def open_store(place: str | None = None, *, report: Callable[[Damage], None] | N
                 f"{error.message.removesuffix('.')}; to continue without it, use --store {locations.tree}", path=path
             )
         report(unreadable(path, error))
-    return MergedStore(locations.place, _for_new_sessions_first(open_tree(locations.tree), opened))
+    return MergedStore(locations.place, [*_for_new_sessions_first(open_tree(locations.tree), opened), *old])
 
 
 def _for_new_sessions_first(tree: JsonTree, databases: Sequence[OpencodeDB]) -> list[Store]:
@@ -86,6 +88,20 @@ def new_sessions_place(store: Store) -> tuple[str, str]:
     if isinstance(first, ConditionallyWritable):
         return first.place, "OpenCode looks for its sessions there"
     return first.place, "there is no database of OpenCode"
+
+
+def _old_projects(locations: StoreLocations, report: Callable[[Damage], None]) -> list[Store]:
+    """Return the store of the projects of OpenCode before 0.6 in a data folder, if they are not migrated."""
+    if locations.tree is None or locations.tree == locations.place or not old_projects(locations.place):
+        return []
+    from .json_tree.migrations import version
+    from .old_projects import OldProjects
+
+    return [] if version(open_tree(locations.tree)) else [OldProjects(locations.place, report)]
+
+
+def _ignore(damage: Damage) -> None:
+    """Ignore files that are no records: a migration names them."""
 
 
 def open_tree(root: str) -> JsonTree:

@@ -20,7 +20,7 @@ from zlib import adler32, crc32
 from ...errors import OpenseshError, StoreError, UsageError
 from ...storage import paths
 from ...storage.change_feeds import feeds_at, feeds_of, printable
-from ...storage.locations import find_stores
+from ...storage.locations import find_stores, old_projects
 from ...storage.locks import open_lock_file, try_lock_file
 from . import cache_file
 from .cache_layers import Refresh, plan_refresh
@@ -341,12 +341,14 @@ class DerivedCache:
 
 
 def open_cache(location: str | None = None, *, temporary: bool = False) -> DerivedCache:
-    """Return the cache of the stores at a path or URL. Only a store with a URL is opened by that."""
-    if location is not None and "://" in location:
+    """Return the cache of the stores at a path or URL. Only a store with a URL, or an old layout, is opened by that."""
+    is_url = location is not None and "://" in location
+    if is_url or old_projects((locations := find_stores(location)).place):
         from ...storage import open_store
+        from ...storage.protocol import ignore_damage
 
-        return DerivedCache(store=open_store(location), temporary=temporary)
-    return DerivedCache(find_stores(location), temporary=temporary)
+        return DerivedCache(store=open_store(location, report=ignore_damage), temporary=temporary)
+    return DerivedCache(locations, temporary=temporary)
 
 
 def _wait(descriptor: int, timeout: float | None) -> bool:

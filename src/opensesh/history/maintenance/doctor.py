@@ -26,7 +26,7 @@ from .findings import (
     store_contents,
 )
 from .inventory import take_inventory
-from .tree_checks import check_records, check_surroundings, running_sessions
+from .tree_checks import check_layout, check_records, check_surroundings, running_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -82,6 +82,7 @@ def diagnose(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda
         if os.path.isdir(member.root):
             findings += check_records(member, inventory, running_sessions(member, inventory))
             findings += check_surroundings(member, inventory)
+        findings += check_layout(member)
     summaries = compare_stores(contents)
     return Diagnosis(store.place, summaries, [*check_stores(summaries), *findings, *check_shares(store)])
 

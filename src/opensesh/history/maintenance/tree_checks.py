@@ -284,7 +284,14 @@ def check_surroundings(tree: FileTree, inventory: Inventory) -> Iterator[Finding
     yield from _permissions(inventory)
     yield from _projects(inventory)
     yield from _folders(inventory)
-    if pending(tree):
+
+
+def check_layout(tree: FileTree) -> Iterator[Finding]:
+    """Yield a finding if the tree has an older layout, or a newer one."""
+    if version(tree) > LAYOUT:
+        text = f"layout {version(tree)}: written by a newer OpenCode, and only read; this version supports {LAYOUT}"
+        yield Finding("migration", tree.root, text, "odd", remedy="install a newer opensesh to write to it")
+    elif pending(tree):
         text = f"layout {version(tree)} of {LAYOUT}: written by an older OpenCode and never migrated"
         yield Finding("migration", tree.root, text, "odd", remedy="opensesh doctor --migrate migrates it")
 

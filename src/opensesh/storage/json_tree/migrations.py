@@ -149,10 +149,10 @@ def _gather(work: _Work, identify: Callable[[str], str]) -> None:
         if name[0] == ".":
             continue
         source = os.path.join(_old_projects(work.tree), name, "storage", "session")
-        worktree = "/" if name == GLOBAL else _worktree(os.path.join(source, "message"))
+        worktree = "/" if name == GLOBAL else worktree_of(source)
         known = worktree != "/" and os.path.isdir(worktree)
         project = identify(worktree) if known else GLOBAL
-        for key, path in _old_records(source, project, work.left):
+        for key, path in old_records(source, project, work.left):
             try:
                 data = read_file(path)
             except OSError as error:
@@ -168,7 +168,7 @@ def _gather(work: _Work, identify: Callable[[str], str]) -> None:
             work.put(("project", project), codec.dumps(record))
 
 
-def _old_records(source: str, project: str, left: list[Damage]) -> Iterator[tuple[Key, str]]:
+def old_records(source: str, project: str, left: list[Damage]) -> Iterator[tuple[Key, str]]:
     """Iterate over the records of an old tree with their new keys, which follow from the paths."""
     for path in _files(source):
         match os.path.relpath(path, source).removesuffix(".json").split(os.sep):
@@ -187,9 +187,9 @@ def _old_records(source: str, project: str, left: list[Damage]) -> Iterator[tupl
             left.append(Damage(path, error.message))
 
 
-def _worktree(messages: str) -> str:
+def worktree_of(source: str) -> str:
     """Return the worktree of an old project, from the first message that has it."""
-    for path in _files(messages):
+    for path in _files(os.path.join(source, "message")):
         try:
             root = codec.loads_object(read_file(path), path)["path"]["root"]
         except (OSError, RecordError, LookupError, TypeError):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from ... import ids
-from ...errors import NotFoundError, RecordError
+from ...errors import NotFoundError, RecordError, StoreTooNewError
 from ...records import codec, order
 from .. import paths
 from ..disk import Disk, read_file
@@ -60,6 +60,7 @@ class JsonTree:
         self._disk = disk or Disk(durable=durability == "full")
         self._listings = Listings()
         self._locks = locks
+        self._layout_checked = False
 
     @property
     def place(self) -> str:
@@ -147,8 +148,20 @@ class JsonTree:
         if len(key) > 2:
             self._disk.remove_empty(os.path.dirname(path))
 
+    def check_layout(self) -> None:
+        """Raise :class:`StoreTooNewError` for a tree of a newer layout."""
+        from .migrations import LAYOUT, version
+
+        layout = version(self)
+        if layout > LAYOUT:
+            message = f"{self.root} has layout {layout}; this version of opensesh supports {LAYOUT} and only reads it"
+            raise StoreTooNewError(message, layout=layout)
+        self._layout_checked = True
+
     @contextmanager
     def _lock(self, key: Key) -> Generator[None]:
+        if not self._layout_checked:
+            self.check_layout()
         with self.locks.shared_store_lock(), self.locks.exclusive("/".join(key)):
             yield
 

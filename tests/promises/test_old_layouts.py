@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.running import Terminal
+from tests.history.sample_tree import Sample, contents
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    monkeypatch.setenv("OPENSESH_STORE", str(folder))
+    return folder
+
+
+def write_old_project(data: Path, tmp_path: Path) -> str:
+    sample = Sample(tmp_path / "made")
+    session = sample.talk("Ancient")
+    target = data / "project" / "home-shop" / "storage" / "session"
+    (target / "info").mkdir(parents=True)
+    shutil.copy(sample.path("session", "proj", session["id"]), target / "info")
+    shutil.copytree(sample.root / "message", target / "message")
+    for message in sample.messages(session):
+        shutil.copytree(sample.root / "part" / message["id"], target / "part" / session["id"] / message["id"])
+    return str(session["id"])
+
+
+@pytest.mark.parametrize("fixture", ["opencode-1.2", "opencode-1.18.33"])
+def test_promise_12_a_project_folder_hides_no_database(data: Path, terminal: Terminal, fixture: str) -> None:
+    shutil.copy(FIXTURES / fixture / "opencode.db", data)
+    before = terminal.json("list", "--limit", "0")["total"]
+    assert before
+    (data / "project").mkdir()
+    assert terminal.json("list", "--limit", "0")["total"] == before
+
+
+@pytest.mark.parametrize("beside", ["nothing", "storage", "database"])
+def test_promise_12_m14_history_of_before_0_6_is_read_and_migrated(
+    data: Path, tmp_path: Path, terminal: Terminal, beside: str
+) -> None:
+    session = write_old_project(data, tmp_path)
+    if beside == "storage":
+        (data / "storage").mkdir()
+    if beside == "database":
+        shutil.copy(FIXTURES / "opencode-1.2" / "opencode.db", data)
+    assert "Ancient" in terminal.run("list")
+    assert "Answer 0" in terminal.run("show", session)
+    assert session in terminal.run("search", "Answer")
+    assert "Answer 1" in terminal.run("export", session, "--format", "jsonl")
+    terminal.run("session", "rename", session, "New")
+    assert terminal.code == 5
+    assert "doctor --migrate" in terminal.error
+    assert "migrate" in terminal.run("doctor")
+    terminal.run("doctor", "--migrate")
+    assert not (data / "migration").exists()
+    assert (data / "storage" / "migration").read_text() == "2"
+    assert terminal.run("list").count("Ancient") == 1
+    terminal.run("session", "rename", session, "New")
+    assert terminal.code == 0
+    assert json.loads((data / "storage" / "session" / "global" / f"{session}.json").read_text())["title"] == "New"
+
+
+def test_promise_13_a_tree_of_a_newer_layout_is_read_and_never_written(data: Path, terminal: Terminal) -> None:
+    sample = Sample(data / "storage")
+    session = sample.talk("Newer")["id"]
+    (sample.root / "migration").write_text("5")
+    before = contents(sample.root)
+    assert "Newer" in terminal.run("list")
+    assert "layout 5" in terminal.run("doctor")
+    for words in (
+        ("session", "rename", session, "x"),
+        ("session", "fork", session),
+        ("session", "remove", session, "--yes"),
+    ):
+        terminal.run(*words)
+        assert terminal.code != 0, words
+        assert "layout 5" in terminal.error
+    assert contents(sample.root) == before
