@@ -230,7 +230,9 @@ def test_what_is_to_be_imported_elsewhere_is_filled_in_and_otherwise_as_stored(s
     assert tool["state"]["time"] == {"start": 9, "end": 9}
     for session in (BUSY, PARENT, CHILD):
         chosen = Selection(ids=(session,))
-        assert json.loads(written(store, "opencode", chosen)) == json.loads(written(store, "json", chosen))
+        stored = json.loads(written(store, "json", chosen))
+        stored.pop("opensesh", None)  # todos and diffs, which OpenCode's export does not have
+        assert json.loads(written(store, "opencode", chosen)) == stored
 
 
 def test_what_is_null_counts_as_missing_for_an_import_elsewhere(sample: Sample) -> None:

@@ -28,6 +28,8 @@ class ExportedSession(NamedTuple):
     messages: Iterable[StoredMessage]
     children: Iterable[ExportedSession] = ()
     """The sessions of its subagents, if the format includes them."""
+    related: Document | None = None
+    """Its todo list and its diffs, by the kind of record; ``None`` without either."""
 
 
 class Format(Protocol):

@@ -23,6 +23,7 @@ class JsonFormat:
     delimiters: tuple[bytes, bytes, bytes] | None = (b"[\n", b",\n", b"]\n")
     nests = False
     part_types = None
+    includes_related = True
 
     def __init__(self, options: FormatOptions) -> None:
         pass
@@ -35,7 +36,11 @@ class JsonFormat:
             info, parts = self.message(session, message)
             yield between + _indented({"info": info, "parts": parts}, b"    ")
             between = b",\n    "
-        yield (b"\n  ]" if between[:1] == b"," else b"]") + b"\n}\n"
+        yield b"\n  ]" if between[:1] == b"," else b"]"
+        if self.includes_related and session.related:
+            # OpenCode's export has neither todos nor diffs; its import ignores the field.
+            yield b',\n  "opensesh": ' + _indented(session.related, b"  ")
+        yield b"\n}\n"
 
     def info(self, session: ExportedSession) -> Document:
         """Return the record of the session."""
@@ -53,6 +58,7 @@ class ImportableFormat(JsonFormat):
     """
 
     delimiters = None
+    includes_related = False
     _last_prompt = ""
 
     def info(self, session: ExportedSession) -> Document:

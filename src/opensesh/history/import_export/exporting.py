@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import NotFoundError, RecordError
 from ...records import as_object, order
+from ...storage import keys
 from ...storage.protocol import Damage, StoredMessage, log_damage
+from ...storage.record_ids import with_ids_of_key
 from ..filters import SelectedSession, Selection, select
 from ..formats import ExportedSession, Format, FormatOptions, find_format
 from ..formatting import text
@@ -87,7 +89,7 @@ class SessionRenderer:
         ``on_message`` is called with each message when it is read.
         """
         try:
-            info = as_object(self.store.read(selected.key))
+            info = as_object(with_ids_of_key(selected.key, self.store.read(selected.key)))
         except NotFoundError:
             return None
         except RecordError as error:
@@ -95,12 +97,26 @@ class SessionRenderer:
             return None
         if info is None:
             return None
+        related = self._related(selected.id)
         if self._redactor is not None:
-            info = self._redactor.document(info)
+            info, related = self._redactor.document(info), self._redactor.document(related)
         children = (self.read(child) for child in self.children.get(selected.id, ()))
         messages = self._messages(selected.id, on_message)
         existing = (child for child in children if child is not None)
-        return ExportedSession(selected.id, selected.key[1], info, messages, existing)
+        return ExportedSession(selected.id, selected.key[1], info, messages, existing, related)
+
+    def _related(self, session_id: str) -> Document:
+        """Return the todo list and the diffs of a session, by the kind of record, as far as there are any."""
+        related: Document = {}
+        for key in (keys.todo(session_id), keys.diff(session_id)) if self.format_name == "json" else ():
+            try:
+                if value := self.store.read(key):
+                    related[key[0]] = value
+            except NotFoundError:
+                continue
+            except RecordError as error:
+                self._report(Damage(error.path, error.reason))
+        return related
 
     def _messages(self, session_id: str, on_message: OnMessage | None) -> Iterator[StoredMessage]:
         types = self.format.part_types

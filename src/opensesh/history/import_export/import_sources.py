@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import NotFoundError, RecordError, UsageError
 from ...records import (
+    EXTENSION_KEY,
     AssistantMessage,
     Document,
     Record,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _STORE_NAMES = ("storage", "session", "message", "part", "project", "migration")
 _RELATED_KEYS = (keys.todo, keys.diff, keys.share)
+_EXPORTED_KINDS = ("todo", "session_diff")
 _LOSSLESS = "OpenCode's export JSON (opensesh export --format json), a storage folder or an opencode.db"
 _CUT_OFF = "; export it again, to a file: OpenCode's export is cut off in a pipe"
 
@@ -165,7 +167,9 @@ def session_from_document(document: Document, origin: str, *, report: Report = l
         stored.append(StoredMessage(message_info, parts))
     valid = list(_with_valid_ids(stored, origin, report))
     _report_numbers(info | {"id": session_id}, Session, origin, report)
-    return SourceSession(session_id, origin, info, lambda: valid)
+    own = as_object(document.get(EXTENSION_KEY)) or {}
+    related = [((kind, session_id), own[kind]) for kind in _EXPORTED_KINDS if as_list(own.get(kind))]
+    return SourceSession(session_id, origin, info, lambda: valid, related=related)
 
 
 def _sessions_from_store(store: Store, report: Report) -> Iterator[SourceSession]:
