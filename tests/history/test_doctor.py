@@ -20,6 +20,7 @@ from opensesh.storage import open_store, paths
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import FileLeases
 
+from ..storage.opencode_databases import copy_database, execute
 from .sample_tree import Json, Sample, contents
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -351,10 +352,29 @@ def test_what_each_generation_holds_and_what_only_one_has(tmp_path: Path) -> Non
     found = diagnose(open_store(str(data)))
     database, tree = found.holdings
     assert (tree.sessions, tree.only, database.sessions, database.only) == (13, 1, 13, 1)
-    assert {finding.path for finding in found.findings if finding.kind == "stores"} == {tree.place, database.place}
+    [stranded] = [finding for finding in found.findings if finding.kind == "stores"]
+    assert stranded.path == tree.place
+    assert stranded.remedy.endswith(f"'opensesh import {tree.place}' copies them to {database.place}")
     victim = next((data / "storage" / "message").glob("*/msg_1e0afa*.json"))
     victim.unlink()
     assert compare(data)[0].only_messages >= 1
+
+
+def test_a_tree_that_does_not_exist_beside_a_database_is_not_shown(tmp_path: Path) -> None:
+    database = copy_database(tmp_path / "data")
+    (tmp_path / "data" / "storage" / "session_diff").mkdir(parents=True)
+    found = diagnose(open_store(str(tmp_path / "data")))
+    assert [summary.place for summary in found.holdings] == [str(database)]
+    assert found.findings == []
+
+
+def test_an_unwritable_database_is_copied_to_the_tree(tmp_path: Path) -> None:
+    database = copy_database(tmp_path / "data")
+    execute(database, "CREATE TRIGGER other AFTER INSERT ON session BEGIN SELECT 1; END")
+    Sample(tmp_path / "data" / "storage").talk(directory="/")
+    found = diagnose(open_store(str(tmp_path / "data")))
+    [note] = [finding for finding in found.findings if finding.kind == "stores"]
+    assert note.remedy.endswith(f"'opensesh import {database}' copies them to {tmp_path / 'data' / 'storage'}")
 
 
 def compare(data: Path) -> list[Any]:

@@ -8,6 +8,9 @@ import pytest
 from opensesh.errors import StoreError
 from opensesh.storage import open_store
 from opensesh.storage.memory import Memory
+from opensesh.storage.registry import new_sessions_place
+
+from .opencode_databases import copy_database, execute
 
 
 def install(folder: Path, value: str) -> None:
@@ -39,3 +42,20 @@ def test_a_registered_store_that_cannot_be_loaded_is_named(tmp_path: Path, monke
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with pytest.raises(StoreError, match="cannot be loaded from no_such_module:open_shelf"):
         open_store("shelf://x")
+
+
+def test_new_sessions_go_to_the_store_where_opencode_looks(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    tree, database = str(data / "storage"), copy_database(data)
+    assert new_sessions_place(open_store(str(data))) == (str(database), "OpenCode looks there")
+    (data / "storage" / "session").mkdir(parents=True)
+    assert new_sessions_place(open_store(tree)) == (tree, "it was named")
+    execute(database, "CREATE TRIGGER other AFTER INSERT ON session BEGIN SELECT 1; END")
+    place, reason = new_sessions_place(open_store(str(data)))
+    assert (place, reason.startswith(f"{database} is only read: ")) == (tree, True)
+    assert new_sessions_place(open_store(str(database))) == ("", reason)
+    database.write_bytes(b"not a database")
+    opened = open_store(str(data), report=lambda damage: None)
+    assert new_sessions_place(opened) == (tree, f"{database} cannot be opened")
+    database.unlink()
+    assert new_sessions_place(open_store(str(data))) == (tree, "there is no database of OpenCode")

@@ -17,7 +17,6 @@ from ..sessions import Sessions
 from ..sessions.trash import restore, writable_tree
 from ..storage import open_store
 from ..storage.json_tree.migrations import migrate
-from ..storage.registry import new_sessions_place
 from ..text import pluralize
 from ..tools.shell.sandbox import find_lock
 from ..workspace import disk_use, tidy_store
@@ -84,8 +83,9 @@ def run(options: Namespace) -> int:
     lock = find_lock()
     if options.json:
         found = {"kind": lock.kind, "description": lock.description} if lock else None
-        chosen = dict(zip(("place", "reason"), new_sessions_place(store), strict=True))
-        output.print_json(diagnosis.document() | {"room": usage, "sandbox": found, "newSessions": chosen})
+        output.print_json(
+            diagnosis.document() | {"room": usage, "sandbox": found, "newSessions": output.new_sessions_document(store)}
+        )
     else:
         _print_diagnosis(diagnosis, store, options)
         if any(usage.values()):
@@ -105,9 +105,7 @@ def _print_diagnosis(diagnosis: Diagnosis, store: Store, options: Namespace) -> 
         for part in diagnosis.holdings
     ]
     output.table(("SESSIONS", "MESSAGES", "PARTS", "ONLY HERE", "STORE"), rows, paths=True)
-    if len(rows) > 1:
-        place, reason = new_sessions_place(store)
-        print(f"New sessions go to {place}: {reason}. --store or OPENSESH_STORE names another place.")
+    print(output.new_sessions_line(store))
     print()
     by_kind: dict[str, list[Finding]] = {}
     for finding in diagnosis.findings:

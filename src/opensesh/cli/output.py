@@ -11,12 +11,15 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from ..ids import LATEST_MS
+from ..storage.registry import new_sessions_place
 from ..text import pluralize
 from .terminal import escape_control, escape_except_colours
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
     from typing import TextIO
+
+    from ..storage.protocol import Store
 
 _DIFF_COLOURS = {"+": 32, "-": 31, "@": 36}
 _MIN_LAST_COLUMN = 12
@@ -36,6 +39,21 @@ def print_json(value: Any) -> None:
 
     sys.stdout.buffer.write(dumps(value) + b"\n")
     sys.stdout.buffer.flush()
+
+
+# -- where new sessions go ---------------------------------------------------------------------------------------------
+
+
+def new_sessions_line(store: Store) -> str:
+    """Return a sentence that says where the new sessions of a store go, and why."""
+    place, reason = new_sessions_place(store)
+    return f"New sessions go to {place}: {reason}." if place else f"No new sessions: {reason}."
+
+
+def new_sessions_document(store: Store) -> dict[str, str | None]:
+    """Return where the new sessions of a store go, and why, as JSON."""
+    place, reason = new_sessions_place(store)
+    return {"place": place or None, "reason": reason}
 
 
 # -- text --------------------------------------------------------------------------------------------------------------

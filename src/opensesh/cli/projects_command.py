@@ -51,7 +51,8 @@ def run(options: Namespace) -> int:
             more = {"sessions": len(times), "latest": max(times, default=None)}
             folder = {"worktree": project.folder, **more, "missing": not os.path.isdir(project.folder)}
             entries.append(project.project.document | folder)
-        output.print_json({"total": len(entries), "projects": entries})
+        chosen = output.new_sessions_document(library.store)
+        output.print_json({"total": len(entries), "newSessions": chosen, "projects": entries})
     elif projects:
         rows = [
             (
@@ -66,6 +67,8 @@ def run(options: Namespace) -> int:
         output.table(("PROJECT", "SESSIONS", "LAST USED", "ID", "WORKTREE"), rows, paths=True)
     else:
         print(f"No projects in {library.store.place}.", file=sys.stderr)
+    if not options.json and not options.quiet:
+        print(output.new_sessions_line(library.store))
     output.report_damage(library.damage)
     return 0
 

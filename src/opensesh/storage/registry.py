@@ -14,7 +14,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..errors import StoreError
-from .locations import default_place, find_stores, old_projects
+from .locations import databases, default_place, find_stores, old_projects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,16 +78,22 @@ def _for_new_sessions_first(tree: JsonTree, databases: Sequence[OpencodeDB]) -> 
 
 
 def new_sessions_place(store: Store) -> tuple[str, str]:
-    """Return where the new sessions of a store go, and why."""
-    from .protocol import ConditionallyWritable, member_stores
+    """Return where the new sessions of a store go, and why; the place is empty if the store can only be read."""
+    from .protocol import ConditionallyWritable, FileTree, member_stores
 
     first, *others = member_stores(store)
+    if isinstance(first, ConditionallyWritable):
+        refusal = first.refusal
+        return ("", f"{first.place} is only read: {refusal}") if refusal else (first.place, "OpenCode looks there")
     for other in others:
         if isinstance(other, ConditionallyWritable) and other.refusal:
             return first.place, f"{other.place} is only read: {other.refusal}"
-    if isinstance(first, ConditionallyWritable):
-        return first.place, "OpenCode looks for its sessions there"
-    return first.place, "there is no database of OpenCode"
+    if not isinstance(first, FileTree):
+        return first.place, "it was named"
+    beside = databases(os.path.dirname(first.place))
+    if not beside:
+        return first.place, "there is no database of OpenCode"
+    return first.place, "it was named" if first is store else f"{beside[0]} cannot be opened"
 
 
 def _old_projects(locations: StoreLocations, report: Callable[[Damage], None]) -> list[Store]:

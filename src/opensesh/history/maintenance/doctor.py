@@ -15,6 +15,7 @@ from ...sessions.trash import writable_tree
 from ...sessions.undo import Change, files_changed, perform
 from ...storage.disk import read_file
 from ...storage.protocol import FileTree, member_stores
+from ...storage.registry import new_sessions_place
 from .findings import (
     Finding,
     StoreContents,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     Step = Callable[[int], None]
 
-_DATABASE_REMEDY = "it is left out; opensesh does not write to OpenCode's databases and does not repair them"
+_DATABASE_REMEDY = "it is left out; opensesh does not repair databases"
 
 
 class Diagnosis(NamedTuple):
@@ -78,13 +79,17 @@ def diagnose(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda
             contents.append(store_contents(member))
             continue
         inventory = take_inventory(member, step)
-        contents.append(inventory_contents(inventory))
+        tree = inventory_contents(inventory)
+        # Beside a database, the folder of the tree may be missing, or have only the diffs that OpenCode keeps in files.
+        if member is store or tree.sessions or tree.messages or tree.parts:
+            contents.append(tree)
         if os.path.isdir(member.root):
             findings += check_records(member, inventory, running_sessions(member, inventory))
             findings += check_surroundings(member, inventory)
         findings += check_layout(member)
     summaries = compare_stores(contents)
-    return Diagnosis(store.place, summaries, [*check_stores(summaries), *findings, *check_shares(store)])
+    target, _ = new_sessions_place(store)
+    return Diagnosis(store.place, summaries, [*check_stores(summaries, target), *findings, *check_shares(store)])
 
 
 def repair(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda count: None) -> Diagnosis:

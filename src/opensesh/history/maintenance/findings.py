@@ -133,15 +133,14 @@ def compare_stores(stores: Sequence[StoreContents]) -> list[StoreSummary]:
     ]
 
 
-def check_stores(summaries: Sequence[StoreSummary]) -> Iterator[Finding]:
-    """Yield a note for each store that has something which no other has."""
-    if len(summaries) < 2:
-        return
-    for path, _, _, _, sessions, messages in summaries:
-        remedy = "'opensesh export --format opencode --split DIR' exports them for a newer OpenCode"
-        if path.endswith(".db"):
-            remedy = f"'opensesh import {path}' copies them to the tree"
-        remedy = f"opensesh shows all stores together; {remedy}"
+def check_stores(summaries: Sequence[StoreSummary], target: str) -> Iterator[Finding]:
+    """Yield a note for each store that has something which no other has, except the one that new sessions go to."""
+    for path, _, _, _, sessions, messages in summaries if len(summaries) > 1 else ():
+        if path == target:
+            continue
+        remedy = "opensesh shows all stores together"
+        if target:
+            remedy += f"; 'opensesh import {shlex.quote(path)}' copies them to {target}"
         if sessions:
             yield Finding("stores", path, f"{pluralize(sessions, 'session')} only in this store", "note", remedy=remedy)
         if messages:
