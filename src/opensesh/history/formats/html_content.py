@@ -1,7 +1,8 @@
 """Safe HTML from session content: Markdown, diffs and image URLs.
 
 Everything is escaped before it is marked up, so no character of a session can become a tag, an attribute or a script.
-Only ``http``, ``https`` and ``mailto`` links become links.
+Only ``http``, ``https`` and ``mailto`` links become links. Time and output are proportional to the length of the text,
+whatever it is.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ import re
 
 from markupsafe import Markup, escape
 
-_FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})[ ]*([\w+#.-]*)[^`]*")
-_HEADING = re.compile(r"[ ]{0,3}(#{1,6})[ ]+(.*?)[ ]*#*[ ]*")
+_FENCE = re.compile(r"[ ]{0,3}(`{3,}+|~{3,}+)[ ]*+([\w+#.-]*+)[^`]*+")
+_HEADING = re.compile(r"[ ]{0,3}(#{1,6})[ ]+(.*)")
 _ITEM = re.compile(r"[ ]*(?:[-*+]|(\d{1,9})[.)])[ ]+(.*)")
 _QUOTE = re.compile(r"[ ]{0,3}>[ ]?(.*)")
 _RULE = re.compile(r"[ ]{0,3}(?:(?:-[ ]*){3,}|(?:\*[ ]*){3,}|(?:_[ ]*){3,})")
 _COLUMNS = re.compile(r"\|?(?:[ ]*:?-+:?[ ]*\|)+[ ]*(?::?-+:?[ ]*)?")
 _CELL_END = re.compile(r"(?<!\\)\|")
+_BACKTICKS = re.compile(r"`+")
 _INLINE = re.compile(
-    r"(?P<ticks>`+)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
-    r"|\[(?P<label>[^\[\]\n]{1,300})\]\((?P<href>[^()\s]{1,2000})\)"
+    r"\[(?P<label>[^\[\]\n]{1,300})\]\((?P<href>[^()\s]{1,2000})\)"
     r"|(?P<bare>https?://[^\s<>\"'`\[\]{}]{1,2000}[^\s<>\"'`\[\]{}.,;:!?()])"
     r"|\*\*(?P<bold>[^\s*](?:[^*\n]{0,500}[^\s*])?)\*\*"
     r"|(?<![\w*])\*(?P<italic>[^\s*](?:[^*\n]{0,500}[^\s*])?)\*(?![\w*])"
@@ -38,7 +39,10 @@ def markdown_html(text: str) -> Markup:
             block, position = _code(lines, position, fence)
         elif heading := _HEADING.fullmatch(line):
             level = min(len(heading[1]) + 2, 6)
-            block, position = Markup("<h{0}>{1}</h{0}>").format(level, _inline(heading[2])), position + 1
+            block, position = (
+                Markup("<h{0}>{1}</h{0}>").format(level, _inline(heading[2].rstrip(" ").rstrip("#").rstrip(" "))),
+                position + 1,
+            )
         elif _RULE.fullmatch(line):
             block, position = Markup("<hr>"), position + 1
         elif _QUOTE.match(line):
@@ -115,10 +119,13 @@ def _table(lines: list[str], start: int) -> tuple[Markup, int]:
 
 
 def _row(line: str, sides: list[bool], template: Markup) -> Markup:
-    """Render a table row, padded or cut to the number of columns; ``sides`` says which are aligned right."""
-    cells = [*_cells(line), *[""] * len(sides)][: len(sides)]
+    """Render a table row, cut to the number of columns; ``sides`` says which are aligned right.
+
+    A short row is not padded: many columns and many rows would make the output grow with their product.
+    """
+    cells = _cells(line)[: len(sides)]
     right = Markup(' class="number"')
-    rendered = [template.format(right if side else "", _inline(cell)) for cell, side in zip(cells, sides, strict=True)]
+    rendered = [template.format(right if side else "", _inline(cell)) for cell, side in zip(cells, sides, strict=False)]
     return Markup("<tr>{}</tr>").format(Markup("").join(rendered))
 
 
@@ -142,24 +149,46 @@ def _paragraph(lines: list[str], start: int) -> tuple[Markup, int]:
 
 def _inline(text: str) -> Markup:
     pieces, position = list[Markup](), 0
-    for element in _INLINE.finditer(text):
-        pieces.append(escape(text[position : element.start()]))
-        position = element.end()
-        match element.lastgroup:
-            case "code":
-                piece = Markup("<code>{}</code>").format(element["code"].strip() or element["code"])
-            case "href" if _SAFE_LINK.match(element["href"]):
-                piece = _link(element["href"], element["label"])
-            case "bare":
-                piece = _link(element["bare"], element["bare"])
-            case "bold":
-                piece = Markup("<strong>{}</strong>").format(element["bold"])
-            case "italic":
-                piece = Markup("<em>{}</em>").format(element["italic"])
-            case _:
-                piece = escape(element[0])
-        pieces.append(piece)
+    element = _INLINE.search(text)
+    for start, code_start, code_end, end in [*_code_spans(text), (len(text),) * 4]:
+        while element is not None and element.start() < start:
+            if element.start() >= position:
+                pieces += [escape(text[position : element.start()]), _element(element)]
+                position = element.end()
+            element = _INLINE.search(text, position)
+        if position <= start < len(text):  # else the code is within a link or emphasis
+            code = text[code_start:code_end]
+            pieces += [escape(text[position:start]), Markup("<code>{}</code>").format(code.strip() or code)]
+            position = end
     return Markup("").join([*pieces, escape(text[position:])])
+
+
+def _code_spans(text: str) -> list[tuple[int, int, int, int]]:
+    """Return where code begins and ends, with and without its backticks: each run of them is closed by the next run of
+    the same length. Searching from the end finds that run without trying the others."""
+    closing: dict[int, re.Match[str]] = {}
+    spans: list[tuple[int, int, int, int]] = []
+    for run in reversed(list(_BACKTICKS.finditer(text))):
+        length = run.end() - run.start()
+        if (close := closing.get(length)) is not None:
+            spans.append((run.start(), run.end(), close.start(), close.end()))
+        closing[length] = run
+    spans.reverse()
+    return spans
+
+
+def _element(element: re.Match[str]) -> Markup:
+    match element.lastgroup:
+        case "href" if _SAFE_LINK.match(element["href"]):
+            return _link(element["href"], element["label"])
+        case "bare":
+            return _link(element["bare"], element["bare"])
+        case "bold":
+            return Markup("<strong>{}</strong>").format(element["bold"])
+        case "italic":
+            return Markup("<em>{}</em>").format(element["italic"])
+        case _:
+            return escape(element[0])
 
 
 def _link(href: str, label: str) -> Markup:

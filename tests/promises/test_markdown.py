@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import random
+import time
+
+from opensesh.history.formats.html_content import markdown_html
+
+PIECES = [*"` `` ``` ~~~ | - # > * ** [ ]( ) http:// . a \\ _ : 1. |-|".split(), " ", "\n", "# ", "> ", "* ", "1. "]
+
+
+def seconds(text: str) -> float:
+    times: list[float] = []
+    for _ in range(3):
+        start = time.process_time()
+        rendered = markdown_html(text)
+        times.append(time.process_time() - start)
+        assert len(rendered) < 60 * len(text) + 1_000
+    return min(times)
+
+
+def repeat(text: str, length: int) -> str:
+    return (text * (length // len(text) + 1))[:length]
+
+
+def test_promise_20_growing_runs_of_backticks_take_linear_time() -> None:
+    short, long = (" ".join("`" * number for number in range(1, last)) for last in (220, 312))
+    assert seconds(long) < max(0.05, 4 * seconds(short))
+
+
+def test_promise_20_a_table_does_not_grow_with_the_product_of_rows_and_columns() -> None:
+    columns = 700
+    text = "|" * columns + "\n" + "|-" * columns + "|\n" + "|\n" * columns
+    assert len(markdown_html(text)) < 60 * len(text)
+
+
+def test_promise_20_any_text_takes_linear_time_and_bounded_output() -> None:
+    choose = random.Random(20)
+    for _ in range(150):
+        first, again, last = ("".join(choose.choices(PIECES, k=choose.randint(1, 3))) for _ in range(3))
+        short = seconds(first + repeat(again, 10_000) + last)
+        if short > 0.05:  # what is not linear takes seconds
+            assert seconds(first + repeat(again, 20_000) + last) < 3 * short, (first, again, last)
+
+
+def test_promise_20_code_links_and_emphasis_are_rendered_as_before() -> None:
+    html = str(markdown_html("a ``b ` c`` [`d`](http://e) **f** `g** h` ` i ``j"))
+    assert "<code>b ` c</code>" in html
+    assert '<a href="http://e" rel="noreferrer nofollow">`d`</a>' in html
+    assert "<strong>f</strong>" in html
+    assert "<code>g** h</code> ` i ``j" in html
