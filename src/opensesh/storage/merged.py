@@ -103,7 +103,13 @@ class MergedStore:
     def read(self, key: Key) -> Any:
         """Return the most complete copy of the record, or raise :class:`NotFoundError`."""
         copies, damaged = self._copies(key)
-        return _most_complete(key, copies)[1] if copies else (damaged or self.members)[0].read(key)
+        if copies:
+            return _most_complete(key, copies)[1]
+        store = (damaged or self.members)[0]
+        try:
+            return store.read(key)
+        except StoreError as error:  # a damaged page costs this record, not the command
+            raise RecordError(error.message.removeprefix(f"{store.place}: "), path=store.place) from None
 
     def write(self, key: Key, value: Any) -> None:
         """Store ``value`` where its session is; a new session in the first store."""
