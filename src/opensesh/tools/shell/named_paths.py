@@ -69,7 +69,7 @@ def named_paths(
     ``None`` is any path: of a file that is written, or read by a redirection, or of a directory that is changed to.
     """
     by_scope: dict[_Scope, _ShellDirectories] = {(): _ShellDirectories([directory], [directory])}
-    variables = _Variables(environment)
+    variables = _ShellVariables(environment)
     for command in commands:
         scope = command.scope
         while scope not in by_scope:  # a subshell starts where the outer shell is
@@ -95,19 +95,19 @@ def named_paths(
 
 def possible_paths(words: Iterable[str], directory: str, environment: Mapping[str, str]) -> Iterator[str]:
     """Yield the paths that words of unknown meaning may name or be set to."""
-    directories, variables = _ShellDirectories([directory], [directory]), _Variables(environment)
+    directories, variables = _ShellDirectories([directory], [directory]), _ShellVariables(environment)
     for word in words:
         for text in dict.fromkeys((word, word.partition("=")[2])):
             yield from _expand(text, directories, variables) if text else ()
 
 
-def _is_unknown(target: str, directories: _ShellDirectories, variables: _Variables) -> bool:
+def _is_unknown(target: str, directories: _ShellDirectories, variables: _ShellVariables) -> bool:
     """Return whether a word may stand for any path, as far as is known here."""
     paths = variables.substitute(_PWD.sub("$PWD", target), directories)
     return (directories.unknown and not target.startswith("/")) or any(map(_SEVERAL.search, paths))
 
 
-class _Variables:
+class _ShellVariables:
     """Values that variables may have when they are used."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -165,7 +165,7 @@ class _Variables:
                 return [*assigned, *unset, *([inherited] if inherited and "$" not in inherited else [])]
 
 
-def _expand(word: str, directories: _ShellDirectories, variables: _Variables) -> Iterator[str]:
+def _expand(word: str, directories: _ShellDirectories, variables: _ShellVariables) -> Iterator[str]:
     for alternative in brace_alternatives(_PWD.sub("$PWD", word)):
         for path in variables.substitute(alternative, directories):
             visited = _VISITED.match(path)
@@ -193,7 +193,7 @@ def _absolute(path: str, directories: Sequence[str]) -> Iterator[str]:
 
 
 def _after_cd(
-    directories: _ShellDirectories, target: Sequence[str], variables: _Variables, *, unknown: bool
+    directories: _ShellDirectories, target: Sequence[str], variables: _ShellVariables, *, unknown: bool
 ) -> _ShellDirectories:
     """Return the directories after ``cd target``: also the present ones if it may fail; without a target, a visited
     one."""
