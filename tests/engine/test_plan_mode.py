@@ -20,7 +20,7 @@ from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
 from opensesh.testing.scripted import ScriptedModel
 from opensesh.tools.custom import tool
-from opensesh.tools.shell.process import processes
+from opensesh.tools.shell.process_table import processes
 from opensesh.tools.shell.sandbox import find_lock
 
 from .stage import Acting, Stage, stage

@@ -4,18 +4,25 @@ A command is over when its shell exits, not when its output is closed: a backgro
 forever. The command runs in a process group of its own, so that one signal reaches all of it. A process that made
 itself a daemon has left the group and the tree of children; it is found by a mark in its environment, which every
 process inherits, where the system lists processes as files (``/proc``). One that clears its environment is not found.
+
+A command does not outlive a runner that is killed: while it runs, its mark is known to a :class:`_Watcher`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
+
+from . import process_table
+from .process_table import descendants, has_proc, marked_processes, processes, same_processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +34,67 @@ _DRAIN_SECONDS = 0.25
 """Time to wait, after the command has exited, for output that is still in the pipe."""
 
 MARK_VARIABLE = "OPENSESH_CALL"
+
+log = logging.getLogger("opensesh.tools")
+
+
+class _Watcher:
+    """A process that outlives this one and then ends the commands that still run: ``process_table.py`` as a script.
+
+    Started with the first command. A command is announced before it starts, so that there is no moment at which it
+    could escape. Only where the system has ``/proc``.
+    """
+
+    def __init__(self) -> None:
+        self._input: int | None = None
+        self._runner = 0
+
+    def announce(self, mark: str) -> None:
+        """Let the processes with ``mark`` end with this one."""
+        line = f"+{mark}\n".encode()
+        if self._runner == os.getpid() and self._send(line):  # in a fork, it watches the original
+            return
+        self._runner = os.getpid()
+        try:
+            self._start()
+        except OSError as error:
+            self._input = None
+            log.warning("commands would outlive this process if it were killed: %s", error)
+        self._send(line)
+
+    def forget(self, mark: str) -> None:
+        """Let what still runs with ``mark`` go on: it was left in the background."""
+        self._send(f"-{mark}\n".encode())
+
+    def _start(self) -> None:
+        reading, writing = os.pipe()
+        actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, reading, 0)]
+        actions += [(os.POSIX_SPAWN_OPEN, output, os.devnull, os.O_WRONLY, 0) for output in (1, 2)]
+        arguments = [sys.executable, "-I", "-S", process_table.__file__, str(os.getpid())]
+        environment = {name: value for name, value in os.environ.items() if name != MARK_VARIABLE}
+        try:
+            os.posix_spawn(sys.executable, arguments, environment, file_actions=actions)
+        except OSError:
+            os.close(writing)
+            raise
+        finally:
+            os.close(reading)
+        self._input = writing
+
+    def _send(self, line: bytes) -> bool:
+        """Send a line; return false if it is not running."""
+        if self._input is None:
+            return False
+        try:
+            os.write(self._input, line)
+        except OSError:
+            os.close(self._input)
+            self._input = None
+            return False
+        return True
+
+
+_watcher = _Watcher()
 
 
 class Process(asyncio.SubprocessProtocol):
@@ -67,13 +135,13 @@ class Process(asyncio.SubprocessProtocol):
         Cancelling this sends SIGKILL at once.
         """
         # After the exit, the process id may belong to another process.
-        targets = _descendants(self.pid) if self.exit_code is None else {}
-        targets |= _marked_processes(self._mark)
+        targets = descendants(self.pid) if self.exit_code is None else {}
+        targets |= marked_processes(self._mark)
         try:
             _signal(self.pid, targets, signal_name="SIGTERM")
             await self._wait_until_gone(targets, grace_seconds)
         finally:
-            targets |= _marked_processes(self._mark)  # those started in the meantime
+            targets |= marked_processes(self._mark)  # those started in the meantime
             if self._is_running(targets):
                 _signal(self.pid, targets, signal_name="SIGKILL")
         await self._wait_until_gone(targets, GRACE_SECONDS)
@@ -88,9 +156,7 @@ class Process(asyncio.SubprocessProtocol):
         if self.exit_code is None:
             return True
         if has_proc():
-            table = processes()
-            members = any(entry.group == self.pid for entry in table.values())
-            return members or any(pid in table and table[pid].started == started for pid, started in targets.items())
+            return any(entry.group == self.pid for entry in processes().values()) or bool(same_processes(targets))
         try:
             os.killpg(self.pid, 0)
         except (AttributeError, OSError):
@@ -101,6 +167,7 @@ class Process(asyncio.SubprocessProtocol):
         """Close the output without waiting. Kills the command only if it still runs."""
         if self._transport is not None:
             self._transport.close()
+        _watcher.forget(self._mark)
 
     # asyncio.SubprocessProtocol
 
@@ -142,6 +209,7 @@ async def start(
         # A command that runs inside another one keeps the outer mark too.
         outer = env.get(MARK_VARIABLE)
         environment[MARK_VARIABLE] = f"{outer}:{mark}" if outer else mark
+        _watcher.announce(mark)
     process = Process(on_data, mark)
     starting = loop.subprocess_exec(
         lambda: process,
@@ -174,62 +242,8 @@ def _signal(group: int, targets: Mapping[int, str], *, signal_name: Literal["SIG
         return
     number = getattr(signal, signal_name)
     # Process ids are reused: signal only those that are still the same process.
-    table = processes() if targets else {}
-    same = [pid for pid, started in targets.items() if pid in table and table[pid].started == started]
-    for send, target in [(os.killpg, group), *((os.kill, pid) for pid in same)]:
+    for send, target in [(os.killpg, group), *((os.kill, pid) for pid in same_processes(targets))]:
         try:
             send(target, number)
         except (ProcessLookupError, PermissionError):
             continue
-
-
-class ProcessEntry(NamedTuple):
-    """A row of the system's process table."""
-
-    parent: int
-    group: int
-    started: str
-    """Start time in clock ticks, as ``/proc`` has it. With the process id it identifies a process."""
-
-
-def has_proc() -> bool:
-    """Return whether the system lists processes as files."""
-    return os.path.isdir("/proc/self")
-
-
-def processes() -> dict[int, ProcessEntry]:
-    """Return the running processes by id; empty where the system has no ``/proc``."""
-    table: dict[int, ProcessEntry] = {}
-    for name in os.listdir("/proc") if has_proc() else ():
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
-                fields = file.read().rpartition(") ")[2].split()
-            if fields[0] not in ("Z", "X"):
-                table[int(name)] = ProcessEntry(int(fields[1]), int(fields[2]), fields[19])
-        except (OSError, ValueError, IndexError):
-            continue  # it ended in the meantime
-    return table
-
-
-def _descendants(root: int) -> dict[int, str]:
-    """Return the descendants of ``root`` with their start times, including those that left its group."""
-    table = processes()
-    tree = {root}
-    while children := {pid for pid, entry in table.items() if entry.parent in tree} - tree:
-        tree |= children
-    return {pid: table[pid].started for pid in tree - {root}}
-
-
-def _marked_processes(mark: str) -> dict[int, str]:
-    """Return the processes of this user that have ``mark`` in their environment, with their start times."""
-    marked: dict[int, str] = {}
-    for pid, entry in processes().items():
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                if mark.encode() in file.read():
-                    marked[pid] = entry.started
-        except OSError:
-            continue  # another user's process, or it ended in the meantime
-    return marked
