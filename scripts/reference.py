@@ -26,7 +26,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "reference" / "commands.md"
 MANUAL = DOCS / "man" / "opensesh.1"
 COMMON = ("--store", "--json", "--utc", "--quiet", "--debug")
-NAMING = "Sessions are named by id, by the beginning or end of an id, by slug, or `last`."
+NAMING = "Sessions are named by id, by the beginning or end of an id, by slug, or `last`, the newest of this project."
 TIMES = "A time `T` is a day (`2026-08-01`), a minute (`2026-08-01T12:00`), or an age (`90m`, `12h`, `3d`, `2w`)."
 EXITS = {
     0: "done",

@@ -244,7 +244,7 @@ def test_removing_takes_everything_with_it_and_leaves_no_empty_folder(
     sessions.store.write(("session_share", root.id), {"id": "s", "secret": "hush", "url": "https://example.invalid/s"})
     kept = len(sessions.store.list(("message", keep.id))) + 2 + 1
     recorder.types()
-    sessions.remove(root.id)
+    sessions.purge(root.id)
     assert recorder.types() == ["session.deleted", "session.deleted"]
     assert len(sessions.store.list()) == kept
     root_folder = Path(sessions.store.place)
@@ -252,7 +252,7 @@ def test_removing_takes_everything_with_it_and_leaves_no_empty_folder(
     assert len(list((root_folder / "part").iterdir())) == 2
     assert [(name, share.secret) for name, share in revocations.waiting()] == [(root.id, "hush")]
     with pytest.raises(NotFoundError):
-        sessions.remove(root.id)
+        sessions.purge(root.id)
 
 
 def test_messages_and_parts_are_stored_before_they_are_published(bus: Bus) -> None:

@@ -109,5 +109,5 @@ def test_opensesh_reads_forks_and_renames_what_opencode_wrote(
     assert opencode.get(fork.id)["title"] == "Renamed by opensesh"
     again = opencode.prompt(fork.id, "SAY still here")
     assert again["info"]["finish"] == "stop"
-    sessions.remove(fork.id)
+    sessions.purge(fork.id)
     assert fork.id not in {each["id"] for each in opencode.list()}

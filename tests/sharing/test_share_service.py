@@ -333,7 +333,7 @@ async def test_a_removed_session_can_still_be_taken_back(desk: Desk, stand: Stan
     session = desk.sample.talk()
     async with desk.service() as service:
         shared = await service.share(session["id"])
-    desk.sessions.remove(session["id"])
+    desk.sessions.purge(session["id"])
     assert [name for name, _ in revocations.waiting()] == [session["id"]]
     assert await held(stand, shared.url)
     async with desk.service() as service:

@@ -225,7 +225,7 @@ async def test_a_removed_session_is_taken_down(desk: Desk, stand: Stand) -> None
     session = desk.sample.talk()["id"]
     async with working(desk) as work:
         await work.service.share(session)
-        desk.sessions.remove(session)
+        desk.sessions.purge(session)
         await until(lambda: any(method == "DELETE" for method, _, _ in stand.requests))
         await until(lambda: not list(revocations.waiting()))
 
@@ -248,7 +248,7 @@ async def test_a_dead_server_of_old_shares_does_not_delay_a_run(desk: Desk, stan
     async with desk.service() as service:
         await service.share(session)
     await stand.stop()
-    desk.sessions.remove(session)
+    desk.sessions.purge(session)
     began = asyncio.get_running_loop().time()
     async with working(desk, close_timeout=5.0):
         pass

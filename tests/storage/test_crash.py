@@ -116,7 +116,7 @@ def live(store: JsonTree, tell: Report, prompts: tuple[str, ...]) -> None:
     tell(["forked", fork])
     sessions.remove_message(fork, sessions.messages(fork)[-1].info["id"])
     tell(["message removed", fork])
-    sessions.remove(session)
+    sessions.purge(session)
     tell(["removed", session])
 
 
@@ -166,7 +166,7 @@ def check_sessions(sessions: Sessions, events: dict[str, Any]) -> None:
         assert events["forked"] in visible
     for name in visible:
         sessions.touch(name)
-        sessions.remove(name)
+        sessions.purge(name)
         with pytest.raises(NotFoundError):
             sessions.get(name)
     again = sessions.create(title="and on it goes")

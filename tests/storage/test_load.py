@@ -120,7 +120,7 @@ def keep_sessions(tell: Report, number: int, folder: str, rounds: int) -> None:
         session = sessions.create(title=f"{number}/{each}")
         sessions.rename(session.id, f"{number}/{each} renamed")
         if each % 2:
-            sessions.remove(session.id)
+            sessions.purge(session.id)
         assert all(found.title for found in sessions.list(report=refuse))
 
 

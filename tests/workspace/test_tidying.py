@@ -181,7 +181,7 @@ def test_journals_of_sessions_that_are_gone_for_good_are_dropped_after_a_week(de
         prompt = desk.prompt(each)
         desk.step(each, prompt, writes({each: "1"}))
         desk.reverts.revert(each, prompt)
-    desk.sessions.remove(other)
+    desk.sessions.purge(other)
     above = state / "reverts" / digest(desk.sessions.store.id)
     tidy_store(desk.sessions)
     assert {path.name for path in above.iterdir()} == {session, other}

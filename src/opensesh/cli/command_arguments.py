@@ -14,7 +14,7 @@ from .output import terminal_columns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SESSION = "an id, the beginning or end of one, a slug, or 'last'"
+SESSION = "an id, the beginning or end of one, a slug, or 'last' (the newest of this project)"
 PROJECT = "name, folder, remote or id; need not be exact"
 TIMES = "2026-08-01, 2026-08, 2026-08-01T12:00, today, yesterday, 90m, 12h, 3d, 2w"
 _UNIT_SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}

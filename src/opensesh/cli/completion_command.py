@@ -86,7 +86,7 @@ def candidates(before: list[str], current: str) -> list[tuple[str, str]]:
             sessions = [session for _, session in Library(store and os.path.expanduser(store)).records()]
             sessions.sort(key=lambda session: -session.updated)
             newest = ((session.id, session.title) for session in sessions[:_MAX_SESSIONS])
-            offered = [("last", "the newest session"), *newest]
+            offered = [("last", "the newest session of this project"), *newest]
     return [pair for pair in offered if pair[0].startswith(current)]
 
 

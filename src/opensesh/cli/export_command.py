@@ -76,7 +76,7 @@ def run(options: Namespace) -> int:
         raise UsageError("name sessions or use --project, --since and --until, not both")
     library = Library(store=store)
     selection = Selection(
-        ids=tuple(library.session(word).id for word in options.session),
+        ids=tuple(library.session(word, here=os.getcwd()).id for word in options.session),
         matches=in_project(library, options.project) if options.project else None,
         since=parse_time(options.since, utc=options.utc),
         until=parse_time(options.until, utc=options.utc) if options.until else None,

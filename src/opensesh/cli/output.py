@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
     from typing import TextIO
 
+    from ..records import Session
     from ..storage.protocol import Store
 
 _DIFF_COLOURS = {"+": 32, "-": 31, "@": 36}
@@ -137,6 +138,11 @@ def clip(text: str, columns: int) -> str:
 def clip_start(text: str, columns: int) -> str:
     """Like :func:`clip`, but cut at the start: the end of a path is the more useful part."""
     return clip(text[::-1], columns)[::-1]
+
+
+def session_line(session: Session) -> str:
+    """Return the session, title and folder that a command is about to change."""
+    return f"{session.id}  {clip(session.title, 60)}  {clip_start(short_path(session.directory), 80)}"
 
 
 def terminal_columns() -> int:

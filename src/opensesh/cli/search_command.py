@@ -116,7 +116,7 @@ def _filters(options: Namespace) -> Filters:
             matches = current_project(os.getcwd()).matches
         elif options.project:
             matches = library.resolve_project(options.project).matches
-        session_id = library.session(options.session).id if options.session else ""
+        session_id = library.session(options.session, here=os.getcwd()).id if options.session else ""
     return Filters(
         session_matches=matches,
         session=session_id,

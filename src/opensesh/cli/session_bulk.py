@@ -49,7 +49,7 @@ def run(options: Namespace, sessions: Sessions) -> int:
         more = {"move": ", --from", "remove": ", --archived"}.get(options.action, "")
         raise UsageError(f"name sessions, or select them with --project, --before, --empty, --larger{more}")
     library = Library(store=store)
-    selected = [library.session(word).record for word in options.session]
+    selected = [library.session(word, here=os.getcwd()).record for word in options.session]
     if not named:
         selected = [session for _, session in library.records() if all(matches(session) for matches in filters)]
     plan = operation(store, selected, True)
@@ -116,8 +116,8 @@ def _is_confirmed(plan: Bulk, options: Namespace, *, named: bool) -> bool:
     if options.yes or (named and options.action != "remove"):
         return True
     ensure_can_ask("confirm with --yes, or use --dry-run to see what would be done")
-    for line in _session_lines(plan, options)[:_SESSIONS_SHOWN]:
-        print(f"  {line}", file=sys.stderr)
+    for session in sorted(plan.sessions, key=lambda session: -session.updated)[:_SESSIONS_SHOWN]:
+        print(f"  {output.session_line(session)}", file=sys.stderr)
     if len(plan.sessions) > _SESSIONS_SHOWN:
         print(f"  ... and {len(plan.sessions) - _SESSIONS_SHOWN:,} more", file=sys.stderr)
     return confirm(f"{_WORDS[options.action][0]}: {_amount(plan)}?")
@@ -141,6 +141,10 @@ def _print_result(result: Bulk, store: Store, options: Namespace) -> None:
             {
                 "dryRun": options.dry_run,
                 "sessions": [session.id for session in result.sessions],
+                "named": [
+                    {"sessionID": session.id, "title": session.title, "directory": session.directory}
+                    for session in result.sessions
+                ],
                 "files": result.files,
                 "bytes": result.bytes,
                 "left": [{"sessionID": session_id, "reason": reason} for session_id, reason in result.left],
@@ -176,7 +180,7 @@ def _unarchive(options: Namespace, sessions: Sessions) -> int:
     if not options.session:
         raise UsageError("name the sessions to unarchive; 'opensesh session restore' undoes a whole archive command")
     library = Library(store=sessions.store)
-    named = [library.session(word).record for word in options.session]
+    named = [library.session(word, here=os.getcwd()).record for word in options.session]
     for session in named:
         if session.archived:
             sessions.archive(session.id, archived=False)

@@ -117,7 +117,7 @@ def run(options: Namespace) -> int:
         if options.action in _MODULES:
             module: Any = importlib.import_module(f".{_MODULES[options.action]}", __package__)
             return module.run(options, sessions)
-        session = Library(store=sessions.store).session(options.session).record
+        session = Library(store=sessions.store).session(options.session, here=os.getcwd()).record
         match options.action:
             case "fork":
                 done = "forked"

@@ -41,7 +41,7 @@ class _Changes(NamedTuple):
 
 def run(options: Namespace, sessions: Sessions) -> int:
     """Show the changes of a session, or of one prompt."""
-    session = Library(store=sessions.store).session(options.session).record
+    session = Library(store=sessions.store).session(options.session, here=os.getcwd()).record
     messages = list(sessions.messages(session.id))
     if options.message is not None:
         messages = turn_messages(messages, options.message)

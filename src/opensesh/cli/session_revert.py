@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
@@ -29,15 +30,15 @@ _MARKS = {"restore": "~", "create": "+", "delete": "-", "keep": "="}
 
 def run(options: Namespace, sessions: Sessions) -> int:
     """Show what would happen, ask, and revert or unrevert."""
-    session = Library(store=sessions.store).session(options.session).record
+    session = Library(store=sessions.store).session(options.session, here=os.getcwd()).record
     reverts = Reverts(sessions, snapshots_of(sessions, session), leases=leases_of(sessions.store))
     if reverts.recover(session.id):
         session = sessions.get(session.id)
     if options.action == "revert":
         message = options.message or _previous_prompt(sessions.messages(session.id), session)
         preview = reverts.preview(session.id, message, options.part, unattributed=options.unattributed)
-        if options.dry_run or not _is_confirmed(preview, options, keep_files=options.keep_files):
-            return _print_preview(preview, options)
+        if options.dry_run or not _is_confirmed(preview, session, options, keep_files=options.keep_files):
+            return _print_preview(preview, session, options)
         result = reverts.revert(
             session.id,
             message,
@@ -50,8 +51,8 @@ def run(options: Namespace, sessions: Sessions) -> int:
     if session.revert is None:
         raise NotFoundError(f"session {session.id} is not reverted", id=session.id)
     preview = reverts.preview_unrevert(session.id)
-    if options.dry_run or not _is_confirmed(preview, options):
-        return _print_preview(preview, options)
+    if options.dry_run or not _is_confirmed(preview, session, options):
+        return _print_preview(preview, session, options)
     return _print_result(reverts.unrevert(session.id, force=options.force), "unreverted", options)
 
 
@@ -72,20 +73,21 @@ def _previous_prompt(messages: Sequence[StoredMessage], session: Session) -> str
     return prompts[-1]
 
 
-def _is_confirmed(preview: RevertPreview, options: Namespace, *, keep_files: bool = False) -> bool:
+def _is_confirmed(preview: RevertPreview, session: Session, options: Namespace, *, keep_files: bool = False) -> bool:
     if not options.force and not keep_files:
         preview.plan.refuse_conflicts()
     if options.yes or not preview.plan.changes:
         return True
     ensure_can_ask("files would be changed; confirm with --yes, or use --dry-run to see which")
     with redirect_stdout(sys.stderr):
+        print(output.session_line(session))
         _print_plan(preview)
     return confirm("Continue?")
 
 
-def _print_preview(preview: RevertPreview, options: Namespace) -> int:
+def _print_preview(preview: RevertPreview, session: Session, options: Namespace) -> int:
     if options.json:
-        output.print_json(preview.document)
+        output.print_json(preview.document | {"title": session.title, "directory": session.directory})
         return 0
     if options.dry_run:
         _print_plan(preview)

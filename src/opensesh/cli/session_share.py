@@ -37,13 +37,13 @@ def run(options: Namespace, sessions: Sessions) -> int:
 
 def _share(options: Namespace, sessions: Sessions) -> int:
     """Share a session, or update its share."""
-    session = Library(store=sessions.store).session(options.session).record
+    session = Library(store=sessions.store).session(options.session, here=os.getcwd()).record
     service = open_share_service(sessions, _config(session.directory))
     service.settings.check()
     if service.find(session.id) is None and not options.yes and not service.settings.chosen_by_user:
         server = service.settings.describe()
         ensure_can_ask(f"this would share the session at {server}; confirm with --yes")
-        print(f"{output.clip(session.title, 100)} ({session.id})\nwill be sent to {server}.", file=sys.stderr)
+        print(f"{output.session_line(session)}\nwill be sent to {server}.", file=sys.stderr)
         redact = service.settings.redact and not options.no_redact
         warning = "Recognized secrets are redacted." if redact else "Secrets are NOT redacted."
         if not confirm(f"{warning} Share it?"):
@@ -141,7 +141,7 @@ def _find_shared(sessions: Sessions, word: str) -> str:
         if word in (session_id, url) or (len(word) >= 4 and (session_id.startswith(word) or session_id.endswith(word)))
     ]
     try:
-        return Library(store=sessions.store).session(word).id
+        return Library(store=sessions.store).session(word, here=os.getcwd()).id
     except NotFoundError:
         if len(matches) > 1:
             raise AmbiguousError(word, matches) from None

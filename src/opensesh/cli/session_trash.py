@@ -36,6 +36,8 @@ def run(options: Namespace, sessions: Sessions) -> int:
     if options.empty and items:
         if not options.yes:
             ensure_can_ask("confirm with --yes")
+            for session_id, title in (pair for names in titles.values() for pair in names.items()):
+                print(f"  {session_id}  {output.clip(title, 60)}", file=sys.stderr)
             if not confirm(f"Delete {pluralize(count, 'session')} permanently?"):
                 raise UsageError("nothing was deleted")
         items = trash.empty(store, before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,7 @@ def run(options: Namespace) -> int:
     """Print the session."""
     library = Library(options.store)
     try:
-        session = library.session(options.session).record
+        session = library.session(options.session, here=os.getcwd()).record
     except NotFoundError:
         word = options.session
         messages = library.store.messages(word, last=1) if word.startswith("ses_") and is_plain(word) else ()

@@ -138,14 +138,11 @@ def is_global(project: Project) -> bool:
     return project.id == GLOBAL
 
 
-def find_session(sessions: Iterable[Session], word: str, location: str) -> Session:
-    """Return the session with this id, slug, or beginning or end of an id, or the ``last`` one."""
+def find_session(sessions: Iterable[Session], word: str, location: str, here: str = "") -> Session:
+    """Return the session with this id, slug, or beginning or end of an id, or the ``last`` one: of the project of the
+    directory ``here``, if that is given."""
     if word == "last":
-        roots = (session for session in sessions if session.parent_id is None)
-        newest = max(roots, key=lambda session: session.updated, default=None)
-        if newest is None:
-            raise NotFoundError(f"there are no sessions in {location}")
-        return newest
+        return _last_session(sessions, location, here)
     by_kind: tuple[list[Session], ...] = ([], [], [])
     for session in sessions:
         body = session.id.removeprefix("ses_")
@@ -161,6 +158,24 @@ def find_session(sessions: Iterable[Session], word: str, location: str) -> Sessi
         if matches:
             return max(matches, key=lambda session: session.updated)  # a record may be stored twice
     raise NotFoundError(f"no session is called {word!r} in {location}. 'opensesh list' shows them.", name=word)
+
+
+def _last_session(sessions: Iterable[Session], location: str, here: str) -> Session:
+    roots = sorted((session for session in sessions if session.parent_id is None), key=lambda session: session.updated)
+    if not roots:
+        raise NotFoundError(f"there are no sessions in {location}")
+    project = current_project(here) if here else None
+    newest = roots[-1]
+    if project is not None:
+        own = [root for root in roots if project.matches(root.project_id, root.directory, root.title)]
+        if not own:
+            raise NotFoundError(
+                f"'last' is the newest session of this project, and {here} has none. "
+                f"The newest elsewhere is {newest.id} ({newest.title}) in {newest.directory}; name it by its id.",
+                id=newest.id,
+            )
+        newest = own[-1]
+    return newest
 
 
 def descendants(session: str, below: Mapping[str, Iterable[str]]) -> list[str]:

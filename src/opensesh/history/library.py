@@ -261,8 +261,11 @@ class Library:
             except RecordError as error:
                 self.report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
 
-    def session(self, word: str) -> SessionEntry:
-        """Return the session with this id, slug, or beginning or end of an id, or the ``last`` one."""
+    def session(self, word: str, *, here: str = "") -> SessionEntry:
+        """Return the session with this id, slug, or beginning or end of an id, or the ``last`` one.
+
+        ``last`` is the newest of all sessions; with ``here``, of the project of that directory.
+        """
         keys: dict[str, Key] = {}
 
         def sessions() -> Iterator[Session]:
@@ -270,7 +273,7 @@ class Library:
                 keys[session.id] = key
                 yield session
 
-        record = discovery.find_session(sessions(), word, self.store.place)
+        record = discovery.find_session(sessions(), word, self.store.place, here)
         return SessionEntry(self, keys[record.id], record)
 
     def records(self) -> Iterator[tuple[Key, Session]]:

@@ -10,16 +10,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import __version__, events, ids
-from ..errors import NotFoundError, ReadOnlyStoreError, RecordError
+from ..errors import BusyError, NotFoundError, ReadOnlyStoreError, RecordError
 from ..records import EXTENSION_KEY, Document, Rule, Session, Share, as_list, as_object, document_of, view
 from ..storage import keys, revocations
+from ..storage.leases import leases_of
 from ..storage.protocol import CompositeStore, ConditionallyWritable, Damage, Key, StoredMessage, log_damage, store_ids
 from ..storage.record_ids import session_at
 from . import removed_calls
 from .slugs import new_slug
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ..bus import Bus
     from ..project import ProjectLocation
@@ -229,14 +230,33 @@ class Sessions:
         self._publish(events.SessionUpdated(info=info))
         return view(info, Session)
 
-    def remove(self, session_id: str) -> None:
-        """Delete the session with its descendants, messages, parts, diffs, todos and share.
+    def remove(self, session_id: str) -> str:
+        """Move the session with its descendants, messages, parts, diffs, todos and share to the trash.
 
-        If it is interrupted, it can be repeated.
+        Returns the undo file, for :func:`opensesh.sessions.trash.restore`. Raises
+        :class:`~opensesh.errors.BusyError`, and moves nothing, if one of them is being run.
         """
-        for child in reversed(list(self.descendants(session_id))):
-            self._remove_one(child.id)
-        self._remove_one(session_id)
+        from . import trash
+
+        family = trash.with_descendants(self.store, [self.get(session_id)])
+        self._refuse_running([session.id for session in family])
+        result = trash.remove(self.store, family)
+        if result.left:
+            raise ReadOnlyStoreError(f"{result.left[0].place}: {result.left[0].reason}", place=self.store.place)
+        for session in reversed(result.sessions):
+            self._projects.pop(session.id, None)
+            self._publish(events.SessionDeleted(info=session.document))
+        return result.undo
+
+    def purge(self, session_id: str) -> None:
+        """Delete the session with its descendants and everything that belongs to them for good, even if it is damaged.
+
+        Raises :class:`~opensesh.errors.BusyError` as :meth:`remove` does. If it is interrupted, it can be repeated.
+        """
+        family = [session_id, *(child.id for child in self.descendants(session_id))]
+        self._refuse_running(family)
+        for member in reversed(family):
+            self._remove_one(member)
 
     # -- messages, parts, todos ----------------------------------------------------------------------------------------
 
@@ -288,6 +308,13 @@ class Sessions:
         return self._read_list(keys.diff(session_id))
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _refuse_running(self, session_ids: Iterable[str]) -> None:
+        leases = leases_of(self.store)
+        for session_id in session_ids:
+            holder = leases.holder(session_id)
+            if holder is not None:
+                raise BusyError(f"session {session_id} is being run by {holder}. Stop it first.", session=session_id)
 
     def _remove_one(self, session_id: str) -> None:
         def read(key: Key) -> tuple[Key, Document]:
