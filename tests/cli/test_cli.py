@@ -264,14 +264,16 @@ def test_a_database_of_an_unknown_opencode_is_not_written(terminal: Terminal, tm
     place = shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", tmp_path)
     with closing(sqlite3.connect(place)) as connection:
         connection.execute("ALTER TABLE session ADD COLUMN later TEXT")
-    terminal.run("session", "rename", "last", "x", "--store", str(place))
+    session = terminal.json("show", "last", "--store", str(place))["info"]["id"]
+    terminal.run("session", "rename", session, "x", "--store", str(place))
     assert terminal.code == 5
     assert "only read: its table session has an unknown later TEXT" in terminal.error
 
 
 def test_a_session_in_a_database_is_renamed(terminal: Terminal, tmp_path: Path) -> None:
     place = str(shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", tmp_path))
-    terminal.run("session", "rename", "last", "x", "--store", place)
+    session = terminal.json("show", "last", "--store", place)["info"]["id"]
+    terminal.run("session", "rename", session, "x", "--store", place)
     assert terminal.code == 0
     assert terminal.json("list", "--store", place)["sessions"][0]["title"] == "x"
 

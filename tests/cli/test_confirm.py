@@ -27,15 +27,13 @@ def test_only_a_yes_is_a_yes(sample: Sample, screen: Callable[..., Screen], keys
     assert len(JsonTree(sample.root).list(("session",))) == left
 
 
-@pytest.mark.parametrize(
-    "words", [("remove", "last"), ("share", "last"), ("trash", "--empty")], ids=lambda words: words[0]
-)
+@pytest.mark.parametrize("words", [("remove", "{}"), ("share", "{}"), ("trash", "--empty")], ids=lambda words: words[0])
 def test_who_wants_quiet_is_asked_nothing(
     sample: Sample, screen: Callable[..., Screen], words: tuple[str, ...]
 ) -> None:
-    gone, _ = sample.talk("gone"), sample.talk("here")
+    gone, here = sample.talk("gone"), sample.talk("here")
     assert screen("session", "remove", gone["id"], "--yes").end() == 0
-    asked = screen("session", *words, "--quiet")
+    asked = screen("session", *(word.format(here["id"]) for word in words), "--quiet")
     assert asked.end() == 2
     assert "--yes" in asked.text
     assert "[y/N]" not in asked.text

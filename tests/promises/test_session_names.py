@@ -60,7 +60,6 @@ def test_promise_8_a_command_names_session_title_and_folder_before_it_asks(
         line = next(line for line in asked.text.splitlines() if session in line)
         assert "Work in first" in line
         assert "first" in line.rpartition("  ")[2]
-        asked.close()
     planned = terminal.json("session", "revert", "last", "--dry-run")
     assert (planned["sessionID"], planned["title"]) == (session, "Work in first")
     assert planned["directory"] == str(projects[0])

@@ -188,7 +188,7 @@ def test_a_share_outlives_neither_its_session_nor_a_server_that_was_down(
     assert "cannot be reached" in terminal.error
     again = "it is retried by the next 'opensesh run', or with 'opensesh session unshare --pending"
     assert f"; the share still exists; {again}" in terminal.error
-    Sessions(open_store(), resolve(".")).remove(names[2])
+    Sessions(open_store(), resolve(".")).purge(names[2])
     told = terminal.run("doctor")
     assert all(url in told for url in urls.values())
     assert "unshare --pending" in told

@@ -23,6 +23,7 @@ from ..storage import open_store
 from ..text import pluralize
 from . import output
 from .command_arguments import PROJECT, SESSION, TIMES, parse_time
+from .session_argument import named_session
 from .stats_command import in_project
 from .terminal import Progress
 
@@ -76,7 +77,7 @@ def run(options: Namespace) -> int:
         raise UsageError("name sessions or use --project, --since and --until, not both")
     library = Library(store=store)
     selection = Selection(
-        ids=tuple(library.session(word, here=os.getcwd()).id for word in options.session),
+        ids=tuple(named_session(library, word).id for word in options.session),
         matches=in_project(library, options.project) if options.project else None,
         since=parse_time(options.since, utc=options.utc),
         until=parse_time(options.until, utc=options.utc) if options.until else None,

@@ -41,6 +41,7 @@ from .prompt_run import (
 )
 from .responders import AutoResponder, Keyboard, TerminalResponder
 from .run_screen import Screen
+from .session_argument import named_session
 from .terminal import Stream
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def _find_session(options: Namespace) -> tuple[Store, Session | None, str]:
     library = Library(store=open_store(options.store))
     session = None
     if options.session:
-        session = library.session(options.session, here=os.getcwd()).record
+        session = named_session(library, options.session, to_change=True).record
     elif options.continue_last:  # the last one of this directory, else of its project; not a subagent's
         location = resolve(options.dir or os.getcwd(), store=library.store)
         sessions = [session for _, session in library.records() if session.parent_id is None and not session.archived]

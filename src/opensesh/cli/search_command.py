@@ -29,6 +29,7 @@ from ..history.search.text_search import Query, is_empty, search
 from ..text import pluralize
 from . import output
 from .command_arguments import PROJECT, TIMES, count, parse_time
+from .session_argument import named_session
 from .terminal import Progress
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _filters(options: Namespace) -> Filters:
             matches = current_project(os.getcwd()).matches
         elif options.project:
             matches = library.resolve_project(options.project).matches
-        session_id = library.session(options.session, here=os.getcwd()).id if options.session else ""
+        session_id = named_session(library, options.session).id if options.session else ""
     return Filters(
         session_matches=matches,
         session=session_id,

@@ -16,6 +16,7 @@ from ..sessions.trash import IN_DATABASE
 from ..text import pluralize
 from . import output
 from .command_arguments import parse_time
+from .session_argument import named_session
 from .terminal import confirm, ensure_can_ask
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def run(options: Namespace, sessions: Sessions) -> int:
         more = {"move": ", --from", "remove": ", --archived"}.get(options.action, "")
         raise UsageError(f"name sessions, or select them with --project, --before, --empty, --larger{more}")
     library = Library(store=store)
-    selected = [library.session(word, here=os.getcwd()).record for word in options.session]
+    selected = [named_session(library, word, to_change=True).record for word in options.session]
     if not named:
         selected = [session for _, session in library.records() if all(matches(session) for matches in filters)]
     plan = operation(store, selected, True)
@@ -180,7 +181,7 @@ def _unarchive(options: Namespace, sessions: Sessions) -> int:
     if not options.session:
         raise UsageError("name the sessions to unarchive; 'opensesh session restore' undoes a whole archive command")
     library = Library(store=sessions.store)
-    named = [library.session(word, here=os.getcwd()).record for word in options.session]
+    named = [named_session(library, word, to_change=True).record for word in options.session]
     for session in named:
         if session.archived:
             sessions.archive(session.id, archived=False)

@@ -14,6 +14,7 @@ from ..storage import open_store
 from . import output
 from .command_arguments import PROJECT, SESSION
 from .logfile import show_warnings
+from .session_argument import named_session
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -117,7 +118,9 @@ def run(options: Namespace) -> int:
         if options.action in _MODULES:
             module: Any = importlib.import_module(f".{_MODULES[options.action]}", __package__)
             return module.run(options, sessions)
-        session = Library(store=sessions.store).session(options.session, here=os.getcwd()).record
+        session = named_session(
+            Library(store=sessions.store), options.session, to_change=options.action != "fork"
+        ).record
         match options.action:
             case "fork":
                 done = "forked"

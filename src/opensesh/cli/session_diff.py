@@ -18,6 +18,7 @@ from ..text import pluralize
 from ..tools.diff import compare
 from ..workspace import Originals, Snapshots, data_folder, history_diffs, snapshot_range, turn_messages
 from . import output
+from .session_argument import named_session
 from .terminal import escape_control
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class _Changes(NamedTuple):
 
 def run(options: Namespace, sessions: Sessions) -> int:
     """Show the changes of a session, or of one prompt."""
-    session = Library(store=sessions.store).session(options.session, here=os.getcwd()).record
+    session = named_session(Library(store=sessions.store), options.session).record
     messages = list(sessions.messages(session.id))
     if options.message is not None:
         messages = turn_messages(messages, options.message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from ..storage.leases import leases_of
 from ..text import pluralize
 from ..workspace import Reverts
 from . import output
+from .session_argument import named_session
 from .session_diff import snapshots_of
 from .terminal import confirm, ensure_can_ask
 
@@ -30,7 +30,7 @@ _MARKS = {"restore": "~", "create": "+", "delete": "-", "keep": "="}
 
 def run(options: Namespace, sessions: Sessions) -> int:
     """Show what would happen, ask, and revert or unrevert."""
-    session = Library(store=sessions.store).session(options.session, here=os.getcwd()).record
+    session = named_session(Library(store=sessions.store), options.session, to_change=True).record
     reverts = Reverts(sessions, snapshots_of(sessions, session), leases=leases_of(sessions.store))
     if reverts.recover(session.id):
         session = sessions.get(session.id)

@@ -20,6 +20,7 @@ from ..sharing.share_service import open_share_service
 from ..storage import revocations
 from ..text import pluralize
 from . import output
+from .session_argument import named_session
 from .terminal import confirm, ensure_can_ask
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def run(options: Namespace, sessions: Sessions) -> int:
 
 def _share(options: Namespace, sessions: Sessions) -> int:
     """Share a session, or update its share."""
-    session = Library(store=sessions.store).session(options.session, here=os.getcwd()).record
+    session = named_session(Library(store=sessions.store), options.session, to_change=True).record
     service = open_share_service(sessions, _config(session.directory))
     service.settings.check()
     if service.find(session.id) is None and not options.yes and not service.settings.chosen_by_user:
@@ -141,7 +142,7 @@ def _find_shared(sessions: Sessions, word: str) -> str:
         if word in (session_id, url) or (len(word) >= 4 and (session_id.startswith(word) or session_id.endswith(word)))
     ]
     try:
-        return Library(store=sessions.store).session(word, here=os.getcwd()).id
+        return named_session(Library(store=sessions.store), word, to_change=True).id
     except NotFoundError:
         if len(matches) > 1:
             raise AmbiguousError(word, matches) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -22,6 +21,7 @@ from ..storage.keys import is_plain
 from ..text import pluralize
 from . import output
 from .command_arguments import SESSION, count
+from .session_argument import named_session
 from .terminal import escape_control
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run(options: Namespace) -> int:
     """Print the session."""
     library = Library(options.store)
     try:
-        session = library.session(options.session, here=os.getcwd()).record
+        session = named_session(library, options.session).record
     except NotFoundError:
         word = options.session
         messages = library.store.messages(word, last=1) if word.startswith("ses_") and is_plain(word) else ()
