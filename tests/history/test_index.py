@@ -861,7 +861,7 @@ class Opencode:
             session, message, _ = self.parts.pop(number % len(self.parts))
             self.tree.path("message", session, message).unlink(missing_ok=True)
         elif name == "drop" and session:
-            self.sessions.purge(session)
+            self.sessions.remove(session)
             self.parts = [each for each in self.parts if each[0] != session]
             self.running = [each for each in self.running if each[0] != session]
             self.tree.path("session", "global", session).unlink()

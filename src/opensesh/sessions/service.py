@@ -242,7 +242,8 @@ class Sessions:
         self._refuse_running([session.id for session in family])
         result = trash.remove(self.store, family)
         if result.left:
-            raise ReadOnlyStoreError(f"{result.left[0].place}: {result.left[0].reason}", place=self.store.place)
+            session_id, reason = result.left[0]
+            raise ReadOnlyStoreError(f"{session_id}: {reason}", place=self.store.place)
         for session in reversed(result.sessions):
             self._projects.pop(session.id, None)
             self._publish(events.SessionDeleted(info=session.document))
