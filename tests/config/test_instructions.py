@@ -109,7 +109,7 @@ def test_the_text_names_its_source_and_is_the_same_every_time(folders: ConfigFol
 def test_urls_are_asked_for_five_seconds_and_failures_left_out(folders: ConfigFolders) -> None:
     folders.write("project/AGENTS.md", "x")
     urls = ["https://example.com/b", "http://example.com/a", "https://example.com/b", "https://example.com/gone"]
-    folders.write("project/opencode.json", {"instructions": urls})
+    folders.write(folders.config / "opencode.json", {"instructions": urls})
 
     def fetch(url: str, /, *, timeout: float) -> bytes:
         if url.endswith("gone"):

@@ -214,10 +214,11 @@ def test_a_mistake_of_an_organisation_is_placed_in_what_it_published(folders: Co
         folders.load(net)
 
 
-def test_an_organisation_that_does_not_answer_is_an_error(folders: ConfigFolders) -> None:
+def test_an_organisation_that_does_not_answer_is_reported_and_left_out(folders: ConfigFolders) -> None:
     login(folders)
-    with pytest.raises(ConfigError, match=r"https://org.example/.well-known/opencode: cannot be fetched: nobody there"):
-        folders.load(Net({}))
+    [problem] = folders.load(Net({})).problems
+    assert str(problem).startswith("https://org.example/.well-known/opencode: the organisation's configuration")
+    assert str(problem).endswith("cannot be fetched: nobody there")
 
 
 # Placeholders.

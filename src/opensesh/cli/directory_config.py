@@ -6,7 +6,7 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from ..config import load
+from ..config import load, load_and_fetch
 from ..config.trust import folder_trust_items, why_untrusted
 from ..errors import OpenseshError, UsageError
 from ..models.provider_trust import provider_trust_items as model_items
@@ -35,7 +35,7 @@ def load_config(options: Namespace) -> tuple[ProjectLocation, Config]:
     if options.dir is not None and not os.path.isdir(options.dir):
         raise UsageError(f"the directory {options.dir} does not exist")
     location = resolve(options.dir or os.getcwd())
-    return location, load(location.directory, location.sandbox)
+    return location, load_and_fetch(location.directory, location.sandbox)
 
 
 def secrets_of_this_machine() -> set[str]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ..errors import NotFoundError, RecordError
 from ..history.discovery import current_project, is_global, project_title
 from ..history.library import Library, SessionFilter
+from ..storage import keys
 from ..storage.keys import GLOBAL
 from ..text import pluralize
 from . import output
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..history.library import Overview
+    from ..storage.protocol import Store
     from .command_arguments import CommandParser
 
 
@@ -62,7 +66,7 @@ def run(options: Namespace) -> int:
             name = os.path.basename(session.directory) or session.project_id
             if own_project is not None and not is_global(own_project) and own_project.worktree != "/":
                 name = project_title(own_project)
-            shared = bool(session.share and session.share.url)
+            shared = bool(session.share and session.share.url) and _shared_here(library.store, session.id)
             marks = [mark for mark, is_set in (("[archived]", session.archived), ("[shared]", shared)) if is_set]
             updated = output.format_time(session.updated, utc=options.utc)
             messages = str(len(library.store.list(("message", session.id))))
@@ -97,3 +101,12 @@ def _print_summary(overview: Overview, library: Library, options: Namespace) -> 
         print(
             f"{overview.possible_matches:,} more may belong to this project, by folder or title.{hint}", file=sys.stderr
         )
+
+
+def _shared_here(store: Store, session_id: str) -> bool:
+    """Return whether the store has the record of a share. An imported copy of another's session has only the link."""
+    for key in (keys.share(session_id), ("share", session_id)):
+        with suppress(NotFoundError, RecordError):
+            store.read(key)
+            return True
+    return False

@@ -15,7 +15,7 @@ from .agents import Agent, agents, default_agent, model_ref
 from .commands import Command, Expansion, commands, expand, hints, mentions, split_arguments
 from .config import Config, Origin, replace_document
 from .instructions import Instruction, nearby, system_instructions, system_paths
-from .layers import load
+from .layers import load, load_and_fetch
 from .rules import Rules, evaluate, matches, rule, rules
 from .schema import (
     Action,
@@ -59,6 +59,7 @@ __all__ = [
     "expand",
     "hints",
     "load",
+    "load_and_fetch",
     "matches",
     "mentions",
     "model_ref",

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from . import globs
+from .fetching import TIMEOUT_SECONDS
 from .source import read_limited, upward
 from .trust import owner_of, project_root
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from .config import Config
+    from .config import Config, Origin
     from .source import Fetch
 
 log = logging.getLogger("opensesh.config")
 NAMES = ("AGENTS.md", "CLAUDE.md", "CONTEXT.md")
-TIMEOUT_SECONDS = 5.0
 MAX_FILE_BYTES = 1 << 20
 MAX_TOTAL_CHARACTERS = 1 << 22
 """Far more than any model reads: a larger file is a mistake, or an attack on the memory."""
@@ -69,8 +69,8 @@ def system_paths(config: Config) -> list[str]:
 def system_instructions(config: Config, fetch: Fetch | None = None) -> list[Instruction]:
     """Return the instructions of the system prompt: files, then URLs.
 
-    URLs are fetched only if ``fetch`` is given, concurrently and for at most five seconds; those that fail are left
-    out, as are empty and unreadable files.
+    URLs that the user or the user's organisation names are fetched if ``fetch`` is given, concurrently and for at most
+    five seconds; those that fail are left out with a warning, empty and unreadable files without one.
     """
     instructions: list[Instruction | None] = []
     size = 0
@@ -81,7 +81,7 @@ def system_instructions(config: Config, fetch: Fetch | None = None) -> list[Inst
             log.warning("instructions: %s and what follows is left out: it is too much altogether", path)
             break
         instructions.append(instruction)
-    urls = list(dict.fromkeys(entry for entry in config.settings.instructions if entry.startswith(_URL_SCHEMES)))
+    urls = own_urls(config)
     if fetch is not None and urls:
         from concurrent.futures import ThreadPoolExecutor
 
@@ -89,12 +89,32 @@ def system_instructions(config: Config, fetch: Fetch | None = None) -> list[Inst
             try:
                 return Instruction(url, fetch(url, timeout=TIMEOUT_SECONDS).decode(errors="replace"))
             except OSError as error:
-                log.info("instructions: %s: %s", url, error)
+                log.warning("the instructions at %s are left out: %s", url, error)
                 return None
 
         with ThreadPoolExecutor(min(8, len(urls))) as pool:
             instructions += pool.map(fetch_one, urls)
     return [instruction for instruction in instructions if instruction and instruction.content]
+
+
+def own_urls(config: Config) -> list[str]:
+    """Return the URLs of instructions that the user, or an organisation of the user's, names."""
+    named = (entry for entry in config.settings.instructions if entry.startswith(_URL_SCHEMES))
+    foreign = project_urls(config)
+    return [url for url in dict.fromkeys(named) if url not in foreign]
+
+
+def project_urls(config: Config) -> dict[str, Origin]:
+    """Return the URLs of instructions that only the project names, which are not fetched, and where it names them."""
+    origins: dict[str, list[Origin | None]] = {}
+    for number, entry in enumerate(config.settings.instructions):
+        if entry.startswith(_URL_SCHEMES):
+            origins.setdefault(entry, []).append(config.origins.get(("instructions", number)))
+    return {
+        url: named[0]
+        for url, named in origins.items()
+        if named[0] is not None and all(owner_of(origin, config) == "project" for origin in named)
+    }
 
 
 def nearby(config: Config, file: str, known: Collection[str]) -> list[Instruction]:

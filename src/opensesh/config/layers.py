@@ -1,7 +1,7 @@
 """Reads all layers of the configuration, from the lowest to the highest:
 
 1. what an organisation publishes at ``/.well-known/opencode``, if the user is logged in to one and ``fetch`` is
-   given;
+   given. One that cannot be fetched is reported in :attr:`Config.problems`;
 2. the global files, ``config.json``, ``opencode.json`` and ``opencode.jsonc`` in ``~/.config/opencode`` (before
    them, a file ``config`` in TOML, as in the first versions);
 3. the file that ``OPENCODE_CONFIG`` names;
@@ -29,11 +29,15 @@ import os
 from collections import ChainMap
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ..errors import ConfigError
 from ..flags import Flags
 from ..records import Document, as_object
 from . import globs
 from .config import Config, Layer, Merge, file_url, finish, normalise
+from .fetching import TIMEOUT_SECONDS, CachedFetch
+from .instructions import own_urls, project_urls, system_instructions
 from .project_folders import project_folders
 from .schema import AgentConfig, CommandConfig, ConfigSettings
 from .source import Folders, ProjectFolders, Source, folders, read_text
@@ -73,6 +77,16 @@ def load(
     flags = Flags(environ)
     reader = _LayerReader(os.path.abspath(directory), os.path.abspath(worktree), flags, folders(flags, home))
     return reader.load(fetch)
+
+
+def load_and_fetch(directory: str | os.PathLike[str], worktree: str | os.PathLike[str]) -> Config:
+    """Read all layers as :func:`load` does, with the configuration of the user's organisations, and update the cached
+    copies of instructions that the user names by URL. Waits for the network if no copy is fresh."""
+    fetch = CachedFetch(folders(Flags()).cache)
+    config = load(directory, worktree, fetch=fetch)
+    if own_urls(config):
+        system_instructions(config, fetch)
+    return config
 
 
 def plugin_files(folder: str, pattern: str) -> list[str]:
@@ -131,15 +145,22 @@ class _LayerReader:
             directories=directories,
             project_folders=own_folders,
             variables=self.variables,
-            problems=tuple(self.problems),
         )
-        return without_revealing_prompts(config)
+        for url, origin in project_urls(config).items():
+            reason = f"{url} is not fetched, because the project names it; your own configuration can allow it"
+            line, column = origin.line or 0, origin.column or 0
+            self.problems.append(ConfigError(reason, path=origin.source, line=line, column=column))
+        return without_revealing_prompts(replace(config, problems=tuple(self.problems)))
 
     def _organisations(self, fetch: Fetch) -> None:
         from .jsonc import decode
 
         path = os.path.join(self.folders.data, "auth.json")
-        logins = as_object(decode(read_text(path) or "", path).value) or {}
+        try:
+            logins = as_object(decode(read_text(path) or "{}", path).value) or {}
+        except ConfigError as error:
+            self.problems.append(error)
+            return
         for url, login in logins.items():
             entry = as_object(login) or {}
             if entry.get("type") != "wellknown":
@@ -147,9 +168,11 @@ class _LayerReader:
             self.variables[str(entry.get("key"))] = str(entry.get("token"))
             address = f"{url.rstrip('/')}/.well-known/opencode"
             try:
-                text = fetch(address, timeout=30).decode()
+                text = fetch(address, timeout=TIMEOUT_SECONDS).decode()
             except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(f"cannot be fetched: {error}", path=address) from None
+                reason = f"the organisation's configuration is left out, because it cannot be fetched: {error}"
+                self.problems.append(ConfigError(reason, path=address))
+                continue
             value, source = self._decode(text, address, self.directory)
             config = as_object((as_object(value) or {}).get("config"))
             if config:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct, field
 
 from ..bus import Bus
-from ..config import load
+from ..config import load_and_fetch
 from ..errors import OpenseshError
 from ..flags import Flags
 from ..models.connect import Connections
@@ -141,7 +141,7 @@ class Components:
         self.location = location = sessions.location
         publish = writer.publish
 
-        config = options.config or load(location.directory, location.sandbox)
+        config = options.config or load_and_fetch(location.directory, location.sandbox)
         host = Host(directory=location.directory, worktree=location.sandbox, project_id=location.id)
         loaded = load_plugins(config, host, options.plugins, discover=settings.find_plugins, publish=publish)
         self.config = config = apply_config_hooks(loaded, config)

@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config import system_instructions
+from ..config.fetching import CachedFetch
 from ..errors import NotFoundError, OpenseshError, UsageError
 from ..models.model import Model
 from ..models.request import Assistant, File, Reasoning, System, Text, ToolResults, ToolUse, User
@@ -235,9 +236,10 @@ class _RequestInspection:
         number = 1 + sum(message.info.get("parentID") == prompt.get("id") for message in self._before)
         request = planner.preview_request(prompt, number, agent, model)
         system = sum(estimate(turn.text) for turn in request.messages if isinstance(turn, System))
+        fetch = CachedFetch(self._inspector.config.folders.cache, only_cached=True)
         instructions = [
             Piece("instructions", file.source, estimate(file.text))
-            for file in system_instructions(self._inspector.config)
+            for file in system_instructions(self._inspector.config, fetch)
         ]
         pieces = [Piece("system prompt", "", max(system - sum(piece.tokens for piece in instructions), 0))]
         pieces += instructions

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config import evaluate, skills, system_instructions, system_paths
+from ..config.fetching import CachedFetch
 from ..models import options
 from ..models.request import Assistant, Request, Text, ToolSpec, User
 from ..permissions import disabled
@@ -107,7 +108,8 @@ class Planner:
         self._prepared_for: Document | None = None
         self._plan: tuple[Document, Plan] | None = None
         self._skills = tuple(skills(self._config).values())
-        self._instructions = [file.text for file in system_instructions(self._config)]
+        fetch = CachedFetch(self._config.folders.cache, only_cached=True)
+        self._instructions = [file.text for file in system_instructions(self._config, fetch)]
         self._known_instructions = set(system_paths(self._config))
         # Instruction files that earlier reads brought along, and that the model still sees.
         for part in (part for message in history for part in message.parts if part.get("tool") == "read"):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .. import __version__, events, ids
 from ..errors import BusyError, NotFoundError, ReadOnlyStoreError, RecordError
 from ..records import EXTENSION_KEY, Document, Rule, Session, Share, as_list, as_object, document_of, view
-from ..storage import keys, revocations
+from ..storage import imports, keys, revocations
 from ..storage.leases import leases_of
 from ..storage.protocol import CompositeStore, ConditionallyWritable, Damage, Key, StoredMessage, log_damage, store_ids
 from ..storage.record_ids import session_at
@@ -224,6 +224,8 @@ class Sessions:
             for message in copies:
                 _write_message(batch, message)
             batch.write(self._key(info), info)
+        if imports.is_marked(self.store, session_id):
+            imports.mark(self.store, info["id"])
         self._publish(events.SessionCreated(info=info))
         for message in copies:
             self._publish_message(message)

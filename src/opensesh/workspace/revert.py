@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import SnapshotError, WriteError
 from ..records import as_list, as_object, object_at
+from ..storage import imports
 from ..storage.disk import Disk
 from .changes import ChangeCollector, file_histories
 from .diffs import history_diffs_or_empty, record_summary
@@ -221,7 +222,8 @@ class _RevertOperation:
         self._trash = RevertTrash(sessions, state=state, disk=disk)
         self._contents = FileContents(self._objects, self._journal, self._originals)
         self._modes = snapshots.repository.trusts_modes() if snapshots.readable else os.name != "nt"
-        self._planner = RevertPlanner(self._folder, self._contents, modes=self._modes)
+        is_imported = imports.is_marked(sessions.store, session_id)
+        self._planner = RevertPlanner(self._folder, self._contents, modes=self._modes, is_imported=is_imported)
         self.session = sessions.get(session_id)
         self.history: Sequence[StoredMessage] = sessions.messages(session_id)
 

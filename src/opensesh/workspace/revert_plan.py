@@ -168,10 +168,15 @@ class RevertPlan(NamedTuple):
 class RevertPlanner:
     """Compares what the records say with what is on disk."""
 
-    def __init__(self, folder: ProjectFolder, contents: FileContents, *, modes: bool = True) -> None:
+    def __init__(
+        self, folder: ProjectFolder, contents: FileContents, *, modes: bool = True, is_imported: bool = False
+    ) -> None:
+        """An imported session may have written its files on another machine: they are left alone unless the time of the
+        last change shows that it was this session's."""
         self._folder = folder
         self._contents = contents
         self._modes = modes
+        self._is_imported = is_imported
 
     def plan_revert(self, changes: Iterable[FileChange], reverted: Mapping[str, RevertedFile]) -> RevertPlan:
         """Plan to undo ``changes``. ``reverted`` is what the revert that is in effect did.
@@ -234,7 +239,7 @@ class RevertPlanner:
         if left is not None and not was.fits(left) and not (reverted and was.fits(origin)):
             return planned._replace(verdict="conflict", reason="changed since" if was.oid else "deleted since")
         if history and not reverted:
-            verdict, reason = _check_times(path, history, becomes, left)
+            verdict, reason = self._check_times(path, history, becomes, left)
             return planned._replace(verdict=verdict, reason=reason, blocked=verdict == "lost")
         return planned
 
@@ -253,17 +258,21 @@ class RevertPlanner:
             return origin, "its content is no longer in the snapshots"
         return becomes, ""
 
-
-def _check_times(path: str, history: FileHistory, becomes: FileState, left: FileState | None) -> tuple[Verdict, str]:
-    """Look for signs that a change by the session was not the last one, where states alone do not tell."""
-    if history.interrupted:
-        return "conflict", "changed outside the session while it ran"
-    try:
-        modified_ms = os.lstat(path).st_mtime * 1000
-    except OSError:
-        modified_ms = 0
-    if left is None and modified_ms > history.last.ended + _CLOCK_TOLERANCE_MS:
-        return "conflict", "written to after the session changed it"
-    if becomes == ABSENT and history.first.rules_changed and modified_ms < history.first.began - _CLOCK_TOLERANCE_MS:
-        return "lost", "it existed before but was ignored by git, so it is left alone"
-    return "change", ""
+    def _check_times(
+        self, path: str, history: FileHistory, becomes: FileState, left: FileState | None
+    ) -> tuple[Verdict, str]:
+        """Look for signs that a change by the session was not the last one, where states alone do not tell."""
+        if history.interrupted:
+            return "conflict", "changed outside the session while it ran"
+        try:
+            modified_ms = os.lstat(path).st_mtime * 1000
+        except OSError:
+            modified_ms = 0
+        first, last, tolerance = history.first, history.last, _CLOCK_TOLERANCE_MS
+        if self._is_imported and not last.began - tolerance <= modified_ms <= last.ended + tolerance:
+            return "lost", "the session was imported, and nothing shows that it changed this file here"
+        if left is None and modified_ms > last.ended + tolerance:
+            return "conflict", "written to after the session changed it"
+        if becomes == ABSENT and first.rules_changed and modified_ms < first.began - tolerance:
+            return "lost", "it existed before but was ignored by git, so it is left alone"
+        return "change", ""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from ...errors import NotFoundError, OpenseshError, RecordError, WriteError
 from ...records import as_list, as_object, as_whole
 from ...sessions import fork_title
-from ...storage import keys
+from ...storage import imports, keys
 from ...storage.json_tree import JsonTree
 from ...storage.keys import GLOBAL
 from ...storage.leases import leases_of
@@ -139,6 +139,8 @@ class Importer:
             kept = {name: stored[name] for name in ("projectID", "directory") if stored and name in stored}
             count += self._put(session_key, session.info | kept)
         self._session_keys[session.id] = session_key
+        if count and not self._dry_run:
+            imports.mark(self.tree, session.id)
         return count
 
     def _put_project(self, session: SourceSession, project_id: str, messages: list[StoredMessage]) -> int:
