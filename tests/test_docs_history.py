@@ -31,10 +31,12 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         session = sample.talk(f"Fix the parser error {number}")
         sample.tool(sample.messages(session)[1], "read", input={"filePath": "/srv/dev/shop/total.py"})
         sample.tool(sample.messages(session)[1], "bash", output="a parser error while parsing")
-    sample.session("never used")
     work, other = tmp_path / "work", tmp_path / "other"
     work.mkdir()
     other.mkdir()
+    for title in ("Write the notes", "Read the notes"):
+        sample.talk(title, project="global", directory=str(work))
+    sample.session("never used")
     fixture = Path(__file__).parent / "fixtures" / "opencode-1.18.33" / "opencode.db"
     shutil.copy(fixture, other)
     monkeypatch.chdir(work)
