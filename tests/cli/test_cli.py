@@ -105,6 +105,9 @@ def test_a_shared_session_says_so_where_it_is_listed_and_read(terminal: Terminal
     sample.talk("Kept to ourselves")
     shared = sample.talk("Told to all", answers=1, share=link)
     titles = [line.split("shop")[1].strip() for line in terminal.run("list").splitlines()[1:]]
+    assert titles == ["Told to all", "Kept to ourselves"], "an imported copy of another's share"
+    sample.write(("session_share", shared["id"]), {"id": "1", "secret": "hush", **link})
+    titles = [line.split("shop")[1].strip() for line in terminal.run("list").splitlines()[1:]]
     assert titles == ["[shared] Told to all", "Kept to ourselves"]
     assert [each.get("share") for each in terminal.json("list")["sessions"]] == [link, None]
     head = terminal.run("show", shared["id"]).splitlines()[:4]
