@@ -295,7 +295,7 @@ async def test_an_abort_reaches_commands_and_nothing_of_them_is_left(tmp_path: P
     async with stage(script, store=tree, settings=IMPATIENT, rules=allow) as on:
         outcome = await on.submit()
         await on.until(
-            lambda: [p for p in on.parts("tool") if p["state"]["status"] == "running" and "title" in p["state"]]
+            lambda: [p for p in on.parts("tool") if p["state"]["status"] == "running" and "metadata" in p["state"]]
         )
         on.engine.abort(on.session)
         assert (await outcome).kind == "aborted"

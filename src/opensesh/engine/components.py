@@ -184,6 +184,7 @@ class Components:
             run,
             is_user_asked=lambda: bool(self.permissions.pending or self.questions.pending),
             timeout_seconds=settings.task_seconds,
+            names_disabled_tools=settings.opencode_events,
         )
         self.compactor = Compactor(
             writer,
@@ -235,7 +236,14 @@ class Components:
             set_status=partial(self.statuses.set, session.id),
         )
         services = PromptServices(
-            self.writer, self.config, self.location, self.agents, self.models, self.hooks, self.mcp
+            self.writer,
+            self.config,
+            self.location,
+            self.agents,
+            self.models,
+            self.hooks,
+            self.mcp,
+            hides_reminders=self.settings.opencode_events,
         )
         return loop, PromptComposer(session, history, files, services)
 

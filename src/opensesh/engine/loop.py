@@ -27,7 +27,7 @@ from .cancellation import run_in_thread_uncancellable, run_uncancellable
 from .compaction import overhead_exceeds_window, window_overflow_error
 from .context_window import compaction_part, prune
 from .model_errors import failure_of
-from .session_history import record_masked, rejected_part_ids
+from .session_history import record_final, record_masked, rejected_part_ids
 from .subtasks import next_requested_subtask
 from .tool_calls import CallRunner, LoopDetector
 from .turn import StepFiles, Turn, TurnResult
@@ -234,7 +234,7 @@ class Loop:
 
     async def _run_subtask(self, planner: Planner, step: Step, answer: AnswerWriter, subtask: Document) -> None:
         """Run a subtask that the user requested: a call of the task tool that no model made."""
-        answer.info |= {"mode": subtask["agent"], "agent": subtask["agent"], "finish": "tool-calls"}
+        answer.info |= {"mode": subtask["agent"], "agent": subtask["agent"]}
         answer.info |= as_object(subtask.get("model")) or {}
         await answer.save()
         contexts = planner.call_contexts(step, answer.info, user_requested=True)
@@ -250,6 +250,7 @@ class Loop:
         }
         arguments = {name: value for name, value in arguments.items() if value is not None}
         await calls.run(part, ToolCall(part["callID"], "task", arguments))
+        answer.info["finish"] = "tool-calls"
         await answer.finish()
         self.history.add(answer.message)
         self._answer = self._calls = None
@@ -262,14 +263,13 @@ class Loop:
             turn = Turn(
                 answer,
                 calls,
-                retry=settings.retry,
+                settings=settings,
                 set_status=self._set_status,
                 files=StepFiles(
                     self._services.snapshots,
                     settings.snapshot_timeout_seconds,
                     start_seconds=settings.snapshot_start_seconds,
                 ),
-                sleep=settings.sleep,
                 complete_text=self._services.hooks.text,
             )
             result = await turn.run(step.provider, await planner.request_after_hooks(step))
@@ -290,12 +290,13 @@ class Loop:
         if result.error is not None:
             failure = failure_of(result.error, step.model.provider_id)
         elif step.structured is not None and step.structured.was_called:
-            answer.info |= {"structured": step.structured.value, "finish": "stop"}
+            answer.info["structured"] = step.structured.value
         elif step.structured is not None and (step.is_last or not result.called):
             failure = StructuredOutputError(message="the model answered without the structure it was asked for")
         is_blocked = calls.blocked and not config.settings.experimental.continue_loop_on_deny
-        if failure is None and (step.is_last or is_blocked) and answer.info.get("finish") == "tool-calls":
-            answer.info["finish"] = "stop"  # no next step will see the results
+        is_final = step.is_last or is_blocked or "structured" in answer.info
+        if failure is None and is_final and answer.info.get("finish") == "tool-calls":
+            record_final(answer.info, keep_finish=self._services.settings.opencode_events)
         await calls.abort_open()
         await answer.finish(failure)
         self.history.add(answer.message)
@@ -315,7 +316,7 @@ class Loop:
             self._outcome = Outcome("blocked" if is_blocked else "answered", answer.message)
         else:
             self._outcome = Outcome("failed", answer.message, write_failure(failure))
-            self._publish_error(failure)
+            self._publish_error(failure, ends_model_call=result.error is not None)
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
@@ -367,7 +368,7 @@ class Loop:
         else:
             return
         self._outcome = Outcome(kind, self.history.last_assistant(), write_failure(failure))
-        self._publish_error(failure)
+        self._publish_error(failure, ends_model_call=self._answer is not None)
 
         async def record() -> None:
             try:
@@ -407,6 +408,9 @@ class Loop:
         provider_id, model_id = str(model.get("providerID", "")), str(model.get("modelID", ""))
         return self._session_writer.new_answer(prompt, provider_id, model_id, str(prompt.get("agent")))
 
-    def _publish_error(self, failure: Failure) -> None:
+    def _publish_error(self, failure: Failure, *, ends_model_call: bool = False) -> None:
+        """Publish an error. OpenCode publishes the end of a failed model call, and that of the run."""
         error = events.SessionError(session_id=self.session.id, error=write_failure(failure))
         self._session_writer.publish(error)
+        if ends_model_call and self._services.settings.opencode_events:
+            self._session_writer.publish_idle(self.session.id)

@@ -42,6 +42,8 @@ from ..records import (
     TextPart,
     ToolPart,
     UserMessage,
+    as_list,
+    as_object,
     read_message,
     read_part,
 )
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from ..models.model import Model
+    from ..records import Document
     from ..storage.protocol import StoredMessage
 
 COMPACTION_PROMPT = "What did we do so far?"
@@ -165,8 +168,11 @@ def clean(text: str) -> str:
 
 def is_steering(part: TextPart) -> bool:
     """Whether the user sent this text while the model was working."""
-    extension = (part.metadata or {}).get(EXTENSION_KEY)
-    return isinstance(extension, dict) and bool(cast("dict[str, object]", extension).get("steering"))
+    return bool(_extension(part).get("steering"))
+
+
+def _extension(part: TextPart) -> Document:
+    return as_object((part.metadata or {}).get(EXTENSION_KEY)) or {}
 
 
 def _user_content(part: Part, model: Model) -> list[Text | File]:
@@ -178,7 +184,8 @@ def _user_content(part: Part, model: Model) -> list[Text | File]:
                     f"<system-reminder>\nThe user sent this while you were working:\n{text}\n\n"
                     "Take it into account, then go on with the task.\n</system-reminder>"
                 )
-            return [Text(text=text)]
+            reminders = as_list(_extension(part).get("reminders")) or ()
+            return [Text(text=text), *(Text(text=str(reminder)) for reminder in reminders)]
         case FilePart() if part.mime not in _TEXT_MIMES:
             return [_file(part.mime, part.url, part.filename, model)]
         case CompactionPart():

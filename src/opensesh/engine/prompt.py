@@ -25,6 +25,7 @@ from ..records import (
     ModelRef,
     TextPart,
     UserMessage,
+    as_object,
     dumps_compact,
     read_part,
 )
@@ -150,6 +151,9 @@ class PromptServices(NamedTuple):
     models: Models
     hooks: PluginHooks
     mcp: McpServers
+    hides_reminders: bool
+    """Whether reminders are stored in the metadata of the user's text instead of as parts of their own, which clients
+    of OpenCode do not expect."""
 
 
 class PromptComposer:
@@ -171,7 +175,7 @@ class PromptComposer:
     async def compose(self, prompt: Prompt) -> StoredMessage:
         """Return the message to store. Raises if the prompt is not valid; nothing is written."""
         agent, models = self._services.agents.get(prompt.agent), self._services.models
-        last_prompt, last_answer = self._history.last_user(), self._history.last_assistant()
+        last_prompt = self._history.last_user()
         if prompt.model:
             model = _named_model(models, prompt)
         elif agent.model is not None:
@@ -186,6 +190,9 @@ class PromptComposer:
         parts: list[Document] = []
         for part in prompt.parts:
             parts += await self._expand(part, message_id, steering=prompt.steering)
+        for part in parts:
+            if part["type"] == "subtask" and "command" in part:
+                part.setdefault("model", {"providerID": model.provider_id, "modelID": model.id})
         info = UserMessage(
             id=message_id,
             session_id=self._session.id,
@@ -198,18 +205,28 @@ class PromptComposer:
             variant=prompt.variant or (agent.variant if agent.variant in model.variants else None),
         )
         if not all(part.get("synthetic") for part in parts):
-            # What the model must know with this prompt is stored, so that later requests repeat it.
-            plan = plan_file(self._services.config, self._services.location, self._session)
-            before = last_answer.info.get("agent") if last_answer else None
-            reminders = plan_reminders(self._services.config, plan, info.agent, before)
-            today = format_day(info.time.created)
-            if today != format_day(self._session.time.created):  # the system prompt keeps the session's first day
-                reminders.append(f"<system-reminder>\nToday is {today}.\n</system-reminder>")
-            parts += [self._synthetic(info.id, reminder) for reminder in reminders]
+            self._add_reminders(info, parts)
         stored = info.document
         if not is_user_shell(StoredMessage(stored, parts)):
             stored, parts = await self._services.hooks.prompt(stored, parts)
         return StoredMessage(stored, parts)
+
+    def _add_reminders(self, info: UserMessage, parts: list[Document]) -> None:
+        """Add what the model must know with this prompt. It is stored, so that later requests repeat it."""
+        services, last_answer = self._services, self._history.last_assistant()
+        plan = plan_file(services.config, services.location, self._session)
+        before = last_answer.info.get("agent") if last_answer else None
+        reminders = plan_reminders(services.config, plan, info.agent, before)
+        today = format_day(info.time.created)
+        if today != format_day(self._session.time.created):  # the system prompt keeps the session's first day
+            reminders.append(f"<system-reminder>\nToday is {today}.\n</system-reminder>")
+        typed = next((part for part in parts if part["type"] == "text" and not part.get("synthetic")), None)
+        if reminders and typed is not None and services.hides_reminders:
+            metadata = as_object(typed.get("metadata")) or {}
+            extension = as_object(metadata.get(EXTENSION_KEY)) or {}
+            typed["metadata"] = metadata | {EXTENSION_KEY: extension | {"reminders": reminders}}
+        else:
+            parts += [self._synthetic(info.id, reminder) for reminder in reminders]
 
     async def _expand(self, document: Document, message_id: str, *, steering: bool) -> list[Document]:
         part = replace(validate_prompt_part(document), session_id=self._session.id, message_id=message_id)

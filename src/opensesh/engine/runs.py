@@ -259,6 +259,8 @@ class Runs:
         run = self._runs.get(session_id)
         if run is not None:
             run.abort()
+        if self._services.settings.opencode_events:
+            self._services.writer.publish_idle(session_id)
         return run is not None
 
     def files(self, session_id: str) -> FileTimes:

@@ -26,6 +26,8 @@ from ..records import (
     TextPart,
     Tokens,
     ToolPart,
+    as_list,
+    as_object,
     document_of,
     order,
     read_message,
@@ -68,6 +70,11 @@ class SessionWriter:
     def publish(self, event: events.Event) -> None:
         """Publish an event of this directory."""
         self._bus.publish(event, directory=self.location.directory)
+
+    def publish_idle(self, session_id: str) -> None:
+        """Publish that a session is idle."""
+        self.publish(events.SessionStatus(session_id=session_id, status={"type": "idle"}))
+        self.publish(events.SessionIdle(session_id=session_id))
 
     async def get(self, session_id: str) -> Session:
         """Return a session's record."""
@@ -267,6 +274,20 @@ class AnswerWriter:
         self.info["cost"] = self.info.get("cost", 0) + cost
         self.info["tokens"] = document_of(tokens)
         return cost, tokens
+
+    def record_aborted_call(self, usage: Usage, model: Model) -> None:
+        """Record the cost of a model call whose tools were aborted as that of a side call: as in OpenCode, the message
+        itself has no cost then. It is not stored yet."""
+        extension = as_object(self.info.get(EXTENSION_KEY)) or {}
+        call: Document = {
+            "agent": self.info["agent"],
+            "providerID": model.provider_id,
+            "modelID": model.id,
+            "time": {"created": self.info["time"]["created"], "completed": ids.now_ms()},
+            "cost": pricing.charge(model.price, usage).stored,
+            "tokens": document_of(pricing.tokens(usage)),
+        }
+        self.info[EXTENSION_KEY] = extension | {"calls": [*(as_list(extension.get("calls")) or ()), call]}
 
     async def finish(self, failure: Failure | None = None) -> None:
         """Store the message as completed, with the error that ended it if there was one. This is activity of the

@@ -6,6 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from ..config import evaluate
 from ..errors import InvalidIDError, NotFoundError, SubtaskFailedError
 from ..records import Rule, document_of
@@ -49,6 +51,8 @@ class SubagentServices(NamedTuple):
     is_user_asked: Callable[[], bool]
     """Whether a request waits for the user; that time does not count as the subagent's."""
     timeout_seconds: float | None
+    names_disabled_tools: bool
+    """Whether prompts name the tools that the rules of their session deny, as OpenCode's do."""
 
 
 class ChildSessions:
@@ -112,6 +116,9 @@ class ChildSessions:
             parts = mentioned_parts(task.prompt, self._services.writer.location, self._services.agents)
         model = f"{child.model['providerID']}/{child.model['modelID']}"
         prompt = Prompt(parts=parts, agent=task.agent, model=model)
+        if self._services.names_disabled_tools:
+            disabled_tools = self._disabled_tools(self._services.agents.get(task.agent))
+            prompt = replace(prompt, tools=dict.fromkeys(disabled_tools, False))
         with self._services.budgets.subagent(child.session_id):
             outcome = await self._run_in_time(child.session_id, prompt)
         answered = outcome.message.parts if outcome.message else []
@@ -163,12 +170,15 @@ class ChildSessions:
             and rule.permission not in _NOT_INHERITED
             and evaluate(rule.permission, rule.pattern, self._rules) == "deny"  # no later rule allows it
         ]
+        tools = self._disabled_tools(agent)
+        rules = [*denied, *(Rule(permission=tool, pattern="*", action="deny") for tool in tools)]
+        return [*rules, PLAN_MODE_RULE] if self._planning else rules
+
+    def _disabled_tools(self, agent: Agent) -> list[str]:
         tools = ["todowrite", "todoread"]
         if not any(rule.permission == "task" for rule in agent.permission):
             tools.append("task")
-        tools += self._services.config.settings.experimental.primary_tools
-        rules = [*denied, *(Rule(permission=tool, pattern="*", action="deny") for tool in tools)]
-        return [*rules, PLAN_MODE_RULE] if self._planning else rules
+        return [*tools, *self._services.config.settings.experimental.primary_tools]
 
 
 def next_requested_subtask(prompt: StoredMessage, answers: Sequence[StoredMessage]) -> Document | None:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..models.request import Provider, Request
     from ..records import Document
-    from ..retry import RetryPolicy
     from ..workspace import Patch, PendingSnapshot, Snapshots
+    from .components import Settings
     from .session_writer import AnswerWriter
     from .tool_calls import CallRunner
 
@@ -77,19 +77,17 @@ class Turn:
         writer: AnswerWriter,
         calls: CallRunner,
         *,
-        retry: RetryPolicy,
+        settings: Settings,
         set_status: Callable[[Document], None],
         files: StepFiles,
-        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         complete_text: Callable[[Document, str, str], Awaitable[str]] | None = None,
     ) -> None:
         """``complete_text`` returns the final text of a part, given the message, the part's id and the text."""
         self._writer = writer
         self._calls = calls
-        self._retry = retry
+        self._settings = settings
         self._set_status = set_status
         self._files = files
-        self._sleep = sleep
         self._complete_text = complete_text
         self._streaming: dict[str, StreamingPart] = {}
         self._tool_parts: dict[str, Document] = {}
@@ -100,7 +98,7 @@ class Turn:
 
     async def run(self, provider: Provider, request: Request) -> TurnResult:
         """Make the call, with retries, and store what it returns. What arrived is kept if this is cancelled."""
-        attempt = 0
+        attempt, retry = 0, self._settings.retry
         try:
             await self._discard_attempt()
             while True:
@@ -109,20 +107,24 @@ class Turn:
                 if error is None or self._called:
                     return await self._end(request.model, error)
                 attempt += 1
-                reason = retry_reason(self._retry, error, attempt)
+                reason = retry_reason(retry, error, attempt)
                 if reason is None:
                     return TurnResult(error=error)
                 await self._discard_attempt()
-                delay, now = self._retry.delay_ms(attempt, requested_delay_ms(error)), ids.now_ms()
-                await self._writer.add_retry(attempt, failure_of(error, request.model.provider_id), now)
+                delay, now = retry.delay_ms(attempt, requested_delay_ms(error)), ids.now_ms()
+                if not self._settings.opencode_events:
+                    await self._writer.add_retry(attempt, failure_of(error, request.model.provider_id), now)
                 self._set_status({"type": "retry", "attempt": attempt, "message": reason, "next": now + delay})
-                await self._sleep(delay / 1000)
+                await self._settings.sleep(delay / 1000)
                 self._set_status({"type": "busy"})
         except asyncio.CancelledError:
             if self._files.is_ready:  # an abort does not wait for the snapshot of a large project
                 await self._add_snapshot()
             if self._finished is not None:  # record usage even though the tools were cancelled
-                await self._finish_step(self._finished, request.model, None)
+                if self._settings.opencode_events:
+                    self._writer.record_aborted_call(self._finished.usage, request.model)
+                else:
+                    await self._finish_step(self._finished, request.model, None)
             if self._called and not self._compared:
                 await self._add_patch((await self._files.after()).patch)
             raise

@@ -83,7 +83,7 @@ class BashTool(BuiltinTool[BashArguments]):
         description = args.description or args.command.strip().split("\n")[0]
 
         async def show(output: str) -> None:
-            await ctx.progress(title=description, metadata={"output": output, "description": description})
+            await ctx.progress(metadata={"output": output, "description": description})
 
         confinement = ctx.confinement()
         running = CommandRun(

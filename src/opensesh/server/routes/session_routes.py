@@ -208,9 +208,13 @@ async def fork_session(call: Call, body: SessionFork) -> object:
 @routes.post("/session/{sessionID}/abort", "session.abort", response=bool, errors=(400, 404))
 async def abort_session(call: Call) -> object:
     """Stop the run of a session."""
-    engine = call.state.running_engine(call.parameters["sessionID"])
-    if engine is not None:
-        engine.abort(call.parameters["sessionID"])
+    session_id = call.parameters["sessionID"]
+    running = call.state.running_engine(session_id)
+    if running is not None:
+        running.abort(session_id)
+    else:  # clients are told that it is idle
+        async with call.engine() as engine:
+            engine.abort(session_id)
     return True
 
 

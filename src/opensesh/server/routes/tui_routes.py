@@ -57,7 +57,7 @@ class Toast(Struct, frozen=True):
     """Milliseconds."""
 
 
-class SelectedSession(Struct, frozen=True, rename={"session_id": "sessionID"}):
+class SessionSelection(Struct, frozen=True, rename={"session_id": "sessionID"}):
     """The session to show."""
 
     session_id: SessionID
@@ -84,7 +84,7 @@ class ToastShow(Struct, frozen=True, tag_field="type", tag="tui.toast.show"):
 class SessionSelect(Struct, frozen=True, tag_field="type", tag="tui.session.select"):
     """Show a session."""
 
-    properties: SelectedSession
+    properties: SessionSelection
 
 
 TuiEvent = PromptAppend | CommandExecute | ToastShow | SessionSelect
@@ -142,7 +142,7 @@ async def publish_event(call: Call, body: TuiEvent) -> object:
 
 
 @routes.post("/tui/select-session", "tui.selectSession", response=bool, errors=(400, 404))
-async def select_session(call: Call, body: SelectedSession) -> object:
+async def select_session(call: Call, body: SessionSelection) -> object:
     """Show a session in the terminal clients."""
     async with call.engine() as engine:
         await run_in_thread_uncancellable(engine.sessions.get, body.session_id)
