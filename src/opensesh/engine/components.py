@@ -103,8 +103,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How long closing waits for plugins."""
     opencode_events: bool = False
     """Whether clients of OpenCode follow the events, and expect what it publishes: no provisional title, the status
-    with every step, the list of changed files with every prompt, and summaries of compactions without anything that
-    the model did not write."""
+    with every step, after a failed model call and with an abort, the list of changed files with every prompt, summaries
+    of compactions without anything that the model did not write, the finish of the model where no step follows,
+    reminders and retries without parts, and the disabled tools of subagents."""
     unanswered_warning_seconds: float = 10.0
     """When a request that no callback answers is logged."""
 
