@@ -39,7 +39,7 @@ def load_config(options: Namespace) -> tuple[ProjectLocation, Config]:
 
 
 def secrets_of_this_machine() -> set[str]:
-    """Return the secrets that redaction removes whatever they look like: those of the environment, of OpenCode's login
+    """Return the secrets that redaction removes in any form: those of the environment, of OpenCode's login
     files, and of the configuration of the current directory, if it can be read."""
     try:
         location = resolve(os.getcwd())

@@ -64,7 +64,7 @@ def configure(parser: CommandParser) -> None:
     revert.add_argument(
         "--unattributed",
         action="store_true",
-        help="also revert files that changed while a command ran, by whatever program",
+        help="also revert files that changed while a command ran, by any program",
     )
     unrevert = _add_action(parser, "unrevert", "undo a revert")
     for leaf in (revert, unrevert):

@@ -18,7 +18,7 @@ class CachedFetch:
     """Downloads URLs and keeps a copy of each. A :class:`~opensesh.config.source.Fetch`."""
 
     def __init__(self, folder: str, *, only_cached: bool = False) -> None:
-        """With ``only_cached``, copies are used whatever their age, and nothing is downloaded."""
+        """With ``only_cached``, copies of any age are used, and nothing is downloaded."""
         self._folder = os.path.join(folder, "fetched")
         self._only_cached = only_cached
 

@@ -67,7 +67,7 @@ def _why_shared(folder: str) -> str:
     except OSError:
         return ""
     user = os.getuid()
-    # As git does it: with sudo, the folders of the user who calls it are meant.
+    # As git does it: with sudo, this is about the folders of the user who calls it.
     caller = os.environ.get("SUDO_UID", "") if user == 0 else ""
     if status.st_uid not in {0, user, int(caller) if caller.isdigit() else user}:
         return f"{folder} belongs to another user (uid {status.st_uid})"

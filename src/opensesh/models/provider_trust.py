@@ -3,7 +3,7 @@
 A server at a URL that a project configures receives the whole conversation and the user's key for that provider, and
 decides which tools are called. So nothing is sent to it before the user has trusted it. That includes a server on this
 machine: any user of it, or a container, may listen on a port. A key or header of the project's sends the conversation
-to an account of somebody else, so these need trust, too; only the name of a variable with the user's own key does not.
+to another person's account, so these need trust, too; only the name of a variable with the user's own key does not.
 Trust covers the URLs and what goes with each request: the key, the variables that contain it, and headers. Names,
 limits and prices may change.
 

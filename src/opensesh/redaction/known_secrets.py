@@ -1,4 +1,4 @@
-"""The secrets that this machine holds, whatever they look like, and the encodings in which they may occur."""
+"""The secrets that this machine holds, of any form, and the encodings in which they may occur."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Redactor:
     """Replaces secrets, and counts the replacements by rule."""
 
     def __init__(self, known: Iterable[str] = (), *, paths: bool = False) -> None:
-        """``known`` are secrets that are removed whatever they look like, see
+        """``known`` are secrets that are removed in any form, see
         :func:`~opensesh.redaction.known_secrets`. With ``paths``, home folders are replaced by ``~`` as well."""
         self.known = tuple(sorted(known))
         self.paths = paths

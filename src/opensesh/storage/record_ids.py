@@ -1,4 +1,4 @@
-"""The ids of stored records: those of the key. A file name is an id, whatever the file contains."""
+"""The ids of stored records: those of the key. A file name is the id, also if the file contains another."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Journals of text that is being streamed, beside a store.
 
 Storing a part again for every piece of text that a model sends would write the square of its length. The text is
-therefore appended to a journal a few times a second, and the part is stored whole when it ends. Whoever reads the
+therefore appended to a journal a few times a second, and the part is stored whole when it ends. A reader of the
 messages of the session meanwhile, in any process of this host, sees the part with the text of its journal. If the
 process dies, the next runner of the session stores that text.
 

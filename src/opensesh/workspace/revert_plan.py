@@ -235,7 +235,7 @@ class RevertPlanner:
         if becomes.oid and self._contents.get(becomes.oid) is None:
             return planned._replace(verdict="lost", reason="its content is no longer in the snapshots", blocked=True)
         left = reverted.becomes if reverted else self.resolve(history.after, origin, path) if history else origin
-        # A file at its origin is as the session left it, whatever a revert should have made of it.
+        # A file at its origin is as the session left it, also if a revert should have changed it.
         if left is not None and not was.fits(left) and not (reverted and was.fits(origin)):
             return planned._replace(verdict="conflict", reason="changed since" if was.oid else "deleted since")
         if history and not reverted:

@@ -1,8 +1,7 @@
 """Safe HTML from session content: Markdown, diffs and image URLs.
 
 Everything is escaped before it is marked up, so no character of a session can become a tag, an attribute or a script.
-Only ``http``, ``https`` and ``mailto`` links become links. Time and output are proportional to the length of the text,
-whatever it is.
+Only ``http``, ``https`` and ``mailto`` links become links. Time and output are proportional to the length of any text.
 """
 
 from __future__ import annotations

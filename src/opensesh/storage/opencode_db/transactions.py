@@ -1,4 +1,4 @@
-"""Transactions on an OpenCode database: when it may be written, and by whom it is open."""
+"""Transactions on an OpenCode database: when it may be written, and which programs have it open."""
 
 from __future__ import annotations
 
