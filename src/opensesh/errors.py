@@ -20,7 +20,7 @@
      │   ├─ RateLimitedError       too many requests
      │   ├─ OverloadedError        the provider is overloaded (HTTP 503/529)
      │   ├─ ContentFilteredError   the provider withheld the answer
-     │   ├─ OverBudgetError        not sent: the budget is used up, or the model's price is unknown
+     │   ├─ OverBudgetError        the budget does not pay the request or was exceeded, or the price is unknown
      │   └─ ModelConnectionError   the connection was refused, reset, timed out or cut off
      ├─ ToolFailedError            a tool could not do its work; the message is for the model
      │   ├─ SubtaskFailedError     a subagent did not finish; ``state`` says why
@@ -193,7 +193,8 @@ class ContentFilteredError(ModelError, json_name="ContentFiltered"):
 
 
 class OverBudgetError(ModelError, json_name="BudgetExceeded"):
-    """The request was not sent: the budget is used up, or the model's price is unknown."""
+    """The request was not sent: the budget does not pay it, or the model's price is unknown. Or the budget was exceeded
+    by a request that cost more than estimated, or cut its answer off."""
 
     def __init__(self, message: str, *, scope: str, spent: Decimal, budget: Decimal) -> None:
         super().__init__(message)

@@ -110,12 +110,12 @@ async def test_the_time_that_a_person_takes_to_answer_does_not_count() -> None:
 
 async def test_a_child_has_a_budget_of_its_own_and_its_parent_continues_without_it() -> None:
     work = "".join(f'CALL echo {{"n": {number}}}\nUSAGE input=1000 output=1\n---\n' for number in range(9))
-    settings = Settings(budget=Budget(task=Decimal("0.005")))
+    settings = Settings(budget=Budget(task=Decimal("0.02")))
     async with stage(family(f"{work}SAY never"), settings=settings, tools=[echo()]) as it:
         assert (await it.ask()).kind == "answered"
         state = failed(it)
         assert state["metadata"]["state"] == "over budget"
-        assert "the budget of this task, $0.005, is used up: $0.00603 are spent" in state["error"]
+        assert "the budget of this task, $0.02, does not pay the next request: $0.01" in state["error"]
 
 
 NESTING: dict[str, Any] = {

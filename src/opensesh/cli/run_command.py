@@ -3,7 +3,7 @@
 The answer goes to standard output, everything else to standard error. Permission requests are asked at the terminal; if
 there is none, they are refused. Ctrl-C aborts the run; what was done until then is kept.
 
-Exit codes: 0 answered, 1 failed or blocked by a refused permission, 130 aborted.
+Exit codes: 0 answered, 1 failed, over budget or blocked by a refused permission, 130 aborted.
 """
 
 from __future__ import annotations

@@ -1,27 +1,33 @@
 """Costs of sessions, and budgets, which are checked before every request (steps, summaries, titles, subagents).
 
-A request that is over budget is not sent. What a request will cost is not known beforehand, so the last one may exceed
-the budget. Amounts are decimal US dollars. A model without a known price is never taken as free: a sum with such an
-answer says so. A call counts for the session that made it, also if its answer was removed.
+What a request may cost is estimated before it is sent: its answer is limited to what the budget still pays, and a
+request that the budget does not pay is not sent. A provider that counts more than was estimated can still exceed the
+budget, which is reported. Amounts are decimal US dollars. A model without a known price is never taken as free: a sum
+with such an answer says so. A call counts for the session that made it, also if its answer was removed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import ModelNotFoundError, OverBudgetError, UsageError
 from ..history.stats.counted_calls import CountedCalls
-from ..models import pricing
+from ..models import options, pricing
 from ..models.connect import Connections
+from ..models.model import Price
+from ..models.request import Assistant
 from ..models.stream_events import FinishStep, Usage
-from ..records import as_amount, as_object
+from ..records import as_amount, as_object, as_whole
 from .cancellation import run_in_thread_uncancellable
+from .context_window import message_tokens, request_tokens
 from .turn import closing_stream
 
 if TYPE_CHECKING:
@@ -39,6 +45,10 @@ BUDGET_VARIABLE = "OPENSESH_BUDGET"
 """Budget of a session where nothing else is set. It is not a key of the configuration file, which is shared with
 OpenCode: that refuses a file with a key it does not know."""
 _BUCKETS = ("input", "output", "reasoning", "cache_read", "cache_write")
+_MIN_ANSWER_TOKENS = 256
+"""A request whose answer the budget would limit to less is not sent."""
+_THINKING_OPTIONS = ("thinking", "reasoningConfig")
+"""Options with tokens for thinking that Claude is given in addition to the limit of the answer."""
 
 
 class Budget(Struct, frozen=True, kw_only=True):
@@ -171,14 +181,15 @@ class Budgets:
         self._costs = costs
 
     @contextmanager
-    def run(self, session_id: str) -> Generator[None]:
-        """Charge all model calls made in this context, and in tasks started in it, to one run. A run within a run is
-        charged to the outer one."""
+    def run(self, session_id: str) -> Generator[Account | None]:
+        """Charge all model calls made in this context, and in tasks started in it, to one run, and yield its account. A
+        run within a run is charged to the outer one and has none."""
         if not self._budget.is_set or _account.get() is not None:
-            yield
+            yield None
             return
-        with _charged_to(Account(self._budget, self._costs, session_id)):
-            yield
+        account = Account(self._budget, self._costs, session_id)
+        with _charged_to(account):
+            yield account
 
     @contextmanager
     def subagent(self, session_id: str) -> Generator[None]:
@@ -191,6 +202,96 @@ class Budgets:
             yield
 
 
+class _Limit(Struct, frozen=True, kw_only=True):
+    """One limit of an account, and what is spent of it."""
+
+    scope: Literal["run", "session", "task"]
+    budget: Decimal
+    spent: Decimal
+    reserved: Decimal
+    """For requests in progress."""
+
+    @property
+    def left(self) -> Decimal:
+        """US dollars that are neither spent nor reserved."""
+        return self.budget - self.spent - self.reserved
+
+    def error(self, reason: str) -> OverBudgetError:
+        """Return the error for this limit."""
+        return OverBudgetError(
+            f"the budget of this {self.scope}, ${self.budget}, {reason}",
+            scope=self.scope,
+            spent=self.spent,
+            budget=self.budget,
+        )
+
+
+class _Estimate(Struct, frozen=True, kw_only=True):
+    """What a request may cost. All of it is 0 if the model's price is not known."""
+
+    input_tokens: int
+    input_cost: Decimal
+    output_token_price: Decimal
+    max_output_tokens: int
+    """Including thinking."""
+
+    @staticmethod
+    def of(request: Request) -> _Estimate:
+        """Estimate a request.
+
+        The conversation up to the last answer was sent before, so that it has the price of cached input, where the
+        model has one; everything has the full price in the first request of a conversation.
+        """
+        model, messages = request.model, request.messages
+        total = sum(request_tokens(request).values())
+        answers = [at for at, message in enumerate(messages) if isinstance(message, Assistant)]
+        rates = pricing.rates_for(model.price, Usage(input=total))[0] if model.price is not None else None
+        cached = 0
+        if answers and rates is not None and rates.cache_read is not None:
+            cached = max(total - sum(map(message_tokens, messages[answers[-1] :])), 0)
+        charge = pricing.charge(model.price, Usage(input=total - cached, cache_read=cached))
+        thinking = sum(_thinking_tokens(request, name) for name in _THINKING_OPTIONS)
+        output = (request.max_output_tokens or options.max_output_tokens(model)) + thinking
+        return _Estimate(
+            input_tokens=total,
+            input_cost=charge.known,
+            output_token_price=max(
+                pricing.charge(Price(rates=charge.rates), Usage(output=1)).known,
+                pricing.charge(Price(rates=charge.rates), Usage(reasoning=1)).known,
+            ),
+            max_output_tokens=min(output, model.limit.output or output),
+        )
+
+    def cost(self, output_tokens: int) -> Decimal:
+        """Return US dollars, with an answer of this length."""
+        return self.input_cost + self.output_token_price * output_tokens
+
+    @property
+    def least_cost(self) -> Decimal:
+        """US dollars, with the shortest answer that is worth a request."""
+        return self.cost(min(_MIN_ANSWER_TOKENS, self.max_output_tokens))
+
+    def affordable_output(self, amount: Decimal) -> int:
+        """Return how many tokens of output ``amount`` pays, which is at least :attr:`least_cost`."""
+        if self.cost(self.max_output_tokens) <= amount:
+            return self.max_output_tokens
+        return int((amount - self.input_cost) / self.output_token_price)
+
+
+def _thinking_tokens(request: Request, option: str) -> int:
+    setting = as_object(request.options.get(option)) or {}
+    return max(as_whole(setting.get("budgetTokens") or setting.get("budget_tokens")), 0)
+
+
+def _limit_output(request: Request, tokens: int) -> Request:
+    """Return the request with at most ``tokens`` for thinking and answer together, half of them for thinking."""
+    thinking = {name: min(_thinking_tokens(request, name), tokens // 2) for name in _THINKING_OPTIONS}
+    limited = {
+        name: {**request.options[name], "budgetTokens": thinking[name]} for name in _THINKING_OPTIONS if thinking[name]
+    }
+    return replace(request, max_output_tokens=tokens - max(thinking.values()), options={**request.options, **limited})
+
+
 class Account:
     """What one run has spent, with its subagents; or one subagent, whose costs are its parent's too."""
 
@@ -200,51 +301,100 @@ class Account:
         self._costs = costs
         self._session_id = session_id
         self._parent = parent
+        self._root: Account = self if parent is None else parent._root
         self._spent = Decimal(0)
+        self._reserved = Decimal(0)
+        self._released = asyncio.Event()
+        """Set when a request ends, and then replaced."""
         self._before: Decimal | None = None
         self._warned: set[str] = set()
+        self.exceeded: OverBudgetError | None = None
+        """Of a run: that its budget was exceeded, or cut an answer off."""
 
-    @property
-    def spent(self) -> Decimal:
-        """US dollars spent so far."""
-        return self._spent
+    @asynccontextmanager
+    async def reserve(self, request: Request) -> AsyncGenerator[Request]:
+        """Reserve what a request may cost, and yield it, its answer limited to what the budget pays.
 
-    async def check(self, model: Model) -> None:
-        """Raise :class:`~opensesh.errors.OverBudgetError` if no request may be sent to ``model``."""
-        if self._parent is not None:
-            await self._parent.check(model)
-            if self._budget.task is not None:
-                self._check_limit("task", self._spent, self._budget.task)
+        Where only the requests in progress leave too little, wait for one to end: most cost less than is reserved for
+        them. Raises :class:`~opensesh.errors.OverBudgetError` if the budget does not pay the request.
+        """
+        await self._root._prepare(request.model)
+        estimate = await run_in_thread_uncancellable(_Estimate.of, request)
+        while True:
+            limits = self._limits()
+            for limit in limits:
+                _check_limit(limit, estimate)
+            left = min((limit.left for limit in limits), default=estimate.cost(estimate.max_output_tokens))
+            if left >= estimate.least_cost:
+                break
+            await self._root._released.wait()
+        output = estimate.affordable_output(left)
+        amount = estimate.cost(output)
+        self._add_reserved(amount)
+        try:
+            yield request if output == estimate.max_output_tokens else _limit_output(request, output)
+        finally:
+            self._add_reserved(-amount)
+            self._root._released.set()
+            self._root._released = asyncio.Event()
+
+    def charge(self, model: Model, finished: FinishStep, *, is_limited: bool) -> None:
+        """Add the cost of a request that was answered, and report if it exceeds the budget.
+
+        ``is_limited``: whether its answer was limited to what the budget pays.
+        """
+        cost = pricing.charge(model.price, finished.usage).known
+        account: Account | None = self
+        while account is not None:
+            account._spent += cost
+            account = account._parent
+        limits = self._limits()
+        over = next((limit for limit in limits if limit.spent > limit.budget), None)
+        if over is not None:
+            error = over.error(
+                f"is exceeded: ${over.spent.normalize():f} are spent. The provider counted more tokens than estimated."
+            )
+        elif is_limited and finished.reason == "length":
+            error = min(limits, key=lambda limit: limit.left).error("does not pay a longer answer: it was cut off.")
+        else:
             return
+        log.warning("%s", error.message)
+        self._root.exceeded = self._root.exceeded or error
+
+    async def _prepare(self, model: Model) -> None:
+        """Refuse or report what has no known price, and compute what the session cost before this run."""
         rates = model.price.rates if model.price is not None else None
         if rates is None or rates.input is None or rates.output is None:
             self._report_unpriced((model.ref,))
-        if self._budget.session is not None:
-            if self._before is None:
-                before = await run_in_thread_uncancellable(self._costs.before_run, self._session_id)
-                if before.unpriced:
-                    self._report_unpriced(before.unpriced)
-                # Another request of this run may have been quicker, and have been charged since.
-                self._before = before.known if self._before is None else self._before
-            self._check_limit("session", self._before + self._spent, self._budget.session)
-        if self._budget.run is not None:
-            self._check_limit("run", self._spent, self._budget.run)
+        if self._budget.session is not None and self._before is None:
+            before = await run_in_thread_uncancellable(self._costs.before_run, self._session_id)
+            if before.unpriced:
+                self._report_unpriced(before.unpriced)
+            # Another request of this run may have been quicker, and have been charged since.
+            self._before = before.known if self._before is None else self._before
 
-    def charge(self, model: Model, usage: Usage) -> None:
-        """Add the cost of a request that was answered."""
-        self._spent += pricing.charge(model.price, usage).known
+    def _limits(self) -> list[_Limit]:
+        """Return the limits of this account and of the run."""
+        root, budget = self._root, self._budget
+        limits: list[_Limit] = []
+        if budget.session is not None:
+            spent = (root._before or 0) + root._spent
+            limits.append(_Limit(scope="session", budget=budget.session, spent=spent, reserved=root._reserved))
+        if budget.run is not None:
+            limits.append(_Limit(scope="run", budget=budget.run, spent=root._spent, reserved=root._reserved))
+        account = self
+        while account._parent is not None:
+            if budget.task is not None:
+                limits.append(
+                    _Limit(scope="task", budget=budget.task, spent=account._spent, reserved=account._reserved)
+                )
+            account = account._parent
+        return limits
+
+    def _add_reserved(self, amount: Decimal) -> None:
+        self._reserved += amount
         if self._parent is not None:
-            self._parent.charge(model, usage)
-
-    def _check_limit(self, scope: Literal["run", "session", "task"], spent: Decimal, budget: Decimal) -> None:
-        if spent >= budget:
-            raise OverBudgetError(
-                f"the budget of this {scope}, ${budget}, is used up: ${spent.normalize():f} are spent. Nothing more "
-                "was sent. Raise the budget to continue.",
-                scope=scope,
-                spent=spent,
-                budget=budget,
-            )
+            self._parent._add_reserved(amount)
 
     def _report_unpriced(self, models: tuple[str, ...]) -> None:
         names = ", ".join(models)
@@ -261,6 +411,20 @@ class Account:
             scope=scope,
             spent=self._spent,
             budget=budget,
+        )
+
+
+def _check_limit(limit: _Limit, estimate: _Estimate) -> None:
+    """Raise if the limit would not pay a request even if no other were in progress."""
+    if limit.spent >= limit.budget:
+        raise limit.error(
+            f"is used up: ${limit.spent.normalize():f} are spent. Nothing more was sent. Raise the budget to continue."
+        )
+    if limit.spent + estimate.least_cost > limit.budget:
+        raise limit.error(
+            f"does not pay the next request: ${limit.spent.normalize():f} are spent, and about "
+            f"{estimate.input_tokens:,} tokens with a short answer cost ${estimate.least_cost.normalize():f}. Nothing "
+            "more was sent. Raise the budget to continue."
         )
 
 
@@ -289,12 +453,15 @@ class _MeteredProvider:
         self._provider = provider
 
     async def stream(self, request: Request) -> AsyncGenerator[StreamEvent]:
-        """Check the budget, send the request, and charge what it cost."""
+        """Reserve what the request may cost, send it, and charge what it cost."""
         account = _account.get()
-        if account is not None:
-            await account.check(request.model)
-        async with closing_stream(self._provider.stream(request)) as events:
+        if account is None:
+            async with closing_stream(self._provider.stream(request)) as events:
+                async for event in events:
+                    yield event
+            return
+        async with account.reserve(request) as sent, closing_stream(self._provider.stream(sent)) as events:
             async for event in events:
-                if account is not None and isinstance(event, FinishStep):
-                    account.charge(request.model, event.usage)
+                if isinstance(event, FinishStep):
+                    account.charge(request.model, event, is_limited=sent is not request)
                 yield event

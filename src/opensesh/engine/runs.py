@@ -13,13 +13,14 @@ from weakref import WeakValueDictionary
 
 from .. import events
 from ..errors import BusyError, UsageError
-from ..records import as_object
+from ..records import as_object, write_failure
 from ..storage.leases import HEARTBEAT_MS, leases_of
 from ..storage.protocol import SharedSessions
 from ..tools.filetimes import FileLocks, FileTimes
 from .cancellation import run_in_thread_uncancellable
 from .context_window import visible
 from .loop import Loop, Outcome
+from .model_errors import failure_of
 from .recovery import close_interrupted, recover
 from .session_history import History
 from .titles import needs_title
@@ -272,7 +273,7 @@ class Runs:
     async def _drive(self, run: Run, first: Callable[[], Awaitable[Outcome]]) -> None:
         session, history = run.loop.session, run.loop.history
         try:
-            with self._services.budgets.run(run.session_id):
+            with self._services.budgets.run(run.session_id) as account:
                 run.loop.drain_inbox()
                 prompt = history.last_user()
                 if prompt is not None and needs_title(session, history):
@@ -280,6 +281,9 @@ class Runs:
                     self._title_tasks.add(task)
                     task.add_done_callback(self._title_tasks.discard)
                 outcome = await run.drive(first)
+            if account is not None and account.exceeded is not None and outcome.kind == "answered":
+                error = write_failure(failure_of(account.exceeded, ""))
+                outcome = outcome._replace(kind="failed", error=error)
             # Nothing may be awaited between the end of the loop and this, or a prompt that arrives then would be lost.
             self._end(run, outcome)
         except Exception:

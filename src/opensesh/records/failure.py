@@ -62,7 +62,8 @@ class ContentFilterError(View, frozen=True, kw_only=True):
 
 
 class BudgetExceededError(View, frozen=True, kw_only=True):
-    """The request was not sent because the budget is used up; an extension of opensesh. Amounts are US dollars."""
+    """The budget did not pay the request, was exceeded, or cut the answer off; an extension of opensesh. Amounts are US
+    dollars."""
 
     message: str = ""
     scope: str = "run"
