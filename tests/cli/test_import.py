@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ..history.sample_tree import Sample, contents
+from ..storage.opencode_databases import assert_sound, copy_database, empty_database, execute, select
 from .running import Screen, Terminal
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -103,13 +104,6 @@ def test_where_nothing_can_be_stored_no_session_is_blamed(terminal: Terminal, he
     assert terminal.error.count("\n") == 1
 
 
-def test_a_database_is_nothing_to_bring_sessions_into(terminal: Terminal, tmp_path: Path) -> None:
-    database = shutil.copy(FIXTURES / "opencode-1.2" / "opencode.db", tmp_path)
-    terminal.run("import", str(FIXTURES / "opencode-1.1.65" / "storage"), "--store", str(database))
-    assert terminal.code == 5
-    assert "has no JSON tree; name a folder with --store" in terminal.error
-
-
 def test_a_folder_without_a_session_says_so(terminal: Terminal, here: Path, tmp_path: Path) -> None:
     assert terminal.run("import", str(tmp_path)) == "No sessions found.\n"
     assert terminal.code == 0
@@ -152,9 +146,30 @@ def test_what_cannot_be_brought_in_is_said_in_a_line(terminal: Terminal, here: P
     assert (terminal.code, "is the store that sessions are imported into" in terminal.error) == (2, True)
 
 
-def test_a_database_is_never_brought_into(terminal: Terminal, tmp_path: Path) -> None:
-    shutil.copy(FIXTURES / "opencode-1.2" / "opencode.db", tmp_path / "x.db")
-    before = contents(tmp_path)["x.db"]
-    terminal.run("import", str(FIXTURES / "opencode-1.1.65" / "storage"), "--store", str(tmp_path / "x.db"))
-    assert terminal.code == 5
-    assert contents(tmp_path)["x.db"] == before
+def test_a_database_that_is_only_read_is_not_imported_into(terminal: Terminal, tmp_path: Path) -> None:
+    database = copy_database(tmp_path)
+    execute(database, "CREATE TRIGGER other AFTER INSERT ON session BEGIN SELECT 1; END")
+    before = select(database, "SELECT id FROM session ORDER BY id")
+    terminal.run("import", str(FIXTURES / "opencode-1.1.65" / "storage"), "--store", str(database))
+    assert (terminal.code, "is read-only" in terminal.error) == (5, True)
+    assert select(database, "SELECT id FROM session ORDER BY id") == before
+
+
+def test_the_tree_of_a_data_folder_is_imported_into_its_database(terminal: Terminal, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    database = empty_database(data)
+    tree = data / "storage"
+    shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", tree)
+    before = contents(tree)
+    store = ("--store", str(data))
+    assert "13 would be added" in terminal.run("import", str(tree), *store, "--dry-run")
+    assert select(database, "SELECT count(*) FROM session") == [(0,)]
+    assert "13 added" in terminal.run("import", str(tree), *store)
+    assert terminal.run("import", str(tree), *store) == "13 sessions: 13 unchanged.\n"
+    assert contents(tree) == before
+    assert_sound(database)
+    checked = terminal.json("doctor", *store)
+    assert [(part["sessions"], part["onlyHere"]) for part in checked["stores"]] == [(13, 0), (13, 0)]
+    assert checked["newSessions"] == {"place": str(database), "reason": "OpenCode looks there"}
+    terminal.run("import", str(data), *store)
+    assert (terminal.code, "name that store" in terminal.error) == (2, True)

@@ -18,8 +18,9 @@ from ..errors import UsageError
 from ..history.import_export.import_sources import PathMap, read_sessions, read_until_error, sessions_from_bytes
 from ..history.import_export.importing import Importer
 from ..project import resolve
-from ..sessions.trash import writable_tree
+from ..sessions.trash import writable_store
 from ..storage import open_store
+from ..storage.protocol import conventions_of
 from ..text import pluralize
 from . import output
 from .terminal import ask, can_ask
@@ -48,7 +49,8 @@ def configure(parser: CommandParser) -> None:
 
 def run(options: Namespace) -> int:
     """Import the sessions, and print what was done with each."""
-    tree = writable_tree(open_store(options.store))
+    store = open_store(options.store)
+    target = writable_store(store)
     damage: list[Damage] = []
     folders: dict[str, str] = {}
     for text in options.map:
@@ -79,13 +81,17 @@ def run(options: Namespace) -> int:
     if not options.keep_paths and not options.json and can_ask():
         sessions = (session for source in options.source for session in read(source, lambda damage: None))
         folders |= _ask_for_folders(sessions, folders)
-    own = (os.path.realpath(tree.root), os.path.realpath(os.path.dirname(tree.root)))
+    own = (os.path.realpath(target.place), os.path.realpath(os.path.dirname(target.place)))
     same = next((source for source in options.source if os.path.realpath(source) in own), None)
     if same is not None:
-        hint = "; to copy the sessions of its database, name the database" if os.path.isdir(same) else ""
-        raise UsageError(f"{same} is the store that sessions are imported into{hint}")
-    paths = PathMap(folders, identify=lambda folder: resolve(folder).id)
-    importer = Importer(tree, paths=paths, dry_run=options.dry_run, report=damage.append)
+        hint = f"; to copy the sessions of another store to {target.place}, name that store"
+        raise UsageError(f"{same} is the store that sessions are imported into{hint if os.path.isdir(same) else ''}")
+    paths = PathMap(
+        folders,
+        identify=lambda folder: resolve(folder, store=target).id,
+        identify_all=conventions_of(target).projects_by_remote,
+    )
+    importer = Importer(store, paths=paths, dry_run=options.dry_run, report=damage.append)
     results: list[ImportResult] = []
     failed = False
     for source in options.source:

@@ -10,6 +10,7 @@ Every store implements :class:`Store`. What only some stores can do is a protoco
 * :class:`StreamJournalProvider`: text of parts that are still being streamed,
 * :class:`ConventionsProvider`: how the OpenCode that uses the store names projects and snapshots,
 * :class:`ConditionallyWritable`: why a store is only read,
+* :class:`CanonicalRecords`: the form in which a store keeps records,
 * :class:`SharedSessions`: what other programs are doing with its sessions,
 * :class:`FileTree`: one file a record, for maintenance that works on files,
 * :class:`CompositeStore`: several stores as one; :func:`member_stores` returns the stores it consists of.
@@ -355,6 +356,15 @@ class ConditionallyWritable(Store, Protocol):
     @property
     def refusal(self) -> str:
         """Why the store is only read; empty if it is written."""
+        ...
+
+
+@runtime_checkable
+class CanonicalRecords(Protocol):
+    """A store that keeps records in a form of its own, and refuses those that do not have it."""
+
+    def canonical_record(self, key: Key, value: Any) -> Any:
+        """Return a record as it is read after it was written, or raise :class:`~opensesh.errors.RecordError`."""
         ...
 
 

@@ -61,11 +61,21 @@ class SourceSession(NamedTuple):
 class PathMap:
     """Maps folders of the source to folders of this machine: ``OLD`` and everything below it becomes ``NEW``."""
 
-    def __init__(self, pairs: Mapping[str, str] | None = None, *, identify: Callable[[str], str] | None = None) -> None:
-        """``identify`` returns the project id of an existing folder, for sessions whose folder was mapped to it."""
+    def __init__(
+        self,
+        pairs: Mapping[str, str] | None = None,
+        *,
+        identify: Callable[[str], str] | None = None,
+        identify_all: bool = False,
+    ) -> None:
+        """``identify`` returns the project id of an existing folder, for sessions whose folder was mapped to it.
+
+        With ``identify_all`` it is also used for folders that are not mapped, if they belong to a project.
+        """
         longest_first = sorted((pairs or {}).items(), key=lambda pair: -len(pair[0]))
         self._pairs = [(old.rstrip("/\\"), new.rstrip("/\\")) for old, new in longest_first]
         self._identify = identify
+        self._identify_all = identify_all
         self._project_ids: dict[str, str] = {}
 
     def folder(self, path: str) -> str:
@@ -79,12 +89,14 @@ class PathMap:
     def applied(self, source: SourceSession) -> SourceSession:
         """Return the session with mapped folders, in the project that its folder has on this machine."""
         directory = source.info.get("directory")
-        if not isinstance(directory, str) or self.folder(directory) == directory:
+        if not isinstance(directory, str) or (self.folder(directory) == directory and not self._identify_all):
             return source
         new = self.folder(directory)
         if new not in self._project_ids:
             self._project_ids[new] = self._identify(new) if self._identify and os.path.isdir(new) else ""
-        project_id = self._project_ids[new] or str(source.info.get("projectID") or GLOBAL)
+        project_id = self._project_ids[new]
+        if not project_id or (new == directory and project_id == GLOBAL):
+            project_id = str(source.info.get("projectID") or GLOBAL)
         project = source.project
         if project is not None and project.get("id") == project_id:
             sandboxes = [self.folder(path) for path in as_list(project.get("sandboxes")) or [] if isinstance(path, str)]

@@ -13,20 +13,32 @@ from enum import Enum
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from ...errors import NotFoundError, OpenseshError, RecordError, WriteError
+from ...errors import NotFoundError, OpenseshError, ReadOnlyStoreError, RecordError, WriteError
 from ...records import as_list, as_object, as_whole
 from ...sessions import fork_title
+from ...sessions.trash import writable_store
 from ...storage import imports, keys
 from ...storage.json_tree import JsonTree
 from ...storage.keys import GLOBAL
 from ...storage.leases import leases_of
-from ...storage.protocol import Damage, FileTree, Key, StoredMessage, log_damage
+from ...storage.protocol import (
+    CanonicalRecords,
+    Damage,
+    FileTree,
+    Key,
+    SharedSessions,
+    StoredMessage,
+    ignore_damage,
+    log_damage,
+)
+from ..formats.opencode import complete_message, complete_session
 from .import_sources import PathMap, SourceSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ...records import Document
+    from ...storage.protocol import Store
 
     Report = Callable[[Damage], None]
 
@@ -38,6 +50,9 @@ _IGNORED_FIELDS = ("path", "sessionID", "messageID")
 """Fields that say where a record was made."""
 _MONOTONIC_FIELDS = ("summary", "metadata", "title", "completed", "end", "compacted", "finish", "error", "attachments")
 """Fields that a record gains over time."""
+_NEWER_FIELDS = ("agent", "model", "metadata", "path", "workspaceID")
+"""Fields of a session that the tree of an older OpenCode lacks. A newer record without them does not remove them."""
+_TODO_DEFAULTS = {"content": "", "status": "pending", "priority": "medium"}
 
 
 class ImportResult(NamedTuple):
@@ -53,28 +68,35 @@ class ImportResult(NamedTuple):
 
 
 class Importer:
-    """Imports sessions into a JSON tree."""
+    """Imports sessions into the store that new sessions go to. Each session is written as one batch.
+
+    A store that has a form of its own for records, as OpenCode's database has, gets completed ones; a session that
+    cannot be completed is skipped.
+    """
 
     def __init__(
         self,
-        tree: FileTree,
+        store: Store,
         *,
         paths: PathMap | None = None,
         dry_run: bool = False,
         report: Report = log_damage,
     ) -> None:
-        # One sync at the end costs less than two for each record.
-        self.tree = JsonTree(tree.root, durability="relaxed")
+        target = writable_store(store)
+        # In a tree, one sync at the end costs less than two for each record.
+        self.target = JsonTree(target.root, durability="relaxed") if isinstance(target, FileTree) else target
         self._paths = paths or PathMap()
         self._dry_run = dry_run
         self._report = report
-        self._leases = leases_of(tree)
-        self._session_keys = {key[-1]: key for key in tree.list(("session",))}
+        self._leases = leases_of(store)
+        self._session_keys = {key[-1]: key for key in target.list(("session",))}
+        self._projects = {key[-1] for key in target.list(("project",))}
 
     def take(self, sessions: Iterable[SourceSession]) -> list[ImportResult]:
         """Import sessions one after the other; return the result for each, in order."""
         results = [self._import(session) for session in sessions]
-        if not self._dry_run and any(result.records for result in results) and hasattr(os, "sync"):
+        is_relaxed = isinstance(self.target, JsonTree)
+        if is_relaxed and not self._dry_run and any(result.records for result in results) and hasattr(os, "sync"):
             os.sync()
         return results
 
@@ -85,8 +107,14 @@ class Importer:
             holder = self._leases.holder(source.id)
             if holder is not None:
                 return ImportResult(source.id, "skipped", title, 0, f"being run here by {holder}")
-            return self._merge(self._paths.applied(source), title)
-        except WriteError:
+            runner = self.target.foreign_run(source.id) if isinstance(self.target, SharedSessions) else ""
+            if runner:
+                return ImportResult(source.id, "skipped", title, 0, f"being run here by {runner}")
+            source = self._paths.applied(source)
+            if isinstance(self.target, CanonicalRecords):
+                source = _completed(source, self.target.canonical_record, self._report)
+            return self._merge(source, title)
+        except (WriteError, ReadOnlyStoreError):
             raise  # concerns the store, so no session can be imported
         except (RecordError, NotFoundError) as error:
             return ImportResult(source.id, "skipped", title, 0, error.message)
@@ -113,64 +141,111 @@ class Importer:
             # Without new messages the session's record may still be newer.
             messages = theirs if relation is Relation.AHEAD else []
             return ImportResult(source.id, "extended", title, self._write(source, messages, key=key))
-        count = sum(self._put(key, value) for key, value in source.related if self._read(key) is None)
+        count = self._store((key, value) for key, value in source.related if self._read(key) is None)
         return ImportResult(source.id, "extended" if count else "unchanged", title, count)
 
     def _messages(self, session_id: str) -> Sequence[StoredMessage]:
         # Damaged records are not reported: the import may repair them.
-        return self.tree.messages(session_id, report=lambda damage: None)
+        return self.target.messages(session_id, report=ignore_damage)
 
     def _write(self, session: SourceSession, messages: list[StoredMessage], *, key: Key | None = None) -> int:
         """Store what does not exist yet; return how many records were written.
 
-        Parts are written before their message, and the session last, so that it only appears when it is complete.
+        Parts are written before their message, and the session last: in a tree, where a batch is not atomic, it only
+        appears when it is complete.
         """
         project_id = str(session.info.get("projectID") or GLOBAL)
         session_key = keys.check_key(key or keys.session(project_id, session.id))
-        count = sum(self._put(key, value) for key, value in session.related)
+        records: list[tuple[Key, Any]] = [*session.related]
         for message in messages:
             message_id = message.info["id"]
-            count += sum(self._put(keys.part(message_id, part["id"]), part) for part in message.parts)
-            count += self._put(keys.message(session.id, message_id), message.info)
-        if key is None:
-            count += self._put_project(session, session_key[1], messages)
+            records += [(keys.part(message_id, part["id"]), part) for part in message.parts]
+            records.append((keys.message(session.id, message_id), message.info))
+        if key is None and session_key[1] not in self._projects:
+            # Without the record of its project OpenCode does not list the session.
+            records.append((keys.project(session_key[1]), _project_of(session, session_key[1], messages)))
         stored = as_object(self._read(session_key))
         if stored is None or _updated(session.info) >= _updated(stored):
             kept = {name: stored[name] for name in ("projectID", "directory") if stored and name in stored}
-            count += self._put(session_key, session.info | kept)
+            newer = {name: stored[name] for name in _NEWER_FIELDS if stored and name in stored}
+            records.append((session_key, newer | session.info | kept))
+        count = self._store(records)
         self._session_keys[session.id] = session_key
+        self._projects.add(session_key[1])
         if count and not self._dry_run:
-            imports.mark(self.tree, session.id)
+            imports.mark(self.target, session.id)
         return count
 
-    def _put_project(self, session: SourceSession, project_id: str, messages: list[StoredMessage]) -> int:
-        """Write the record of the session's project if there is none: without it OpenCode does not list the session."""
-        key = keys.project(project_id)
-        if os.path.exists(self.tree.locate(key)):
-            return 0
-        if session.project is not None and session.project.get("id") == project_id:
-            return self._put(key, session.project)
-        paths = (as_object(message.info.get("path")) or {} for message in messages)
-        root = next((str(path["root"]) for path in paths if path.get("root")), "/")
-        created = (as_object(session.info.get("time")) or {}).get("created", 0)
-        record: Document = {"id": project_id, "worktree": "/" if project_id == GLOBAL else root}
-        if project_id != GLOBAL:
-            record["vcs"] = "git"
-        return self._put(key, record | {"sandboxes": [], "time": {"created": created, "updated": created}})
-
-    def _put(self, key: Key, value: Document | list[Document]) -> int:
-        if self._read(key) == value:
-            return 0
-        if not self._dry_run:
-            self.tree.write(key, value)
-        return 1
+    def _store(self, records: Iterable[tuple[Key, Any]]) -> int:
+        """Store, in one batch, the records that are missing or differ; return how many."""
+        changed = [(key, value) for key, value in records if self._read(key) != value]
+        if changed and not self._dry_run:
+            with self.target.batch() as batch:
+                for key, value in changed:
+                    batch.write(key, value)
+        return len(changed)
 
     def _read(self, key: Key) -> object:
         """Return a stored record; ``None`` also if it cannot be read: the import may replace it."""
         try:
-            return self.tree.read(key)
+            return self.target.read(key)
         except (NotFoundError, RecordError):
             return None
+
+
+def _project_of(session: SourceSession, project_id: str, messages: list[StoredMessage]) -> Document:
+    """Return the record of a session's project: that of the source, or one made from what the session tells."""
+    if session.project is not None and session.project.get("id") == project_id:
+        return session.project
+    paths = (as_object(message.info.get("path")) or {} for message in messages)
+    root = next((str(path["root"]) for path in paths if path.get("root")), "/")
+    created = (as_object(session.info.get("time")) or {}).get("created", 0)
+    record: Document = {"id": project_id, "worktree": "/" if project_id == GLOBAL else root}
+    if project_id != GLOBAL:
+        record["vcs"] = "git"
+    return record | {"sandboxes": [], "time": {"created": created, "updated": created}}
+
+
+def _completed(source: SourceSession, canonical: Callable[[Key, Any], Any], report: Report) -> SourceSession:
+    """Return a session with the fields that OpenCode requires; raise :class:`RecordError` if it has unusable ones."""
+    info = complete_session(source.info, source.id, GLOBAL)
+    session_id = info["id"]
+    messages: list[StoredMessage] = []
+    prompt_id = ""
+    for stored in source.messages():
+        message, parts = complete_message(stored, info, prompt_id)
+        if message["role"] == "user":
+            prompt_id = message["id"]
+        parts = [canonical(keys.part(message["id"], part["id"]), part) for part in parts]
+        messages.append(StoredMessage(canonical(keys.message(session_id, message["id"]), message), parts))
+    related: list[tuple[Key, Any]] = []
+    for (kind, _), record in source.related:
+        key = (kind, session_id)
+        try:
+            match kind:
+                case "todo":
+                    todos = [_TODO_DEFAULTS | todo for todo in map(as_object, as_list(record) or []) if todo]
+                    related += [(key, canonical(key, todos))] if todos else []  # an empty list has no rows
+                case "session_diff":
+                    related.append((key, record))
+                case _:
+                    related.append((key, canonical(key, record)))
+        except RecordError as error:
+            report(Damage(source.origin, f"{kind}: {error.reason}"))
+    project = source.project
+    if project is not None:
+        defaults: Document = {"sandboxes": [], "time": {"created": 0}}
+        try:
+            project = canonical(keys.project(str(project.get("id"))), defaults | project)
+        except RecordError:
+            project = None  # it is made from what the session tells
+    return source._replace(
+        id=session_id,
+        info=canonical(keys.session(info["projectID"], session_id), info),
+        messages=lambda: messages,
+        project=project,
+        related=related,
+    )
 
 
 def _updated(info: Document) -> int:

@@ -21,7 +21,7 @@ from ..locations import databases
 from ..protocol import Conventions, Damage, Key, RecordChange, StoredMessage, log_damage
 from ..queries import newest_first
 from ..stream_journal import StreamJournals, with_streamed_text
-from .encoding import canonical
+from .encoding import canonical, restore_message
 from .following import Follower
 from .other_programs import RECENT_SECONDS, other_processes, unfinished_answer_age
 from .sqlite_reader import SqliteReader
@@ -349,6 +349,11 @@ class OpencodeDB:
                     self._follower = None
 
         return unsubscribe
+
+    def canonical_record(self, key: Key, value: Any) -> Any:
+        """Return a record as it is read after it was written; raise :class:`RecordError` if OpenCode cannot read it."""
+        record = canonical(check_key(key), value, self.locate(key))
+        return restore_message(record) if key[0] == "message" else record
 
     # -- other programs ------------------------------------------------------------------------------------------------
 
