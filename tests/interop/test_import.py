@@ -114,6 +114,19 @@ def test_a_stranded_tree_of_any_vintage_is_rescued_into_the_newest_opencode(tmp_
     assert {each["title"] for each in opencode.session_list()} == {"Whole", "Old"}
 
 
+def test_opencode_exports_what_opensesh_imported_into_its_database(tmp_path: Path) -> None:
+    opencode = OpenCode(tmp_path / "opencode", NOWHERE, version=DATABASE)
+    opencode.session_list()  # makes the database
+    with OpencodeDB(opencode.database) as store:
+        results = Importer(store).take(read_sessions(str(FIXTURES / "opencode-1.1.65" / "storage")))
+    assert {result.act for result in results} == {"added"}
+    for session in CHOSEN:
+        document = exported(session, "json", tmp_path / "x.json")
+        again = opencode.export(session)
+        assert again["info"]["title"] == document["info"]["title"]
+        assert [_gist(message) for message in again["messages"]] == [_gist(each) for each in document["messages"]]
+
+
 @pytest.mark.parametrize("version", [JSON_FILES, DATABASE])
 def test_opensesh_imports_what_opencode_exports(tmp_path: Path, version: str) -> None:
     opencode = OpenCode(tmp_path / "opencode", NOWHERE, version=version)
