@@ -60,7 +60,7 @@ def test_the_example_of_the_documentation_runs_as_written(
     out = capsys.readouterr().out
     assert "Because of a comma." in out
     assert out.splitlines()[-1].startswith("Envelope(")
-    assert "SessionIdle(" in out.splitlines()[-1]
+    assert "PromptEnded(" in out.splitlines()[-1]
 
 
 def test_the_example_is_the_one_that_people_are_shown() -> None:

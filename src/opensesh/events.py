@@ -228,6 +228,21 @@ class Missed(Event, frozen=True, kw_only=True, tag="opensesh.missed"):
     last: int
 
 
+class PromptEnded(Event, frozen=True, kw_only=True, tag="opensesh.prompt.ended"):
+    """How a prompt ended: the last item of :meth:`opensesh.engine.Engine.prompt`, not published; an extension of
+    opensesh."""
+
+    session_id: str
+    state: Literal["answered", "failed", "aborted", "blocked"]
+    text: str
+    """The text of the last answer."""
+    cost: float | None
+    """What the answers to the prompt cost, in US dollars; ``None`` if a price is not known."""
+    structured: Any = None
+    """The structured answer, where the prompt asked for one."""
+    error: Document | None = None
+
+
 class Other(Event, frozen=True, kw_only=True, tag="opensesh.other"):
     """An event of another type, forwarded unchanged."""
 

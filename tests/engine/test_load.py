@@ -136,7 +136,8 @@ async def test_a_subscriber_that_is_too_slow_gets_the_number_of_missed_events_an
                     await asyncio.sleep(0.01)
         (missed,) = [event for event in heard if isinstance(event, events.Missed)]
         assert missed.last - missed.first > 3_000
-        assert isinstance(heard[-1], events.SessionIdle)
+        assert isinstance(heard[-2], events.SessionIdle)
+        assert isinstance(heard[-1], events.PromptEnded)
 
 
 async def peak(folder: Path, sessions: int) -> int:

@@ -52,10 +52,10 @@ async def test_the_environment_can_make_answers_shorter(monkeypatch: pytest.Monk
         assert {cue.request.max_output_tokens for cue in (*on.model.calls, *on.model.title_calls)} == {500}
 
 
-async def test_the_events_of_a_prompt_end_with_the_session_being_idle() -> None:
+async def test_the_events_of_a_prompt_end_with_the_session_being_idle_and_the_outcome() -> None:
     async with stage("SAY Hello.") as on:
         received = [envelope.event async for envelope in on.engine.prompt(on.session, "Hi.", model="scripted/it")]
-        assert isinstance(received[-1], events.SessionIdle)
+        assert isinstance(received[-2], events.SessionIdle)
         assert {"message.updated", "message.part.updated", "session.status"} <= {event.type for event in received}
         assert [type(event).__name__ for event in received].count("SessionIdle") == 1
 

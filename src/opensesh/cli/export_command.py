@@ -36,6 +36,14 @@ if TYPE_CHECKING:
     from .command_arguments import CommandParser
 
 _FORMATS = ("jsonl", "json", "opencode", "markdown", "html", "prompts", "hf", "parquet")
+_FORMAT_OF_ENDING = {
+    ".json": "json",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".html": "html",
+    ".htm": "html",
+    ".parquet": "parquet",
+}
 _TOOLS = "how to export tool calls: not at all, or one line each (default: skip for jsonl, complete otherwise)"
 
 
@@ -49,7 +57,9 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument(
         "--no-children", dest="children", action="store_false", help="exclude the sessions of subagents"
     )
-    parser.add_argument("--format", choices=_FORMATS, default="jsonl", help="output format (default: jsonl)")
+    parser.add_argument(
+        "--format", choices=_FORMATS, help="output format (default: by the ending of FILE, otherwise jsonl)"
+    )
     parser.add_argument("--tools", choices=("skip", "summary"), help=_TOOLS)
     parser.add_argument("--no-reasoning", action="store_true", help="omit the model's reasoning (markdown, html)")
     parser.add_argument("--redact", action="store_true", help="redact secrets, and print how many of each kind")
@@ -63,6 +73,8 @@ def run(options: Namespace) -> int:
     """Export the sessions."""
     if options.json:
         options.format = "json"
+    if options.format is None:
+        options.format = _FORMAT_OF_ENDING.get(os.path.splitext(options.output or "")[1].lower(), "jsonl")
     if options.output and options.split:
         raise UsageError("-o and --split cannot be combined")
     if options.format == "parquet" and not options.output:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from .. import project
 from ..bus import Bus, Envelope
 from ..errors import BusyError, OpenseshError, UsageError
-from ..events import CommandExecuted, Missed, SessionError
+from ..events import CommandExecuted, Missed, PromptEnded, SessionError
 from ..plugins import hooks as plugin_hooks
 from ..plugins.calling import EventFeed
 from ..records import as_object, write_failure
@@ -182,8 +182,9 @@ class Engine:
     async def prompt(
         self, session_id: str, prompt: str | Prompt, **options: Unpack[PromptOptions]
     ) -> AsyncIterator[Envelope]:
-        """Submit a prompt, and yield every event of the session until the prompt has its outcome. A reader that is too
-        slow for the events gets one that says which were missed.
+        """Submit a prompt, and yield every event of the session until the prompt has its outcome. The last item has it:
+        the event :class:`~opensesh.events.PromptEnded`. A reader that is too slow for the events gets one that says
+        which were missed.
 
         ``options`` are the fields of :class:`Prompt` (``agent``, ``model``, ...) where ``prompt`` is a text. Leaving
         the iteration early leaves the session running; :meth:`abort` stops it.
@@ -194,7 +195,20 @@ class Engine:
             async for envelope in subscription:
                 if concerns(envelope, session_id) or isinstance(envelope.event, Missed):
                     yield envelope
-            outcome.result()
+        ended = outcome.result()
+        info = ended.message.info if ended.message is not None else {}
+        messages = await run_in_thread_uncancellable(self.sessions.messages, session_id)
+        answers = [message.info for message in messages if message.info.get("parentID") == info.get("parentID", "")]
+        cost = self.spent(answers).cost
+        event = PromptEnded(
+            session_id=session_id,
+            state=ended.kind,
+            text=ended.text,
+            cost=None if cost is None else float(cost),
+            structured=info.get("structured"),
+            error=ended.error,
+        )
+        yield Envelope(self.bus.last, event, self.components.location.directory)
 
     async def run(self, session_id: str, prompt: str | Prompt, **options: Unpack[PromptOptions]) -> Outcome:
         """Submit a prompt and wait for its outcome. Cancelling this aborts the session's run, and waits for its end."""

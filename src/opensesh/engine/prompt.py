@@ -73,6 +73,11 @@ class Prompt(Struct, frozen=True, kw_only=True):
     checks_model: bool = True
     """Whether a model that does not exist raises. Otherwise the prompt is stored, and its outcome says so."""
 
+    def __post_init__(self) -> None:
+        """Refuse a format that no step would follow."""
+        if self.format is not None:
+            _check_format(self.format)
+
 
 class PromptOptions(TypedDict, total=False):
     """The fields of :class:`Prompt` that can be passed by name beside the text of a prompt."""
@@ -139,6 +144,18 @@ def validate_prompt_part(part: Document) -> Part:
         return read_part({"id": "", "sessionID": "", "messageID": ""} | part)
     except RecordError as error:
         raise UsageError(f"a part of type {kind} is not valid: {error.place}: {error.reason}") from None
+
+
+def _check_format(output_format: object) -> None:
+    """Raise :class:`~opensesh.errors.UsageError` for a format of the answer that no step would follow."""
+    document = as_object(output_format) or {}
+    if document.get("type") == "text":
+        return
+    if document.get("type") != "json_schema":
+        raise UsageError('a format is {"type": "text"} or {"type": "json_schema", "schema": {...}}')
+    schema = as_object(document.get("schema"))
+    if schema is None or schema.get("type", "object") != "object":
+        raise UsageError("the schema of a format has to be the JSON schema of an object")
 
 
 class PromptServices(NamedTuple):
