@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .session_history import History
     from .session_writer import AnswerWriter, SessionWriter
     from .step import Planner, Step
+    from .tool_calls import StructuredOutput
 
 log = logging.getLogger("opensesh.engine")
 ABORTED = "The user stopped this"
@@ -286,13 +287,9 @@ class Loop:
     async def _finish_step(self, step: Step, answer: AnswerWriter, calls: CallRunner, result: TurnResult) -> None:
         """Complete the answer, then decide: an outcome, or a compaction because the window is full."""
         config, compactions = self._services.config, self._compactions
-        failure: Failure | None = None
-        if result.error is not None:
-            failure = failure_of(result.error, step.model.provider_id)
-        elif step.structured is not None and step.structured.was_called:
-            answer.info["structured"] = step.structured.value
-        elif step.structured is not None and (step.is_last or not result.called):
-            failure = StructuredOutputError(message="the model answered without the structure it was asked for")
+        failure = failure_of(result.error, step.model.provider_id) if result.error is not None else None
+        if failure is None and step.structured is not None:
+            failure = await self._finish_structured(step, step.structured, answer, called=result.called)
         is_blocked = calls.blocked and not config.settings.experimental.continue_loop_on_deny
         is_final = step.is_last or is_blocked or "structured" in answer.info
         if failure is None and is_final and answer.info.get("finish") == "tool-calls":
@@ -317,6 +314,19 @@ class Loop:
         else:
             self._outcome = Outcome("failed", answer.message, write_failure(failure))
             self._publish_error(failure, ends_model_call=result.error is not None)
+
+    async def _finish_structured(
+        self, step: Step, structured: StructuredOutput, answer: AnswerWriter, *, called: bool
+    ) -> Failure | None:
+        """Add the structured value to the answer; return the error if the model will not give one."""
+        if structured.was_called:
+            answer.info["structured"] = structured.value
+            return None
+        if called and not step.is_last:
+            return None
+        if self._services.settings.opencode_events:
+            await answer.finish()  # OpenCode's clients see it completed first, then with the error
+        return StructuredOutputError(message="the model answered without the structure it was asked for")
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
