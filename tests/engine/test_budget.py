@@ -36,13 +36,13 @@ def over(it: Stage) -> BudgetExceededError:
 
 
 async def test_a_run_ends_when_its_budget_is_used_up_and_nothing_more_is_sent() -> None:
-    async with stage(steps(9) + "SAY done", settings=limited(run=Decimal("0.025")), tools=[echo()]) as it:
+    async with stage(steps(9) + "SAY done", settings=limited(run=Decimal("0.028")), tools=[echo()]) as it:
         outcome = await it.ask()
         assert outcome.kind == "failed"
         assert len(it.model.calls) == 3
         failure = over(it)
-        assert (failure.scope, failure.spent, failure.budget) == ("run", 0.030015, 0.025)
-        assert failure.message.startswith("the budget of this run, $0.025, is used up: $0.030015 are spent.")
+        assert (failure.scope, failure.spent, failure.budget) == ("run", 0.030015, 0.028)
+        assert failure.message.startswith("the budget of this run, $0.028, is used up: $0.030015 are spent.")
         assert outcome.description == failure.message
         it.assert_sound()
         costs = await it.engine.cost(it.session)
@@ -77,7 +77,7 @@ async def test_subagents_are_paid_from_the_budget_of_the_run() -> None:
     child = ScriptedModel(steps(3) + "SAY found it")
     config = {"agent": {"general": {"model": "scripted/child"}}, "permission": "allow"}
     script = f"{TASK}{ONE_CENT}\n---\nSAY never"
-    async with stage(script, settings=limited(run=Decimal("0.025")), config=config, tools=[echo()], child=child) as it:
+    async with stage(script, settings=limited(run=Decimal("0.028")), config=config, tools=[echo()], child=child) as it:
         outcome = await it.ask()
         assert outcome.kind == "failed"
         assert (len(it.model.calls), len(child.calls)) == (1, 2)
