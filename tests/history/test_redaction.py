@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from opensesh.records import as_list, as_object, dumps
 from opensesh.redaction import Redactor
-from opensesh.redaction.rules import RULES
+from opensesh.redaction.secret_patterns import RULES
 
 AZ09 = "a1B2c3D4e5F6g7H8i9J0"
 HEX = "0123456789abcdef"

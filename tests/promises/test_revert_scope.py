@@ -11,7 +11,7 @@ from opensesh.records import Rule
 from opensesh.storage.disk import Disk
 from opensesh.testing.scripted import ScriptedModel
 from opensesh.workspace import RevertPreview, Reverts
-from opensesh.workspace.attribution import Target, command_targets
+from opensesh.workspace.attribution import CallTarget, command_targets
 
 from ..workspace.desk import Desk, call, contents, new_repository, shell, write, writes
 
@@ -162,7 +162,7 @@ def test_the_targets_of_a_command_are_what_its_text_says(command: str, targets: 
 
 
 def test_a_target_covers_what_it_names_and_what_is_in_it() -> None:
-    assert Target("/w/build", below=True).covers("/w/build/x/y")
-    assert not Target("/w/build", below=True).covers("/w/builder")
-    assert not Target("/w/log").covers("/w/log/x")
-    assert Target("/w/*.pyc", below=True).covers("/w/a.pyc")
+    assert CallTarget("/w/build", below=True).covers("/w/build/x/y")
+    assert not CallTarget("/w/build", below=True).covers("/w/builder")
+    assert not CallTarget("/w/log").covers("/w/log/x")
+    assert CallTarget("/w/*.pyc", below=True).covers("/w/a.pyc")

@@ -13,7 +13,7 @@ import pytest
 from opensesh.cli.logfile import log_crash, log_path, show_warnings
 from opensesh.history.formats import FORMATS
 from opensesh.redaction import Redactor
-from opensesh.redaction.rules import RULES
+from opensesh.redaction.secret_patterns import RULES
 
 from ..cli.running import Terminal
 from ..history.sample_tree import Sample

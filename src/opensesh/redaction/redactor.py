@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..records import as_list, as_object
 from .known_secrets import encoded_forms, escaped_forms
-from .rules import (
+from .secret_patterns import (
     BY_NAME,
     HOME_FOLDERS,
     LONG_WORDS,

@@ -37,7 +37,7 @@ _GLOB = re.compile(r"[*?\[]")
 _MAX_NESTING = 3
 
 
-class Target(NamedTuple):
+class CallTarget(NamedTuple):
     """A path that a call says it changes."""
 
     path: str
@@ -58,20 +58,20 @@ def comparable(path: str) -> str:
     return normalize("NFC", path).casefold()
 
 
-def call_targets(part: Document, directory: str) -> Iterator[Target]:
+def call_targets(part: Document, directory: str) -> Iterator[CallTarget]:
     """Yield the paths that a tool call says it changes, apart from the edits that it recorded."""
     arguments = object_at(part, "state", "input")
     if part.get("tool") != "bash":
         for value in arguments.values():
             if isinstance(value, str) and value and "\n" not in value:
-                yield Target(os.path.normpath(os.path.join(directory, value)))
+                yield CallTarget(os.path.normpath(os.path.join(directory, value)))
         return
     folder = arguments.get("workdir")
     where = os.path.join(directory, folder) if isinstance(folder, str) else directory
     yield from command_targets(str(arguments.get("command", "")), where)
 
 
-def command_targets(text: str, directory: str, *, depth: int = 0) -> Iterator[Target]:
+def command_targets(text: str, directory: str, *, depth: int = 0) -> Iterator[CallTarget]:
     """Yield the paths that a command line says it changes, with both names of a path that leads through a link."""
     for words in _commands(_HERE_DOCUMENT.sub(r"\3", text)):
         written = [words[at + 1] for at, word in enumerate(words[:-1]) if _is_output(word)]
@@ -88,9 +88,9 @@ def command_targets(text: str, directory: str, *, depth: int = 0) -> Iterator[Ta
         for word, below in [(word, False) for word in written] + [(word, True) for word in _changed_arguments(plain)]:
             if not word.isdigit() and not any(mark in word for mark in "$`"):
                 path = os.path.normpath(os.path.join(directory, os.path.expanduser(word)))
-                yield Target(path, below)
+                yield CallTarget(path, below)
                 if os.path.realpath(path) != path:
-                    yield Target(os.path.realpath(path), below)
+                    yield CallTarget(os.path.realpath(path), below)
 
 
 def _commands(text: str) -> Iterator[list[str]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..records import Document
     from ..storage.protocol import StoredMessage
-    from .attribution import Target
+    from .attribution import CallTarget
     from .files import ProjectFolder
     from .git import SnapshotObjects
     from .originals import Originals
@@ -360,7 +360,7 @@ class ChangeCollector:
         self.unattributed[name] = writer or self.unattributed.get(name, "")
         return False
 
-    def _covers(self, targets: Iterable[Target], name: str, info: Document) -> bool:
+    def _covers(self, targets: Iterable[CallTarget], name: str, info: Document) -> bool:
         paths = {os.path.realpath(self._folder.path(name)), *self._folder.paths(name, info)}
         return any(target.covers(path) for target in targets for path in paths)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import RecordError
 from ...records import EXTENSION_KEY, as_list, as_object
 from ...records.codec import dumps_compact, loads
-from .validation import is_readable_error, validate
+from .record_shapes import is_readable_error, validate
 
 if TYPE_CHECKING:
     from collections.abc import Collection

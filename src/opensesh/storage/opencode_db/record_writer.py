@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..protocol import Key
     from .encoding import Columns
     from .rows import Row
-    from .schema import Schema
+    from .table_schema import Schema
 
 _WRITE_ORDER = ("project", "session", "message", "part", "todo", "session_share")
 """Each kind after those that it refers to."""

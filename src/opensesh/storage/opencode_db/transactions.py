@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ...errors import ReadOnlyStoreError
 from .record_writer import RecordWriter
-from .schema import NEWEST, Schema, examine
 from .sqlite_writer import SqliteWriter
+from .table_schema import NEWEST, Schema, examine
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -29,17 +29,17 @@ class _Shape(Struct, kw_only=True, rename=js_name):
     """An object of which only these fields matter."""
 
 
-class _Cache(_Shape, kw_only=True):
+class _CacheShape(_Shape, kw_only=True):
     read: float
     write: float
 
 
-class _Tokens(_Shape, kw_only=True):
+class _TokensShape(_Shape, kw_only=True):
     total: float | UnsetType = UNSET
     input: float
     output: float
     reasoning: float
-    cache: _Cache
+    cache: _CacheShape
 
 
 class _Diff(_Shape, kw_only=True):
@@ -97,7 +97,7 @@ class _Session(_Shape, kw_only=True):
     parent_id: SessionID | UnsetType = UNSET
     summary: _SessionSummary | UnsetType = UNSET
     cost: float | UnsetType = UNSET
-    tokens: _Tokens | UnsetType = UNSET
+    tokens: _TokensShape | UnsetType = UNSET
     share: _Link | UnsetType = UNSET
     title: str
     agent: Text = UNSET
@@ -115,7 +115,7 @@ class _TurnSummary(_Shape, kw_only=True):
     diffs: list[_Diff]
 
 
-class _Model(_Shape, kw_only=True):
+class _ModelShape(_Shape, kw_only=True):
     provider_id: str
     model_id: str
     variant: Text = UNSET
@@ -136,7 +136,7 @@ class _User(_Shape, kw_only=True, tag_field="role", tag="user"):
     time: _Created
     summary: _TurnSummary | UnsetType = UNSET
     agent: str
-    model: _Model
+    model: _ModelShape
     system: Text = UNSET
     tools: dict[str, bool] | UnsetType = UNSET
 
@@ -232,12 +232,12 @@ class _Assistant(_Shape, kw_only=True, tag_field="role", tag="assistant"):
     path: _Path
     summary: bool | UnsetType = UNSET
     cost: float
-    tokens: _Tokens
+    tokens: _TokensShape
     variant: Text = UNSET
     finish: Text = UNSET
 
 
-class _Span(_Shape, kw_only=True):
+class _SpanShape(_Shape, kw_only=True):
     start: Milliseconds
     end: Milliseconds | UnsetType = UNSET
 
@@ -258,11 +258,11 @@ class _Part(_Shape, kw_only=True, tag_field="type"):
     message_id: MessageID
 
 
-class _Text(_Part, kw_only=True, tag="text"):
+class _TextShape(_Part, kw_only=True, tag="text"):
     text: str
     synthetic: bool | UnsetType = UNSET
     ignored: bool | UnsetType = UNSET
-    time: _Span | UnsetType = UNSET
+    time: _SpanShape | UnsetType = UNSET
     metadata: Object | UnsetType = UNSET
 
 
@@ -270,14 +270,14 @@ class _Subtask(_Part, kw_only=True, tag="subtask"):
     prompt: str
     description: str
     agent: str
-    model: _Model | UnsetType = UNSET
+    model: _ModelShape | UnsetType = UNSET
     command: Text = UNSET
 
 
 class _Reasoning(_Part, kw_only=True, tag="reasoning"):
     text: str
     metadata: Object | UnsetType = UNSET
-    time: _Span
+    time: _SpanShape
 
 
 class _Mention(_Shape, kw_only=True):
@@ -365,7 +365,7 @@ class _StepFinish(_Part, kw_only=True, tag="step-finish"):
     reason: str
     snapshot: Text = UNSET
     cost: float
-    tokens: _Tokens
+    tokens: _TokensShape
 
 
 class _Snapshot(_Part, kw_only=True, tag="snapshot"):
@@ -394,7 +394,7 @@ class _Retry(_Part, kw_only=True, tag="retry"):
     time: _Created
 
 
-class _Compaction(_Part, kw_only=True, tag="compaction"):
+class _CompactionShape(_Part, kw_only=True, tag="compaction"):
     auto: bool
     overflow: bool | UnsetType = UNSET
     tail_start_id: MessageID | UnsetType = msgspec.field(default=UNSET, name="tail_start_id")
@@ -439,7 +439,7 @@ _SHAPES: dict[str, Any] = {
     "project": _Project,
     "session": _Session,
     "message": _User | _Assistant,
-    "part": _Text
+    "part": _TextShape
     | _Subtask
     | _Reasoning
     | _File
@@ -450,7 +450,7 @@ _SHAPES: dict[str, Any] = {
     | _Patch
     | _Agent
     | _Retry
-    | _Compaction,
+    | _CompactionShape,
     "todo": list[_Todo],
     "session_share": _Share,
 }
