@@ -207,7 +207,7 @@ def test_projects_are_found_roughly(terminal: Terminal, store: Path) -> None:
     assert terminal.json("projects", "eastor")["projects"][0]["worktree"] == "/srv/dev/eastore"
     assert terminal.json("projects")["projects"][0]["sessions"] == 13
     assert "eastore" in terminal.run("projects")
-    assert f"New sessions go to {store}: there is no database of OpenCode.\n" in terminal.run("projects")
+    assert f"New sessions go to {store}: there is no database of OpenCode.\n" in terminal.error
     assert terminal.json("projects")["newSessions"] == {
         "place": str(store),
         "reason": "there is no database of OpenCode",

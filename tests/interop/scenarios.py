@@ -39,7 +39,7 @@ class Stop(NamedTuple):
     once: Literal["text", "reasoning", "tool", "output", "retry"]
 
 
-WAITING = "until [ -e '{at}/go' ]; do sleep 0.05; done"
+WAITING = "until [ -e '{at}/../.git/go' ]; do sleep 0.05; done"
 """A command that runs until the second prompt was sent."""
 
 

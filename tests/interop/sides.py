@@ -404,7 +404,7 @@ async def _say(side: Side, session: str, act: Ask | Stop | Interject | Refuse | 
     parts = (act.parts if isinstance(act, Ask) else ()) or ()
     more = act.more if isinstance(act, Ask) else {"agent": "careful"} if isinstance(act, Refuse) else {}
     given = [{"type": "text", "text": act.script}] if act.script else []
-    (at / "go").unlink(missing_ok=True)
+    (at.parent / ".git" / "go").unlink(missing_ok=True)
     await side.begin(session, filled([*given, *parts], str(at)), dict(more))
     match act:
         case Ask():
@@ -415,7 +415,8 @@ async def _say(side: Side, session: str, act: Ask | Stop | Interject | Refuse | 
         case Interject(also=also):
             await until(lambda: _happens(side, session, "tool"))
             await side.begin(session, [{"type": "text", "text": also}], {})
-            (at / "go").touch()
+            # Not a file of the project: OpenCode would count it as a change of the session, opensesh would not.
+            (at.parent / ".git" / "go").touch()
         case Refuse(reason=reason):
             await side.reply((await _waiting(side.asked))["id"], reason)
         case Dismiss():

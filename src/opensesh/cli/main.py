@@ -284,7 +284,8 @@ options of every command:
   --help         show the help of a command: opensesh COMMAND --help
   --version      print the version
 
-Sessions are named by id, by the beginning or end of an id, by slug, or 'last', the newest of this project."""
+Sessions are named by id, by the beginning or end of an id, by slug, or 'last',
+the newest of this project."""
 
 
 def _suggestion(word: str, command: str = "", actions: Iterable[str] = ()) -> str:

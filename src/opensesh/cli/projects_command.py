@@ -68,7 +68,7 @@ def run(options: Namespace) -> int:
     else:
         print(f"No projects in {library.store.place}.", file=sys.stderr)
     if not options.json and not options.quiet:
-        print(output.new_sessions_line(library.store))
+        print(output.new_sessions_line(library.store), file=sys.stderr)
     output.report_damage(library.damage)
     return 0
 
