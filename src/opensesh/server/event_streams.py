@@ -90,12 +90,12 @@ class EventStreams:
         for stream in list(self._open):
             stream.close()
 
-    async def delivered(self, directory: str, timeout_seconds: float) -> None:
-        """Wait until the streams of a directory have written every event of now, but no longer than a timeout."""
+    async def delivered(self, directory: str | None, timeout_seconds: float) -> None:
+        """Wait until the streams of a directory, or all, have written every event of now, up to a timeout."""
         last = self.bus.last
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
-            streams = [stream for stream in self._open if stream.directory in (None, directory)]
+            streams = [stream for stream in self._open if directory is None or stream.directory in (None, directory)]
             if all(stream.written >= last for stream in streams):
                 return
             await asyncio.sleep(0.005)

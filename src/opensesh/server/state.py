@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _HISTORY_SLOTS = 4
 _ABORT_SECONDS = 5.0
+_DELIVERY_SECONDS = 2.0
 
 
 class ServerOptions(NamedTuple):
@@ -111,6 +112,7 @@ class ServerState:
             elif has_aborted and time.monotonic() >= deadline:
                 break
             await asyncio.sleep(0.02)
+        await self.streams.delivered(None, _DELIVERY_SECONDS)  # clients see how their sessions ended
         self.streams.close()
 
     async def dispose(self, directory: str) -> None:
