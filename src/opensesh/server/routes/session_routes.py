@@ -212,7 +212,7 @@ async def abort_session(call: Call) -> object:
     running = call.state.running_engine(session_id)
     if running is not None:
         running.abort(session_id)
-    else:  # clients are told that it is idle
+    else:  # clients expect the event that it is idle
         async with call.engine() as engine:
             engine.abort(session_id)
     return True
