@@ -207,21 +207,35 @@ def read_file(path: str, *, limit: int = MAX_RECORD_BYTES, pipe: bool = False) -
         status = os.fstat(descriptor)
         if not (stat.S_ISREG(status.st_mode) or (pipe and stat.S_ISFIFO(status.st_mode))):
             raise OSError(errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL, "not a regular file", path)
+        if pipe:
+            return _read_pieces(descriptor, path, limit)
         size = status.st_size
-        if size <= limit:
+        while size <= limit:
             data = os.read(descriptor, size + 1)
-            if len(data) == size and not pipe:
+            if len(data) <= size:
                 return data
-            chunks = [data]
-            size = len(data)
-            while size <= limit and (chunk := os.read(descriptor, 1 << 20)):
-                chunks.append(chunk)
-                size += len(chunk)
-            if size <= limit:
-                return b"".join(chunks)
-        raise OSError(errno.EFBIG, f"too large: {size:,} bytes or more", path)
+            # The file has grown. Its rest is not appended to what was read: of a program that writes in place, two
+            # reads can return the halves of two versions.
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            size = max(2 * size, os.fstat(descriptor).st_size, 1 << 16)
+        raise _too_large(path, size)
     finally:
         os.close(descriptor)
+
+
+def _read_pieces(descriptor: int, path: str, limit: int) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while piece := os.read(descriptor, 1 << 20):
+        pieces.append(piece)
+        size += len(piece)
+        if size > limit:
+            raise _too_large(path, size)
+    return b"".join(pieces)
+
+
+def _too_large(path: str, size: int) -> OSError:
+    return OSError(errno.EFBIG, f"too large: {size:,} bytes or more", path)
 
 
 def read_or_empty(path: str) -> bytes:
