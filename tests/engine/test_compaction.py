@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from opensesh.engine import compaction, context_window
+from opensesh.engine import context_window
+from opensesh.engine.compaction_undo import undo_compaction
 from opensesh.engine.components import Settings
 from opensesh.engine.context_window import estimate
 from opensesh.engine.engine import Engine, open_engine
@@ -217,9 +218,9 @@ async def test_compacting_by_hand_can_be_taken_back_exactly() -> None:
         outcome = await (await play.engine.compact(play.session))
         assert outcome.kind == "answered"
         assert len(context_window.visible(play.engine.sessions.messages(play.session))) == 2
-        assert compaction.undo_compaction(play.engine.sessions, play.session)
+        assert undo_compaction(play.engine.sessions, play.session)
         assert context_window.visible(play.engine.sessions.messages(play.session)) == before
-        assert not compaction.undo_compaction(play.engine.sessions, play.session)
+        assert not undo_compaction(play.engine.sessions, play.session)
 
 
 def names_of(messages: Any) -> list[str]:

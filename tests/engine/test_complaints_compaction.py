@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from opensesh import events
-from opensesh.engine import compaction, context_window
+from opensesh.engine import context_window
 from opensesh.engine.compaction import overhead_exceeds_window
+from opensesh.engine.compaction_undo import undo_compaction
 from opensesh.errors import ContextExceededError
 from opensesh.history.library import Library
 from opensesh.models.model import Model, scripted_model
@@ -271,7 +272,7 @@ async def test_t5_5_a_summary_can_be_taken_back_and_the_request_is_what_it_was()
         await on.ask("first")
         fork = on.engine.sessions.fork(on.session)
         await (await on.engine.compact(on.session))
-        assert compaction.undo_compaction(on.engine.sessions, on.session)
+        assert undo_compaction(on.engine.sessions, on.session)
         await on.ask("second")
         await on.ask("second", fork.id)
         assert on.model.model_text(2) == on.model.model_text(3)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from opensesh.engine import compaction
+from opensesh.engine.compaction_undo import undo_compaction
 from opensesh.models.request import Text, User
 from opensesh.records import Rule
 
@@ -34,7 +34,7 @@ async def test_recall_is_there_once_something_was_summed_up_and_gone_when_that_i
         result = on.parts("tool")[0]["state"]
         assert result["status"] == "completed"
         assert result["output"] == "[1] user\nThe colour is mauve."
-        assert compaction.undo_compaction(on.engine.sessions, on.session)
+        assert undo_compaction(on.engine.sessions, on.session)
         await on.ask("And?")
         assert "recall" not in offered(on, 4)
         assert "recall" not in opening(on, 4)

@@ -68,6 +68,22 @@ def test_promise_3_a_compaction_that_is_undone_leaves_its_cost(terminal: Termina
     agree(terminal)
 
 
+def test_promise_3_an_undone_compaction_can_be_redone_without_another_call(terminal: Terminal) -> None:
+    terminal.run("run", *SCRIPTED, "SAY one")
+    terminal.run("run", *SCRIPTED, "-c", "SAY two")
+    terminal.run("session", "compact", "last")
+    compacted, cost = terminal.json("show", "last"), total(terminal)
+    terminal.run("session", "compact", "last", "--undo")
+    terminal.run("session", "compact", "last", "--redo")
+    assert terminal.code == 0, terminal.error
+    assert terminal.json("show", "last") == compacted
+    assert total(terminal) == pytest.approx(cost)
+    terminal.run("session", "compact", "last", "--redo")
+    assert (terminal.code, "has no undone compaction" in terminal.error) == (3, True)
+    terminal.run("session", "compact", "last", "--undo", "--redo")
+    assert terminal.code == 2
+
+
 def test_promise_3_a_removed_session_takes_its_costs_along_and_brings_them_back(terminal: Terminal) -> None:
     terminal.run("run", *SCRIPTED, EXPENSIVE)
     terminal.run("session", "revert", "last", "--yes")

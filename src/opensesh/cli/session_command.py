@@ -6,7 +6,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BusyError, NotFoundError, OpenseshError, UsageError
+from ..errors import NotFoundError, OpenseshError, UsageError
 from ..history.library import Library
 from ..project import resolve
 from ..sessions import Sessions
@@ -49,6 +49,7 @@ def configure(parser: CommandParser) -> None:
     rename.add_argument("title", nargs="+", metavar="TITLE", help="the new title")
     compact = _add_action(parser, "compact", "summarize a session for the model's context window; nothing is lost")
     compact.add_argument("--undo", action="store_true", help="undo the last compaction")
+    compact.add_argument("--redo", action="store_true", help="redo the compaction that was undone last")
     diff = _add_action(parser, "diff", "show the changes that a session made to files")
     diff.add_argument("--message", metavar="MESSAGE", help="only the changes of this prompt")
     diff.add_argument("--stat", action="store_true", help="only the number of changed lines per file")
@@ -142,7 +143,7 @@ def run(options: Namespace) -> int:
                     raise UsageError("the title is empty")
                 session, done = sessions.rename(session.id, title), "renamed"
             case _:
-                session, done = _compact(sessions, session, undo=options.undo)
+                session, done = _compact(sessions, session, undo=options.undo, redo=options.redo)
         if options.json:
             output.print_json(session.document)
         else:
@@ -150,20 +151,22 @@ def run(options: Namespace) -> int:
         return 0
 
 
-def _compact(sessions: Sessions, session: Session, *, undo: bool) -> tuple[Session, str]:
+def _compact(sessions: Sessions, session: Session, *, undo: bool, redo: bool) -> tuple[Session, str]:
     import asyncio  # these take longer to load than the other actions of this module
 
-    from ..engine import compaction
+    from ..engine.compaction_undo import redo_compaction, undo_compaction
     from ..engine.engine import open_engine
-    from ..storage.leases import leases_of
 
+    if undo and redo:
+        raise UsageError("--undo and --redo cannot be combined")
     if undo:
-        holder = leases_of(sessions.store).holder(session.id)
-        if holder is not None:
-            raise BusyError(f"session {session.id} is being run by {holder}. Stop it first.", session=session.id)
-        if not compaction.undo_compaction(sessions, session.id):
+        if not undo_compaction(sessions, session.id):
             raise NotFoundError(f"session {session.id} has no compaction to undo")
         return sessions.get(session.id), "restored to before its last compaction"
+    if redo:
+        if not redo_compaction(sessions, session.id):
+            raise NotFoundError(f"session {session.id} has no undone compaction")
+        return sessions.get(session.id), "compacted again"
 
     async def compact() -> Outcome:
         async with open_engine(session.directory or ".", store=sessions.store) as engine:

@@ -296,20 +296,6 @@ def _text_part(session_id: str, message_id: str, text: str, *, synthetic: bool |
     ).document
 
 
-def undo_compaction(sessions: Sessions, session_id: str) -> bool:
-    """Remove the newest compaction, so that everything before it is visible again; whether there was one."""
-    messages = sessions.messages(session_id)
-    summarised = {message.info.get("parentID") for message in messages if is_summary(message.info)}
-    requests = [message for message in messages if compaction_part(message) and message.info["id"] in summarised]
-    if not requests:
-        return False
-    request = requests[-1].info["id"]
-    for message in messages:
-        if message.info["id"] == request or message.info.get("parentID") == request:
-            sessions.remove_message(session_id, message.info["id"])
-    return True
-
-
 # -- when to compact ---------------------------------------------------------------------------------------------------
 
 

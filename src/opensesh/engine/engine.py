@@ -21,6 +21,7 @@ from ..sessions.following import publish_foreign_changes
 from ..storage import open_store
 from ..tools.tool import missing_attributes
 from .cancellation import run_in_thread_uncancellable, run_uncancellable, uncancellable
+from .compaction_undo import redo_compaction, undo_compaction
 from .components import Components, EngineOptions, Settings
 from .model_errors import failure_of
 from .prompt import Prompt, PromptOptions, mentioned_parts
@@ -372,6 +373,21 @@ class Engine:
                 await runs.prepare_for_prompt(run)
                 request = await self.components.compactor.request(last.info | chosen, auto=False)
             return await runs.join(run, request)
+
+    async def undo_compaction(self, session_id: str) -> bool:
+        """Undo the newest compaction of a session, so that the model sees everything before it again; whether there was
+        one. See :meth:`redo_compaction`."""
+        async with self._runs.session_lock(session_id):
+            return await run_in_thread_uncancellable(undo_compaction, self.sessions, session_id)
+
+    async def redo_compaction(self, session_id: str) -> bool:
+        """Redo the compaction that was undone last, without another model call; whether there was one.
+
+        Raises :class:`~opensesh.errors.UsageError` if the session has been compacted again since, or messages that the
+        summary replaces have been removed.
+        """
+        async with self._runs.session_lock(session_id):
+            return await run_in_thread_uncancellable(redo_compaction, self.sessions, session_id)
 
     def abort(self, session_id: str) -> bool:
         """Stop a session's run; whether there was one. Its outcome is ``aborted`` for all who wait for it."""

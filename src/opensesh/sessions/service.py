@@ -280,12 +280,18 @@ class Sessions:
 
     def remove_message(self, session_id: str, message_id: str) -> None:
         """Remove a message and its parts. What its model calls cost still counts for the session."""
-        removed_calls.record(self.store, session_id, message_id)
+        self.remove_messages(session_id, [message_id])
+
+    def remove_messages(self, session_id: str, message_ids: Sequence[str]) -> None:
+        """Remove messages and their parts in one batch, in this order."""
         with self.store.batch() as batch:
-            for key in self.store.list(("part", message_id)):
-                batch.remove(key)
-            batch.remove(keys.message(session_id, message_id))
-        self._publish(events.MessageRemoved(session_id=session_id, message_id=message_id))
+            for message_id in message_ids:
+                removed_calls.record(self.store, session_id, message_id)
+                for key in self.store.list(("part", message_id)):
+                    batch.remove(key)
+                batch.remove(keys.message(session_id, message_id))
+        for message_id in message_ids:
+            self._publish(events.MessageRemoved(session_id=session_id, message_id=message_id))
 
     def update_part(self, part: Document, *, delta: str | None = None) -> None:
         """Store a part. ``delta`` is the text that was added, for subscribers."""

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("opensesh.workspace")
 KEEP_DAYS = 7
 _DAY_SECONDS = 86_400
+_JOURNALS = ("reverts", "trash", "undone_compactions")
+"""Folders of the state folder with one folder a store, and in it one a session."""
 _HOUR_SECONDS = 3_600
 
 
@@ -49,7 +51,7 @@ class DiskUse(NamedTuple):
     kept: int
     """Contents that tools overwrote."""
     journals: int
-    """Reverts in effect, and messages that committed reverts removed."""
+    """Reverts in effect, and messages that committed reverts and undone compactions removed."""
 
 
 class TidyResult(NamedTuple):
@@ -91,7 +93,7 @@ def disk_use(store: Store, *, state: str | None = None) -> DiskUse:
     """Return the bytes in use now."""
     name = digest(store.id)
     state = state or paths.state()
-    journals = sum(folder_size(os.path.join(state, kind, name)) for kind in ("reverts", "trash"))
+    journals = sum(folder_size(os.path.join(state, kind, name)) for kind in _JOURNALS)
     snapshots = folder_size(os.path.join(data_folder(store), "snapshot"))
     return DiskUse(snapshots, Originals(store, state=state).size(), journals)
 
@@ -268,9 +270,9 @@ def _read_revert(store: Store, key: Key | None) -> Document:
 
 
 def _drop_journals(store: Store, session_ids: set[str], state: str | None, days: int) -> None:
-    """Delete journals and trash of sessions that no longer exist."""
+    """Delete journals, trash and undone compactions of sessions that no longer exist."""
     oldest = time.time() - days * _DAY_SECONDS
-    for kind in ("reverts", "trash"):
+    for kind in _JOURNALS:
         parent = os.path.join(state or paths.state(), kind, digest(store.id))
         for name in names_in(parent):
             folder = os.path.join(parent, name)
