@@ -37,7 +37,6 @@ from .context_window import (
     estimate,
     is_full,
     is_kept,
-    is_summary,
     overhead,
     request_tokens,
     usable,
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..records import Document, Failure
     from ..retry import RetryPolicy
-    from ..sessions import Sessions
     from .model_choice import Agents, Models
     from .plugin_hooks import PluginHooks
     from .session_history import History
