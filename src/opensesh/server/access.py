@@ -22,11 +22,15 @@ from starlette.responses import Response
 
 from ..asgi.origins import AcceptedOrigins
 from .responses import RequestError, error_response
+from .web.page_access import is_page_path
+from .web.pages import HEADERS as PAGE_HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from .web.page_access import PageAccess
 
 _LOCAL_ORIGIN = re.compile(
     r"http://(localhost|127\.0\.0\.1):\d{1,5}|tauri://localhost|https?://tauri\.localhost|oc://renderer"
@@ -42,7 +46,12 @@ class Credentials:
     """The user name and password of a server, compared in constant time."""
 
     def __init__(self, username: str, password: str) -> None:
+        self._password = password.encode()
         self._expected = f"{username}:{password}".encode()
+
+    def accepts_password(self, password: str) -> bool:
+        """Whether a word is the password."""
+        return hmac.compare_digest(password.encode(), self._password)
 
     def accept(self, authorization: str, query_string: str) -> bool:
         """Whether a request has them: as Basic authorization, or as ``auth_token`` in the query."""
@@ -63,7 +72,12 @@ class AccessMiddleware:
     """Rejects requests that may not use the server, and adds the headers of every response."""
 
     def __init__(
-        self, app: ASGIApp, hosts: Iterable[str], origins: Iterable[str], credentials: Credentials | None
+        self,
+        app: ASGIApp,
+        hosts: Iterable[str],
+        origins: Iterable[str],
+        credentials: Credentials | None,
+        pages: PageAccess,
     ) -> None:
         """``hosts`` are accepted beside the names of this machine's loopback, which have any port: a client may reach
         the server through a forwarded one."""
@@ -72,6 +86,7 @@ class AccessMiddleware:
         self._app = app
         self._accepted = AcceptedOrigins(with_port, origins, _LOOPBACK_NAMES | hosts.difference(with_port))
         self._credentials = credentials
+        self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -84,13 +99,17 @@ class AccessMiddleware:
         response = self._rejection(scope, headers, is_accepted=is_accepted)
         if response is None and is_preflight:
             response = _preflight(headers, is_accepted=is_accepted)
+        is_page = is_page_path(scope["path"])
         added = [(b"vary", b"Origin")] if response is None or response.status_code != 401 else []
-        if is_accepted and added:
+        if is_accepted and added and not is_page:
             added.append((b"access-control-allow-origin", origin.encode("latin-1")))
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *added, *_SECURITY_HEADERS]
+                sent = message.get("headers", ())
+                names = {name for name, _ in sent}
+                page_headers = [header for header in PAGE_HEADERS if header[0] not in names] if is_page else []
+                message["headers"] = [*sent, *added, *_SECURITY_HEADERS, *page_headers]
             await send(message)
 
         if response is None:
@@ -108,16 +127,26 @@ class AccessMiddleware:
         if not self._accepted.accepts_host(headers.get("host", "")):
             message = "the Host header does not name this server; --allowed-host accepts more names"
             return error_response(RequestError(403, "ForbiddenError", message))
+        if is_page_path(scope["path"]):
+            return self._pages.rejection(scope, headers)
         if not is_accepted and _is_cross_site(scope, headers):
             return error_response(RequestError(403, "ForbiddenError", "requests of other web pages are not allowed"))
-        if self._credentials is None or scope.get("method") == "OPTIONS":
-            return None
-        query_string = scope.get("query_string", b"").decode("latin-1")
-        if self._credentials.accept(headers.get("authorization", ""), query_string):
+        if self._is_authorized(scope, headers):
             return None
         unauthorized = Response("Unauthorized", 401, {"www-authenticate": 'Basic realm="Secure Area"'})
         unauthorized.headers["content-type"] = "application/octet-stream"
         return unauthorized
+
+    def _is_authorized(self, scope: Scope, headers: dict[str, str]) -> bool:
+        """Whether a request needs no password, has it, or comes from a page of a signed-in browser."""
+        if self._credentials is None or scope.get("method") == "OPTIONS":
+            return True
+        query_string = scope.get("query_string", b"").decode("latin-1")
+        return (
+            self._credentials.accept(headers.get("authorization", ""), query_string)
+            or self._pages.authorizes(headers) is not None
+            or self._pages.redirects(scope, headers)
+        )
 
 
 def _is_cross_site(scope: Scope, headers: dict[str, str]) -> bool:

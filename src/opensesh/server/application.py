@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse
 
 from ..bus import Bus
 from ..engine.components import Settings
@@ -16,12 +17,14 @@ from ..engine.engine import open_engine
 from ..engine.pool import EnginePool
 from ..storage import open_store
 from .access import AccessMiddleware, Credentials
-from .event_streams import EventStreams
 from .operations import starlette_route
 from .responses import RequestError, error_response
 from .routes import all_operations
 from .routes.pty_routes import websocket_route
 from .state import ServerState
+from .web.all_pages import all_pages
+from .web.page_access import PageAccess
+from .web.pages import error_page, page_route
 from .web_ui import WebInterface
 
 if TYPE_CHECKING:
@@ -52,7 +55,9 @@ def application(options: ServerOptions, url: str, hosts: Iterable[str]) -> tuple
         unanswered_warning_seconds=_NEVER,
     )
     pool = EnginePool(partial(open_engine, store=store, settings=settings, bus=bus))
-    state = ServerState(pool, bus, EventStreams(bus), store, os.path.realpath(options.directory))
+    credentials = Credentials(options.username, options.password) if options.password else None
+    state = ServerState(pool, bus, store, os.path.realpath(options.directory), credentials)
+    state.browsers.cookie_name = f"opensesh_{url.rpartition(':')[2]}"
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
@@ -68,15 +73,22 @@ def application(options: ServerOptions, url: str, hosts: Iterable[str]) -> tuple
         page = interface.response(request) if interface is not None else None
         if page is not None:
             return page
+        if request.url.path in ("/", "/ui") and request.headers.get("sec-fetch-mode") == "navigate":
+            return RedirectResponse("/ui/")
         status = error.status_code if isinstance(error, HTTPException) else 404
         message = f"there is no operation {request.method} {request.url.path}"
-        return error_response(RequestError(status, "NotFoundError", message))
+        response = error_response(RequestError(status, "NotFoundError", message))
+        return error_page(request, response) if request.url.path.startswith("/ui/") else response
 
     app = Starlette(
-        routes=[websocket_route(state), *(starlette_route(operation, state) for operation in all_operations())],
+        routes=[
+            websocket_route(state),
+            *(starlette_route(operation, state) for operation in all_operations()),
+            *(page_route(operation, state) for operation in all_pages()),
+        ],
         exception_handlers={404: not_found, 405: not_found, HTTPException: not_found},
         lifespan=lifespan,
     )
     app.router.redirect_slashes = False
-    credentials = Credentials(options.username, options.password) if options.password else None
-    return AccessMiddleware(app, [*hosts, *options.allowed_hosts], options.cors, credentials), state
+    pages = PageAccess(state.browsers, has_root=interface is None)
+    return AccessMiddleware(app, [*hosts, *options.allowed_hosts], options.cors, credentials, pages), state

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, contextmanager
+import logging
+import os
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -13,6 +15,7 @@ from ..asgi.listening import accepted_hosts, activated_socket, bracketed, is_loo
 from ..engine.cancellation import run_uncancellable
 from ..errors import OpenseshError, UsageError
 from .application import application
+from .web.server_file import ServerFile, absolute_place, write_server_file
 
 if TYPE_CHECKING:
     import socket
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
     from .state import ServerOptions
 
+log = logging.getLogger("opensesh.server")
 DEFAULT_PORT = 4096
 _KEEP_ALIVE_SECONDS = 75
 _CLOSING_SECONDS = 5
@@ -74,7 +78,11 @@ def _prepare(
         timeout_graceful_shutdown=_CLOSING_SECONDS,
     )
 
+    description = ServerFile(url, os.getpid(), absolute_place(options.store), state.browsers.control_token)
+
     class OpenseshServer(uvicorn.Server):
+        server_file = ""
+
         @contextmanager
         def capture_signals(self) -> Generator[None]:
             if on_ready is None:
@@ -85,11 +93,18 @@ def _prepare(
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
+            if self.started:
+                try:
+                    self.server_file = write_server_file(description)
+                except OSError as error:
+                    log.warning("'opensesh web' will not find this server: %s", error)
             if on_ready is not None and self.started:
                 on_ready(url)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             await state.stop(0 if self.force_exit else options.grace_seconds)
+            with suppress(OSError):
+                os.unlink(self.server_file)
             await super().shutdown(sockets)
 
     return OpenseshServer(config), listener, url

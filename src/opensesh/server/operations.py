@@ -169,7 +169,7 @@ def starlette_route(operation: Operation, state: ServerState) -> Route:
 
     async def endpoint(request: Request) -> Response:
         try:
-            return await _respond(operation, state, request)
+            return await respond(operation, state, request)
         except Exception as error:  # every failure becomes a JSON response
             return error_response(error)
 
@@ -177,7 +177,8 @@ def starlette_route(operation: Operation, state: ServerState) -> Route:
     return Route(operation.path, endpoint, methods=methods, name=operation.id)
 
 
-async def _respond(operation: Operation, state: ServerState, request: Request) -> Response:
+async def respond(operation: Operation, state: ServerState, request: Request) -> Response:
+    """Check a request by the declaration of its operation, and return what the handler returns as a response."""
     if state.is_stopping and operation.method != "GET":
         raise RequestError(503, "UnknownError", "the server is stopping")
     parameters: dict[str, str] = request.path_params

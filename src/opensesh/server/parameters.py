@@ -29,6 +29,7 @@ _PATH_PARAMETERS: dict[str, Any] = {
     "projectID": ProjectID,
     "providerID": Name,
     "name": Name,
+    "digest": Name,
 }
 
 

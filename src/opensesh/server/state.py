@@ -6,23 +6,26 @@ import asyncio
 import os
 import time
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ..engine.cancellation import run_in_thread_uncancellable
 from ..events import Other
+from ..history.library import Library
+from .event_streams import EventStreams
 from .terminals import Terminals
+from .web.browsers import Browsers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from ..bus import Bus
     from ..engine.engine import Engine
     from ..engine.pool import EnginePool
     from ..records import Document
     from ..storage.protocol import Store
-    from .event_streams import EventStreams
+    from .access import Credentials
 
-
+T = TypeVar("T")
 _HISTORY_SLOTS = 4
 _ABORT_SECONDS = 5.0
 _DELIVERY_SECONDS = 2.0
@@ -56,16 +59,35 @@ class ServerOptions(NamedTuple):
 class ServerState:
     """The shared state of one server."""
 
-    def __init__(self, pool: EnginePool, bus: Bus, streams: EventStreams, store: Store, directory: str) -> None:
+    def __init__(
+        self, pool: EnginePool, bus: Bus, store: Store, directory: str, credentials: Credentials | None
+    ) -> None:
         self.pool = pool
+        self.credentials = credentials
+        """The password of the server, if it has one."""
+        self.browsers = Browsers()
         self.store = store
         self.history_slots = asyncio.Semaphore(_HISTORY_SLOTS)
         """How many queries of the history run at the same time."""
         self.bus = bus
-        self.streams = streams
+        self.streams = EventStreams(bus)
         self.directory = directory
         self.is_stopping = False
         self.terminals = Terminals(self.publish)
+
+    async def read_history(self, read: Callable[[Library], T]) -> T:
+        """Return what ``read`` reads in a thread, from a library of its own."""
+
+        def run() -> T:
+            library = Library(store=self.store)
+            try:
+                return read(library)
+            finally:
+                if "cache" in vars(library):
+                    library.cache.close()
+
+        async with self.history_slots:
+            return await run_in_thread_uncancellable(run)
 
     def publish(self, kind: str, properties: Document, directory: str | None) -> None:
         """Publish an event that only clients of the server know."""

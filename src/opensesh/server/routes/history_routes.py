@@ -309,18 +309,7 @@ async def list_running(call: Call) -> object:
 
 
 async def _answer(call: Call, read: Callable[[Library], Document]) -> Response:
-    """Return what ``read`` reads in a thread, from a library of its own."""
-
-    def run() -> Document:
-        library = Library(store=call.state.store)
-        try:
-            return read(library)
-        finally:
-            if "cache" in vars(library):
-                library.cache.close()
-
-    async with call.state.history_slots:
-        return _with_etag(call, await run_in_thread_uncancellable(run))
+    return _with_etag(call, await call.state.read_history(read))
 
 
 def _with_etag(call: Call, document: Document) -> Response:

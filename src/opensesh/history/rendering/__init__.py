@@ -1,0 +1,1 @@
+"""Sessions as HTML: what web pages, exported pages and share pages have in common."""

@@ -1,0 +1,17 @@
+"""The pages, in the order of their addresses' precedence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import entry_page, sessions_page
+
+if TYPE_CHECKING:
+    from ..operations import Operation
+
+_MODULES = (entry_page, sessions_page)
+
+
+def all_pages() -> list[Operation]:
+    """Return every page and fragment."""
+    return [operation for module in _MODULES for operation in module.pages.operations]

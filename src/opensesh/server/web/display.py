@@ -1,0 +1,85 @@
+"""How times, amounts and names are written on pages."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from ...storage import paths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNKNOWN = "\N{EN DASH}"
+_INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """Return a text with control characters and those that change its direction replaced by their code points."""
+    return _INVISIBLE.sub(lambda match: f"␦{ord(match[0]):04X}␦", text)
+
+
+def local_time(milliseconds: int | None) -> str:
+    """Return a time as ``2026-11-15 19:29``; empty if there is none."""
+    return _format(milliseconds, "%Y-%m-%d %H:%M")
+
+
+def clock_time(milliseconds: int | None) -> str:
+    """Return the time of the day."""
+    return _format(milliseconds, "%H:%M")
+
+
+def day(milliseconds: int | None) -> str:
+    """Return the day, ``2026-11-15``."""
+    return _format(milliseconds, "%Y-%m-%d")
+
+
+def machine_time(milliseconds: int | None) -> str:
+    """Return a time for the attribute ``datetime``."""
+    return _format(milliseconds, "%Y-%m-%dT%H:%M:%S%z")
+
+
+def amount(value: Decimal | float | str | None) -> str:
+    """Return an amount of US dollars; a dash if it is unknown."""
+    if value is None:
+        return UNKNOWN
+    dollars = Decimal(value)
+    if not dollars:
+        return "$0"
+    return f"${dollars:,.2f}" if abs(dollars) >= Decimal("0.1") else f"${dollars:.4f}"
+
+
+def number(value: int | None) -> str:
+    """Return a number with separators; a dash if it is unknown."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def short_path(path: str) -> str:
+    """Return a path with the user's home folder as ``~``."""
+    home = paths.home().rstrip(os.sep)
+    return "~" + path[len(home) :] if path == home or path.startswith(home + os.sep) else path
+
+
+def _format(milliseconds: int | None, pattern: str) -> str:
+    if milliseconds is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000).astimezone().strftime(pattern)
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "amount": amount,
+    "clock_time": clock_time,
+    "day": day,
+    "local_time": local_time,
+    "machine_time": machine_time,
+    "number": number,
+    "short_path": short_path,
+    "visible": visible,
+}
+"""What all templates can call."""

@@ -1,0 +1,132 @@
+"""How pages are declared, rendered and fail.
+
+Pages are operations as those of the API are (:mod:`opensesh.server.operations`), with the same checks of paths and
+queries. Their handlers return :func:`render`, and their failures become pages as well::
+
+    pages = Routes()
+
+
+    @pages.get("/ui/projects", "ui.projects", response=None)
+    async def projects_page(call: Call, query: ProjectsQuery) -> Response:
+        \"\"\"Show all projects.\"\"\"
+        rows = await call.state.read_history(partial(list_projects, query=query))
+        return render(call, "projects.html", rows=rows)
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from ...text import pluralize
+from ..operations import respond
+from ..responses import error_response
+from . import display
+from .static_files import static_folder
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from ..operations import Call, Operation
+    from ..state import ServerState
+
+HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        b"form-action 'self'; base-uri 'none'; frame-ancestors 'none'; manifest-src 'self'; "
+        b"require-trusted-types-for 'script'; trusted-types opensesh",
+    ),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), clipboard-read=()"),
+    (b"cache-control", b"no-store"),
+)
+"""The headers of every response under ``/ui/`` that does not set them itself."""
+VIEW_COOKIE = "opensesh_view"
+"""How this browser shows pages; written by the settings page."""
+_VIEW_VALUES = {
+    "theme": ("auto", "light", "dark"),
+    "size": ("normal", "small", "large"),
+    "density": ("normal", "compact"),
+    "keys": ("on", "off"),
+}
+
+
+def render(call: Call, template: str, *, status: int = 200, **values: Any) -> Response:
+    """Return a page, or a fragment of one, from a template."""
+    context = _context(call.request) | values
+    return HTMLResponse(_template(template).render(context), status)
+
+
+def message_page(
+    status: HTTPStatus, title: str, text: str, *, command: str = "", link: tuple[str, str] = ("", ""), detail: str = ""
+) -> Response:
+    """Return a page that needs no sign-in and says one thing, with a command to type or a link to follow."""
+    template = _template("message.html")
+    context = _context(None) | {"title": title, "text": text, "command": command, "link": link, "detail": detail}
+    return HTMLResponse(template.render(context), status)
+
+
+def page_route(operation: Operation, state: ServerState) -> Route:
+    """Return the route that serves a page."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            response = await respond(operation, state, request)
+        except Exception as error:  # every failure becomes a page, or a JSON answer to a script
+            response = error_response(error)
+        return error_page(request, response)
+
+    return Route(operation.path, endpoint, methods=[operation.method], name=operation.id)
+
+
+def error_page(request: Request, response: Response) -> Response:
+    """Return the page for a response that is an error; any other response, and one to a script, as it is."""
+    media_type = response.headers.get("content-type", "")
+    wants_page = request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
+    if response.status_code < 400 or not media_type.startswith("application/json") or not wants_page:
+        return response
+    document = msgspec.json.decode(bytes(response.body))
+    issues = " ".join(f"{'.'.join(map(str, issue['path']))}: {issue['message']}" for issue in document.get("error", ()))
+    status = HTTPStatus(response.status_code)
+    return message_page(
+        status,
+        {404: "Not found", 400: "This address is not valid"}.get(status, "This page could not be made"),
+        document.get("data", {}).get("message", "") or issues,
+        detail=f"{status.value} {document.get('name', status.phrase)}, {request.method} {request.url.path}",
+        link=("/ui/", "All sessions"),
+    )
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("opensesh.server.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _template(name: str) -> Template:
+    return _environment().get_template(name, globals={**display.FUNCTIONS, "pluralize": pluralize})
+
+
+def _context(request: Request | None) -> dict[str, Any]:
+    cookie = request.cookies.get(VIEW_COOKIE, "") if request is not None else ""
+    view = {name: values[0] for name, values in parse_qs(cookie).items()}
+    return {
+        "static": static_folder(),
+        "path": request.url.path if request is not None else "",
+        "is_signed_in": request is not None and "opensesh.browser" in request.scope,
+        "view": {name: view.get(name) if view.get(name) in known else known[0] for name, known in _VIEW_VALUES.items()},
+    }

@@ -1,0 +1,55 @@
+// The only module that turns text into elements, and it accepts only what this server rendered.
+
+/** @type {{createHTML: (html: string) => any}} */
+const policy = /** @type {any} */ (window).trustedTypes?.createPolicy("opensesh", {
+  createHTML: (/** @type {string} */ html) => html,
+}) ?? { createHTML: (html) => html };
+
+/**
+ * Returns HTML of the server as nodes.
+ * @param {string} html
+ * @returns {DocumentFragment}
+ */
+export function parse(html) {
+  const template = document.createElement("template");
+  template.innerHTML = policy.createHTML(html);
+  return template.content;
+}
+
+/**
+ * Replaces the content of an element by HTML of the server.
+ * @param {Element} element
+ * @param {string} html
+ */
+export function fill(element, html) {
+  element.replaceChildren(parse(html));
+}
+
+/**
+ * Makes an element with attributes and children; texts stay texts.
+ * @param {string} name
+ * @param {Record<string, string>} [attributes]
+ * @param {...(Node | string)} children
+ */
+export function make(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+
+/**
+ * Shows a message for some seconds, with an optional button.
+ * @param {string} text
+ * @param {{bad?: boolean, label?: string, action?: () => void, seconds?: number}} [options]
+ */
+export function notify(text, { bad = false, label = "", action, seconds = 10 } = {}) {
+  const toast = make("div", { class: bad ? "toast bad" : "toast" }, make("span", {}, text));
+  if (label && action) {
+    const button = make("button", { type: "button" }, label);
+    button.addEventListener("click", () => { toast.remove(); action(); });
+    toast.append(button);
+  }
+  document.querySelector(".toasts")?.append(toast);
+  setTimeout(() => toast.remove(), seconds * 1000);
+}

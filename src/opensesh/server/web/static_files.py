@@ -1,0 +1,44 @@
+"""Scripts, styles and pictures of the pages, in memory, under an address that changes with their content."""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import blake2b
+from importlib.resources import files
+from typing import NamedTuple
+
+_PACKAGES = ("opensesh.history.rendering", "opensesh.server.web")
+_MEDIA_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".webmanifest": "application/manifest+json",
+}
+
+
+class StaticFile(NamedTuple):
+    """A file and its media type."""
+
+    content: bytes
+    media_type: str
+
+
+@cache
+def static_files() -> dict[str, StaticFile]:
+    """Return the files of the ``static`` folders, by name."""
+    found: dict[str, StaticFile] = {}
+    for package in _PACKAGES:
+        for file in files(package).joinpath("static").iterdir():
+            media_type = _MEDIA_TYPES.get("." + file.name.rpartition(".")[2])
+            if media_type is not None:
+                found[file.name] = StaticFile(file.read_bytes(), media_type)
+    return found
+
+
+@cache
+def static_folder() -> str:
+    """Return the path under which the files are served: one for all of them, because scripts import each other."""
+    digest = blake2b(digest_size=8)
+    for name, file in sorted(static_files().items()):
+        digest.update(name.encode() + b"\0" + file.content + b"\0")
+    return f"/ui/static/{digest.hexdigest()}"
