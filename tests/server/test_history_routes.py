@@ -1,6 +1,12 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
+
+import pytest
+
+from opensesh.cli.main import run
+from opensesh.storage import paths
 
 from .serving import Client, serving
 
@@ -62,3 +68,61 @@ async def test_costs_checks_and_running_sessions_are_reported(tmp_path: Path) ->
         assert (await client.get("/history/running")) == {"items": []}
         assert (await client.http.get("/history/search")).status_code == 400
         assert (await client.http.get("/history/sessions/nothing")).status_code == 404
+
+
+async def test_statistics_are_those_of_the_command_line_also_as_csv(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with serving(tmp_path / "p") as client:
+        await three_sessions(client)
+        for by in ("day", "month", "model", "project", "session"):
+            document = await client.get(f"/history/stats?by={by}")
+            assert run(["stats", "--by", by, "--json"]) == 0
+            assert document == json.loads(capsys.readouterr().out)
+        tools = await client.get("/history/stats?by=tool")
+        assert tools == {"by": "tool", "rows": []}
+        table = await client.http.get("/history/stats?by=model&format=csv")
+        assert table.headers["content-type"] == "text/csv; charset=utf-8"
+        assert table.headers["content-disposition"] == 'attachment; filename="stats-by-model.csv"'
+        assert run(["stats", "--by", "model", "--csv"]) == 0
+        assert table.text == capsys.readouterr().out
+        assert (await client.http.get("/history/stats?project=nothing-like-it")).status_code == 404
+
+
+async def test_removed_sessions_are_listed_restored_and_deleted_for_good(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        names = await three_sessions(client)
+        for name in names[:2]:
+            assert (await client.http.delete(f"/session/{name}")).status_code == 200
+        items = (await client.get("/history/trash"))["items"]
+        assert [(item["session"], item["title"]) for item in items] == [(names[1], "Number 1"), (names[0], "Number 0")]
+        restored = await client.http.post("/history/trash/restore", json={"sessions": [names[0]]})
+        assert restored.json()["left"] == []
+        assert (await client.get(f"/session/{names[0]}"))["title"] == "Number 0"
+        refused = await client.http.post("/history/trash/restore", json={"sessions": [names[0]]})
+        assert refused.status_code == 404
+        deleted = await client.http.post("/history/trash/empty", json={})
+        assert deleted.json() == {"deleted": 1}
+        assert (await client.get("/history/trash"))["items"] == []
+        assert (await client.http.get(f"/session/{names[1]}")).status_code == 404
+
+
+async def test_a_repair_can_be_reversed_and_no_other_file_named_for_that(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        await three_sessions(client)
+        tree = Path(paths.storage())
+        damaged = tree / "session" / "global" / "ses_torn.json"
+        damaged.parent.mkdir(parents=True, exist_ok=True)
+        damaged.write_bytes(b'{"id": ')
+        report = await client.get("/history/doctor")
+        assert [finding["kind"] for finding in report["findings"]] == ["torn"]
+        assert report["repairs"] == []
+        fixed = (await client.http.post("/history/doctor/fix", json={})).json()
+        assert not damaged.exists()
+        assert [repair["undo"] for repair in (await client.get("/history/doctor"))["repairs"]] == [fixed["undo"]]
+        for path in ("/etc/passwd", str(damaged), fixed["undo"] + "x"):
+            refused = await client.http.post("/history/doctor/undo", json={"undo": path})
+            assert refused.status_code == 404
+        undone = await client.http.post("/history/doctor/undo", json={"undo": fixed["undo"]})
+        assert undone.json() == {"restored": 1, "left": []}
+        assert damaged.read_bytes() == b'{"id": '

@@ -19,12 +19,12 @@ from ..history.import_export.destinations import export_fingerprint, to_file, to
 from ..history.import_export.export_workers import default_workers
 from ..history.import_export.exporting import Export
 from ..history.library import Library
+from ..history.stats.usage_stats import of_project
 from ..storage import open_store
 from ..text import pluralize
 from . import output
 from .command_arguments import PROJECT, SESSION, TIMES, parse_time
 from .session_argument import named_session
-from .stats_command import in_project
 from .terminal import Progress
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def run(options: Namespace) -> int:
     library = Library(store=store)
     selection = Selection(
         ids=tuple(named_session(library, word).id for word in options.session),
-        matches=in_project(library, options.project) if options.project else None,
+        matches=of_project(library.resolve_project(options.project)) if options.project else None,
         since=parse_time(options.since, utc=options.utc),
         until=parse_time(options.until, utc=options.utc) if options.until else None,
         children=options.children,

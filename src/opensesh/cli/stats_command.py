@@ -6,27 +6,26 @@ the table. A cost of 0 may mean free, a subscription, or a model without a price
 
 from __future__ import annotations
 
-import csv
 import os
 import sys
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..history.cache.derived_cache import open_cache
+from ..history.stats.csv_tables import write_csv, write_tool_csv
 from ..history.stats.money import dollars
 from ..history.stats.usage_layer import UsageTable
-from ..history.stats.usage_stats import UNKNOWN, UsageFilter, add_up, cached_statistics
+from ..history.stats.usage_stats import UNKNOWN, UsageFilter, add_up, cached_statistics, of_project
 from ..text import pluralize
 from . import output
 from .command_arguments import PROJECT, TIMES, count, parse_time
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from ..history.library import Library
     from ..history.maintenance.disk_usage import StoreDiskUsage, UsageTotal
-    from ..history.stats.session_usage import SessionInfo, UsageTotals
+    from ..history.stats.session_usage import UsageTotals
     from ..history.stats.usage_stats import Statistics, StatsRow
     from ..storage.protocol import Damage
     from .command_arguments import CommandParser
@@ -36,7 +35,6 @@ _HEADS = ("MSGS", "INPUT", "OUTPUT", "REASON", "CACHE-R", "CACHE-W", "COST", "RE
 _HEADS_WITH_OWN_COST = (*_HEADS[:-2], "OWN COST", *_HEADS[-2:])
 _DROPPED_FIRST = ("CACHE-W", "CACHE-R", "REASON", "RE-PRICED", "MSGS", "INPUT", "OUTPUT")
 """The columns that a narrow terminal does without, in this order."""
-_FORMULA_STARTS = ("=", "+", "-", "@", "|", "%")
 
 
 def configure(parser: CommandParser) -> None:
@@ -72,7 +70,8 @@ def run(options: Namespace) -> int:
             if options.project:
                 from ..history.library import Library  # loads msgspec
 
-                usage_filter = usage_filter._replace(session=in_project(Library(options.store), options.project))
+                project = Library(options.store).resolve_project(options.project)
+                usage_filter = usage_filter._replace(session=of_project(project))
             usage = UsageTable(cache)
             if options.by == "tool":
                 _print_tools(usage, usage_filter, options)
@@ -85,19 +84,13 @@ def run(options: Namespace) -> int:
         if options.json:
             output.print_json(statistics.document())
         elif options.csv:
-            _print_csv(statistics)
+            write_csv(statistics, sys.stdout)
         else:
             _print_table(statistics, options)
         output.report_damage(damage)
     finally:
         cache.close()
     return 0
-
-
-def in_project(library: Library, name: str) -> Callable[[SessionInfo | None], bool]:
-    """Return a test for the sessions of the project that ``name`` means."""
-    project = library.resolve_project(name)
-    return lambda info: info is not None and project.matches(info.project, info.directory, info.title)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -207,31 +200,6 @@ def _notes(statistics: Statistics, shown: int, total: int) -> list[str]:
     return notes
 
 
-def _print_csv(statistics: Statistics) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    buckets = ("input", "output", "reasoning", "cache_read", "cache_write")
-    more = ("title", "parent", "inclusive_cost", "inclusive_repriced") if statistics.by == "session" else ()
-    writer.writerow((statistics.by, "messages", "answers", *buckets, "cost", "repriced", "unpriced", "sessions", *more))
-    for row in statistics.rows:
-        sums = row.totals
-        repriced = "" if sums.unpriced else dollars(sums.repriced)
-        counts = [getattr(sums, bucket) for bucket in buckets]
-        figures = [sums.messages, sums.answers, *counts, dollars(sums.cost), repriced, sums.unpriced]
-        rest: list[object] = []
-        if row.inclusive is not None:
-            inclusive = "" if row.inclusive.unpriced else dollars(row.inclusive.repriced)
-            rest = [_as_text(row.title or ""), _as_text(row.parent), dollars(row.inclusive.cost), inclusive]
-        writer.writerow((_as_text(row.key), *figures, row.sessions, *rest))
-
-
-def _as_text(cell: str) -> str:
-    """Return a cell that spreadsheets do not take for a formula: a title may begin with ``=`` or ``@``."""
-    from unicodedata import normalize  # only for --csv
-
-    # Spreadsheets read full-width signs as signs too.
-    return f"'{cell}" if normalize("NFKC", cell).lstrip().startswith(_FORMULA_STARTS) else cell
-
-
 # -- tools and disk usage ----------------------------------------------------------------------------------------------
 
 
@@ -243,11 +211,7 @@ def _print_tools(usage: UsageTable, usage_filter: UsageFilter, options: Namespac
         output.print_json({"by": "tool", "rows": documents})
         return
     if options.csv:
-        names = ("key", "calls", "errors", "open", "seconds", "characters", "messages", "sessions")
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(("tool", *names[1:]))
-        for document in documents:
-            writer.writerow([_as_text(str(document["key"])), *(document[name] for name in names[1:])])
+        write_tool_csv(documents, sys.stdout)
         return
     if not documents:
         print("No tool calls in that time.", file=sys.stderr)

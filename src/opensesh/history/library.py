@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import NotFoundError, RecordError
 from ..records import Project, Session, as_amount, as_object, order
 from ..storage import open_store
+from ..storage.keys import GLOBAL
 from ..storage.protocol import CompositeStore, Damage, Key, SessionQueries, Store
 from ..storage.queries import SessionQuery
 from ..storage.record_ids import project_at, session_at
 from . import discovery
-from .discovery import ProjectFilter
+from .discovery import ProjectFilter, ProjectGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,6 +71,15 @@ class Overview(NamedTuple):
     """How many are excluded as sessions of subagents."""
     archived: int
     """How many are excluded as archived."""
+
+
+class ProjectUse(NamedTuple):
+    """A project, or a folder outside of any project, with its sessions."""
+
+    group: ProjectGroup
+    sessions: int
+    latest: int | None
+    """When one of them was last updated."""
 
 
 class SessionTotals(NamedTuple):
@@ -321,6 +331,22 @@ class Library:
                 self.report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
         return projects
 
+    def project_uses(self, name: str = "") -> list[ProjectUse]:
+        """Return the projects that ``name`` matches, best first; without a name all, most recently used first."""
+        updates: dict[tuple[str, str], list[int]] = {}
+        for _, session in self.records():
+            folder = (session.directory or "/") if session.project_id == GLOBAL else ""
+            updates.setdefault((session.project_id, folder), []).append(session.updated)
+        groups = discovery.project_groups(self.projects, [folder for project, folder in updates if project == GLOBAL])
+        uses: list[ProjectUse] = []
+        for group in discovery.find_project_groups(groups, name) if name else groups:
+            is_folder = discovery.is_global(group.project)
+            times = updates.get((group.project.id, group.folder if is_folder else ""), [])
+            uses.append(ProjectUse(group, len(times), max(times, default=None)))
+        if not name:
+            uses.sort(key=lambda use: -_last_used(use))
+        return uses
+
     def resolve_project(self, name: str) -> ProjectFilter:
         """Return a filter for the sessions of the project that ``name`` means, or raise :class:`NotFoundError`.
 
@@ -425,6 +451,11 @@ def _session_totals(
             first, last = min(first or position, position), max(last or position, position)
     cost = sum((Decimal(str(as_amount(call.get("cost")))) for call in calls.of_session(session, infos)), Decimal(0))
     return SessionTotals(len(infos), prompts, cost, first[1] if first else "", last[1] if last else "")
+
+
+def _last_used(use: ProjectUse) -> int:
+    recorded = use.group.project.time.updated or use.group.project.time.created
+    return (use.latest or recorded) if discovery.is_global(use.group.project) else recorded
 
 
 def _session_query(session_filter: SessionFilter, limit: int) -> SessionQuery:

@@ -158,12 +158,12 @@ def change_members(store: Store, what: str, sessions: Sequence[Session], plan: P
 
 def contents(store: Store | None = None) -> list[Trashed]:
     """Return what is in the trash, oldest first: what was removed from a store, or from any."""
-    return [Trashed(path, header) for path, header in _undo_files("remove", store)]
+    return [Trashed(path, header) for path, header in undo_files_of("remove", store)]
 
 
 def changes_made(store: Store) -> list[str]:
     """Return the undo files of removals, archivings and moves in a store that are not undone, newest first."""
-    files = [file for what in ("remove", "archive", "move") for file in _undo_files(what, store)]
+    files = [file for what in ("remove", "archive", "move") for file in undo_files_of(what, store)]
     return [path for path, _ in sorted(files, key=lambda file: file[1].time, reverse=True)]
 
 
@@ -259,7 +259,8 @@ def _titles(sessions: Iterable[Session]) -> dict[str, dict[str, str]]:
     return {"sessions": {session.id: session.title for session in sessions}}
 
 
-def _undo_files(what: str, store: Store | None) -> list[tuple[str, Header]]:
+def undo_files_of(what: str, store: Store | None) -> list[tuple[str, Header]]:
+    """Return the undo files of one kind of change (:attr:`Header.what`) to a store, or to any, oldest first."""
     if store is None:
         return list(undo_files(what))
     known = store_ids(store)

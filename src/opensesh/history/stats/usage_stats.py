@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from ...records import Document
     from ...storage.protocol import Store
+    from ..discovery import ProjectFilter
     from .money import Repricer
     from .session_usage import SessionInfo, UsageEntry
 
@@ -62,6 +63,11 @@ class UsageFilter(NamedTuple):
         if self.matches_all(bucket):
             return False
         return (self.since is None or bucket.last >= self.since) and (self.until is None or bucket.first < self.until)
+
+
+def of_project(project: ProjectFilter) -> Callable[[SessionInfo | None], bool]:
+    """Return a test for the sessions of a project, for :attr:`UsageFilter.session`."""
+    return lambda info: info is not None and project.matches(info.project, info.directory, info.title)
 
 
 class StatsRow(NamedTuple):

@@ -10,6 +10,7 @@ from . import (
     event_routes,
     file_routes,
     history_routes,
+    maintenance_routes,
     mcp_routes,
     message_routes,
     newer_routes,
@@ -18,6 +19,7 @@ from . import (
     pty_routes,
     request_routes,
     session_routes,
+    statistics_routes,
     system_routes,
     tui_routes,
     worktree_routes,
@@ -43,6 +45,8 @@ _MODULES = (
     worktree_routes,
     newer_routes,
     history_routes,
+    statistics_routes,
+    maintenance_routes,
 )
 
 

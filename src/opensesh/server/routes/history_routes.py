@@ -1,4 +1,4 @@
-"""The history of all projects: sessions, transcripts, search, costs, checks. An extension of opensesh.
+"""The history of all projects: sessions, transcripts, search. An extension of opensesh.
 
 Answers have an ``ETag``; a request with ``If-None-Match`` gets 304 if nothing has changed. Lists have at most ``limit``
 items; ``next`` is passed as ``after`` to get the following ones.
@@ -8,36 +8,29 @@ from __future__ import annotations
 
 import base64
 import binascii
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
 
 from ...engine.cancellation import run_in_thread_uncancellable
-from ...history.discovery import project_groups, project_title
 from ...history.filters import Selection
 from ...history.formats import FormatOptions
 from ...history.import_export.exporting import Export
 from ...history.library import Library, SessionFilter
-from ...history.maintenance.doctor import diagnose
 from ...history.search.search_filters import Filters
 from ...history.search.text_search import Query
-from ...history.stats.usage_layer import UsageTable
-from ...history.stats.usage_stats import UsageFilter, add_up
 from ...history.transcript import TranscriptOptions
-from ...records import Document, dumps_compact
 from ...redaction import Redactor, known_secrets
-from ...storage.keys import GLOBAL
+from ..history_answers import answer_with_etag, history_answer
 from ..operations import Call, Routes
 from ..responses import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from ...history.stats.session_usage import SessionInfo
     from ...history.transcript import Block
-    from ...records import Session
+    from ...records import Document, Session
 
 routes = Routes()
 PageSize = Annotated[int, Meta(ge=1, le=500)]
@@ -110,15 +103,6 @@ class SearchQuery(Struct, frozen=True):
     offset: Annotated[int, Meta(ge=0)] = 0
 
 
-class StatsQuery(Struct, frozen=True):
-    """How to add up, and what."""
-
-    by: Literal["day", "month", "project", "model", "agent", "session"] = "day"
-    since: int | None = None
-    until: int | None = None
-    project: str | None = None
-
-
 @routes.get("/history/sessions", "history.sessions", response=dict[str, Any], errors=(400, 404))
 async def list_history(call: Call, query: SessionsQuery) -> object:
     """List the sessions of all projects, those with the latest activity first."""
@@ -143,7 +127,7 @@ async def list_history(call: Call, query: SessionsQuery) -> object:
             "next": _cursor(page[-1]) if has_more else None,
         }
 
-    return await _answer(call, read)
+    return await history_answer(call, read)
 
 
 @routes.get("/history/sessions/{name}", "history.session", response=dict[str, Any], errors=(400, 404))
@@ -162,7 +146,7 @@ async def get_history(call: Call) -> object:
             "record": entry.record.document,
         }
 
-    return await _answer(call, read)
+    return await history_answer(call, read)
 
 
 @routes.get("/history/sessions/{name}/transcript", "history.transcript", response=dict[str, Any], errors=(400, 404))
@@ -185,7 +169,7 @@ async def get_transcript(call: Call, query: TranscriptQuery) -> object:
         ]
         return {"session": record.id, "title": record.title, "start": start, "total": len(messages), "items": shown}
 
-    return await _answer(call, read)
+    return await history_answer(call, read)
 
 
 @routes.get("/history/sessions/{name}/context", "history.context", response=dict[str, Any], errors=(400, 404))
@@ -195,7 +179,7 @@ async def get_context(call: Call, query: ContextQuery) -> object:
     session = (await run_in_thread_uncancellable(library.session, call.parameters["name"])).record
     async with call.state.session_engine(session.id, call.directory) as engine:
         inspection = await engine.context(session.id, query.step)
-    return _with_etag(call, inspection.document())
+    return answer_with_etag(call, inspection.document())
 
 
 @routes.get("/history/sessions/{name}/export", "history.export", response=dict[str, Any], errors=(400, 404))
@@ -249,51 +233,7 @@ async def search_history(call: Call, query: SearchQuery) -> object:
 
     if not query.q.strip() and not query.file:
         raise RequestError(400, "BadRequest", "nothing to search for: q or file is needed")
-    return await _answer(call, read)
-
-
-@routes.get("/history/stats", "history.stats", response=dict[str, Any], errors=(400, 404))
-async def get_stats(call: Call, query: StatsQuery) -> object:
-    """Add up tokens and cost. Costs are text, in US dollars."""
-
-    def read(library: Library) -> Document:
-        project = library.resolve_project(query.project) if query.project else None
-
-        def is_selected(info: SessionInfo | None) -> bool:
-            matches = project.matches if project is not None else None
-            return matches is None or (info is not None and matches(info.project, info.directory, info.title))
-
-        usage_filter = UsageFilter(query.since, query.until, is_selected if project is not None else None)
-        return add_up(UsageTable(library.cache), query.by, usage_filter, utc=True).document()
-
-    return await _answer(call, read)
-
-
-@routes.get("/history/projects", "history.projects", response=dict[str, Any])
-async def list_all_projects(call: Call) -> object:
-    """List the projects of this machine with their folders and sessions."""
-
-    def read(library: Library) -> Document:
-        updates: dict[tuple[str, str], list[int]] = {}
-        for _, session in library.records():
-            folder = (session.directory or "/") if session.project_id == GLOBAL else ""
-            updates.setdefault((session.project_id, folder), []).append(session.updated)
-        groups = project_groups(library.projects, [folder for name, folder in updates if name == GLOBAL])
-        items: list[Document] = []
-        for group in groups:
-            times = updates.get((group.project.id, group.folder if group.project.id == GLOBAL else ""), [])
-            shown = {"id": group.project.id, "name": project_title(group.project), "folder": group.folder}
-            items.append(shown | {"sessions": len(times), "last": max(times, default=None)})
-        items.sort(key=lambda item: -(item["last"] or 0))
-        return {"items": items, "total": len(items)}
-
-    return await _answer(call, read)
-
-
-@routes.get("/history/doctor", "history.doctor", response=dict[str, Any])
-async def check_store(call: Call) -> object:
-    """Check the store; nothing is changed."""
-    return await _answer(call, lambda library: diagnose(library.store).document())
+    return await history_answer(call, read)
 
 
 @routes.get("/history/running", "history.running", response=dict[str, Any])
@@ -305,20 +245,7 @@ async def list_running(call: Call) -> object:
         for session_id, status in engine.status().items():
             asks = [request for request in requests if request.get("sessionID") == session_id]
             items.append({"session": session_id, "directory": directory, "status": status, "asks": asks})
-    return _with_etag(call, {"items": items})
-
-
-async def _answer(call: Call, read: Callable[[Library], Document]) -> Response:
-    return _with_etag(call, await call.state.read_history(read))
-
-
-def _with_etag(call: Call, document: Document) -> Response:
-    content = dumps_compact(document)
-    etag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
-    headers = {"etag": etag, "cache-control": "private, no-cache"}
-    if etag in call.request.headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=headers)
-    return Response(content, headers=headers | {"content-type": "application/json"})
+    return answer_with_etag(call, {"items": items})
 
 
 def _row(session: Session) -> Document:
