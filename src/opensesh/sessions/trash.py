@@ -261,14 +261,13 @@ def _titles(sessions: Iterable[Session]) -> dict[str, dict[str, str]]:
 
 def undo_files_of(what: str, store: Store | None) -> list[tuple[str, Header]]:
     """Return the undo files of one kind of change (:attr:`Header.what`) to a store, or to any, oldest first."""
-    if store is None:
-        return list(undo_files(what))
-    known = store_ids(store)
-    return [
+    known = store_ids(store) if store is not None else None
+    files = [
         (path, header)
         for path, header in undo_files(what)
-        if header.root in known or os.path.realpath(header.root) in known
+        if known is None or header.root in known or os.path.realpath(header.root) in known
     ]
+    return sorted(files, key=lambda file: file[1].time)  # the names of their folders differ by the second only
 
 
 def _move_journals(folder: str, session: str, store_id: str, *, back: bool) -> None:
