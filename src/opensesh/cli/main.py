@@ -41,6 +41,7 @@ COMMANDS = {
     "stats": "tokens and cost by day, project, model, agent, tool or session",
     "doctor": "check a store and repair it",
     "session": "fork, rename, compact, revert, share, archive, move or remove",
+    "web": "open the web pages: sessions, search, costs, running sessions",
     "serve": "run a server with OpenCode's HTTP API, for its clients",
     "serve-share": "run a server for shared sessions",
     "models": "list the available models, with limits and prices",
@@ -66,7 +67,7 @@ _SYNONYMS = {
 """What other programs call these commands."""
 _NO_STORE = ("serve-share", "models", "agents", "tools", "config", "plugins", "demo", "completion")
 """Commands that use no store."""
-_MAY_CREATE_STORE = ("run", "import", "serve")
+_MAY_CREATE_STORE = ("run", "import", "serve", "web")
 _SKIP_MSGSPEC = ("search", "stats", "completion")
 """Commands that often answer from a cache, without decoding a record. msgspec takes half of their start-up time."""
 _EXIT_CODES: tuple[tuple[type[errors.OpenseshError], int], ...] = (

@@ -2,7 +2,7 @@
 
 'opencode attach URL' and 'opencode run --attach URL' connect to it, and so do OpenCode's SDKs. The server listens on
 127.0.0.1 only; for another address it needs a password, from --password or OPENCODE_SERVER_PASSWORD. Clients of the
-server can execute commands with your rights.
+server can execute commands with your rights. 'opensesh web' opens its web pages in a browser.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .logfile import show_warnings
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from ..server.web.browsers import Browsers
     from .command_arguments import CommandParser
 
 
@@ -75,11 +76,12 @@ def run(options: Namespace) -> int:
         directory=os.getcwd(),
     )
 
-    def announce(url: str) -> None:
+    def announce(url: str, _browsers: Browsers) -> None:
         if is_generated:
             print(f"user {server_options.username}, password {password}", file=sys.stderr)
         elif not password:
             print("! no password is set; every program on this machine can use the server", file=sys.stderr)
+        print("'opensesh web' in another terminal opens the web pages of this server", file=sys.stderr)
         # The SDKs of OpenCode wait for this line.
         print(f"opencode server listening on {url}", flush=True)
 

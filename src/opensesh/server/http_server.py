@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
     from .state import ServerOptions
+    from .web.browsers import Browsers
 
 log = logging.getLogger("opensesh.server")
 DEFAULT_PORT = 4096
@@ -44,14 +45,15 @@ async def http_server(options: ServerOptions) -> AsyncGenerator[str]:
             await run_uncancellable(asyncio.wait({task}))
 
 
-def serve(options: ServerOptions, on_ready: Callable[[str], None]) -> None:
-    """Run a server until it is interrupted; ``on_ready`` is called with its URL once it accepts connections."""
+def serve(options: ServerOptions, on_ready: Callable[[str, Browsers], None]) -> None:
+    """Run a server until it is interrupted. Once it accepts connections, ``on_ready`` is called with its URL and its
+    browsers, which issue tickets for the web pages."""
     server, listener, _ = _prepare(options, on_ready)
     server.run(sockets=[listener])
 
 
 def _prepare(
-    options: ServerOptions, on_ready: Callable[[str], None] | None = None
+    options: ServerOptions, on_ready: Callable[[str, Browsers], None] | None = None
 ) -> tuple[uvicorn.Server, socket.socket, str]:
     listener = _listen(options)
     name, port = listener.getsockname()[:2]
@@ -99,7 +101,7 @@ def _prepare(
                 except OSError as error:
                     log.warning("'opensesh web' will not find this server: %s", error)
             if on_ready is not None and self.started:
-                on_ready(url)
+                on_ready(url, state.browsers)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             await state.stop(0 if self.force_exit else options.grace_seconds)

@@ -30,6 +30,7 @@ _PATH_PARAMETERS: dict[str, Any] = {
     "providerID": Name,
     "name": Name,
     "digest": Name,
+    "browserID": Name,
 }
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import entry_page, sessions_page
+from . import entry_page, sessions_page, settings_page
 
 if TYPE_CHECKING:
     from ..operations import Operation
 
-_MODULES = (entry_page, sessions_page)
+_MODULES = (entry_page, sessions_page, settings_page)
 
 
 def all_pages() -> list[Operation]:

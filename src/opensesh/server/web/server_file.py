@@ -7,7 +7,10 @@ removed when its server does not answer.
 from __future__ import annotations
 
 import os
+import secrets
+import time
 from contextlib import suppress
+from html import escape
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -15,6 +18,7 @@ from msgspec import DecodeError, Struct, ValidationError, json
 
 from ...storage import paths
 from ...storage.locations import default_place
+from .browsers import TICKET_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,10 +51,28 @@ def write_server_file(server: ServerFile) -> str:
     path = os.path.join(folder, f"{paths.digest(server.place)}-{server.url.rpartition(':')[2]}.json")
     with suppress(FileNotFoundError):
         os.unlink(path)  # of an earlier server on this port
+    _write_private(path, json.encode(server))
+    return path
+
+
+def write_redirect(address: str) -> str:
+    """Write a page that leads to an address with a ticket, and return its path. Earlier ones are removed."""
+    folder = _folder()
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        with suppress(OSError):
+            if name.endswith(".html") and os.stat(path).st_mtime < time.time() - TICKET_SECONDS:
+                os.unlink(path)
+    path = os.path.join(folder, f"enter-{secrets.token_hex(8)}.html")
+    page = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={escape(address)}">'
+    _write_private(path, page.encode())
+    return path
+
+
+def _write_private(path: str, content: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(json.encode(server))
-    return path
+        file.write(content)
 
 
 def request_ticket(place: str | None) -> tuple[str, str] | None:
