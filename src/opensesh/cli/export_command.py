@@ -20,10 +20,11 @@ from ..history.import_export.export_workers import default_workers
 from ..history.import_export.exporting import Export
 from ..history.library import Library
 from ..history.stats.usage_stats import of_project
+from ..history.user_times import TIMES, parse_time
 from ..storage import open_store
 from ..text import pluralize
 from . import output
-from .command_arguments import PROJECT, SESSION, TIMES, parse_time
+from .command_arguments import PROJECT, SESSION
 from .session_argument import named_session
 from .terminal import Progress
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ..errors import NotFoundError, RecordError
 from ..history.discovery import current_project, is_global, project_title
 from ..history.library import Library, SessionFilter
+from ..history.user_times import TIMES, parse_time
 from ..storage import keys
 from ..storage.keys import GLOBAL
 from ..text import pluralize
 from . import output
-from .command_arguments import PROJECT, TIMES, count, parse_time
+from .command_arguments import PROJECT, count
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -26,9 +26,10 @@ from ..history.search.query import parse
 from ..history.search.search_filters import Filters
 from ..history.search.text_layer import TEXT
 from ..history.search.text_search import Query, is_empty, search
+from ..history.user_times import TIMES, parse_time
 from ..text import pluralize
 from . import output
-from .command_arguments import PROJECT, TIMES, count, parse_time
+from .command_arguments import PROJECT, count
 from .session_argument import named_session
 from .terminal import Progress
 

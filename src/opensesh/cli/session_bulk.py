@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from ..errors import NotFoundError, UsageError
 from ..history.library import Library
 from ..history.maintenance.disk_usage import measure
+from ..history.user_times import parse_time
 from ..sessions import moving, trash
 from ..sessions.trash import IN_DATABASE
 from ..text import pluralize
 from . import output
-from .command_arguments import parse_time
 from .session_argument import named_session
 from .terminal import confirm, ensure_can_ask
 

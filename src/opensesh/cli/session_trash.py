@@ -8,10 +8,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from ..errors import NotFoundError, UsageError
+from ..history.user_times import parse_time
 from ..sessions import trash
 from ..text import pluralize
 from . import output
-from .command_arguments import parse_time
 from .terminal import confirm, ensure_can_ask
 
 if TYPE_CHECKING:

@@ -16,9 +16,10 @@ from ..history.stats.csv_tables import write_csv, write_tool_csv
 from ..history.stats.money import dollars
 from ..history.stats.usage_layer import UsageTable
 from ..history.stats.usage_stats import UNKNOWN, UsageFilter, add_up, cached_statistics, of_project
+from ..history.user_times import TIMES, parse_time
 from ..text import pluralize
 from . import output
-from .command_arguments import PROJECT, TIMES, count, parse_time
+from .command_arguments import PROJECT, count
 
 if TYPE_CHECKING:
     from argparse import Namespace

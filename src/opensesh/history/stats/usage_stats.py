@@ -21,7 +21,7 @@ from .session_usage import QUARTER_MS, UsageBucket, UsageTotals, buckets_of
 from .usage_layer import UsageLayer, UsageTable, damage_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from sqlite3 import Connection
 
     from ...records import Document
@@ -202,17 +202,12 @@ def cached_statistics(cache: DerivedCache, by: By, *, utc: bool = False) -> tupl
 
 def add_up(usage: UsageTable, by: By, usage_filter: UsageFilter, *, utc: bool = False) -> Statistics:
     """Add up usage that is already loaded."""
-    copied_positions = copied_messages(usage)
     copied: dict[str, list[UsageEntry]] = {}
     dates: dict[int, str] = {}
     rows: dict[str, StatsRow] = {}
     total = StatsRow("total")
-    for session in usage.sessions:
-        info = usage.infos.get(session)
-        if not usage_filter.matches_session(info):
-            continue
+    for session, info, buckets in _counted_sessions(usage, usage_filter, copied):
         groups: dict[str, list[UsageBucket]] = {}
-        buckets = _counted_buckets(usage, session, copied_positions.get(session), usage_filter, copied)
         for bucket in buckets:
             if by in ("day", "month"):
                 key = dates.get(bucket.slot) or dates.setdefault(bucket.slot, _date(bucket.slot, by, utc=utc))
@@ -235,6 +230,31 @@ def add_up(usage: UsageTable, by: By, usage_filter: UsageFilter, *, utc: bool = 
         copied_totals = copied_totals.plus(entry.totals)
     copied_usage = CopiedUsage(len(copied), copied_totals)
     return Statistics(by, sorted(rows.values(), key=order), total, usage.prices, copied_usage)
+
+
+def add_up_over_time(
+    usage: UsageTable, period: Literal["day", "month"], by: By, usage_filter: UsageFilter
+) -> dict[str, dict[str, UsageTotals]]:
+    """Return the totals of each day or month, by group. Days are those of the local time zone."""
+    dates: dict[int, str] = {}
+    table: dict[str, dict[str, UsageTotals]] = {}
+    for session, info, buckets in _counted_sessions(usage, usage_filter, {}):
+        for bucket in buckets:
+            date = dates.get(bucket.slot) or dates.setdefault(bucket.slot, _date(bucket.slot, period, utc=False))
+            row, key = table.setdefault(date, {}), _group(session, info, bucket, by)
+            row[key] = row.get(key, UsageTotals()).plus(bucket.totals)
+    return table
+
+
+def _counted_sessions(
+    usage: UsageTable, usage_filter: UsageFilter, copied: dict[str, list[UsageEntry]]
+) -> Iterator[tuple[str, SessionInfo | None, list[UsageBucket]]]:
+    """Yield what counts of each session; what forks copied is added to ``copied``."""
+    copied_positions = copied_messages(usage)
+    for session in usage.sessions:
+        info = usage.infos.get(session)
+        if usage_filter.matches_session(info):
+            yield session, info, _counted_buckets(usage, session, copied_positions.get(session), usage_filter, copied)
 
 
 def _counted_buckets(
