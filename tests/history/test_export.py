@@ -304,7 +304,7 @@ def test_a_list_of_things_to_do_reads_as_one(sample: Sample) -> None:
     text = written(JsonTree(sample.root), "markdown").decode()
     assert "**todowrite** `1 of 2 done`\n\n- [x] dig\n- [ ] <fill>\n\n" in text
     page = written(JsonTree(sample.root), "html").decode()
-    assert "<pre>[x] dig\n[ ] &lt;fill&gt;</pre>" in page
+    assert "<li>[x] dig</li><li>[ ] &lt;fill&gt;</li>" in page
     for each in (text, page):
         assert "status" not in each
 

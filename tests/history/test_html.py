@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import re
 from html.parser import HTMLParser
 from io import BytesIO
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 
 from opensesh.history.filters import Selection
 from opensesh.history.formats import FormatOptions
-from opensesh.history.formats.html_content import diff_html, image_url, markdown_html
 from opensesh.history.import_export.destinations import to_folder, to_stream
 from opensesh.history.import_export.exporting import Export
+from opensesh.history.rendering.diff_html import diff_html
+from opensesh.history.rendering.markdown_html import markdown_html
+from opensesh.history.rendering.pictures import picture_url
 from opensesh.storage.json_tree import JsonTree
 
 from .sample_tree import Json, Sample
@@ -46,16 +49,26 @@ HOSTILE = (
 ATTRIBUTES = {
     "meta": {"charset", "http-equiv", "content", "name"},
     "html": {"lang"},
-    "a": {"href", "rel"},
-    "section": {"id", "data-find"},
+    "a": {"href", "rel", "target"},
+    "article": {"id", "aria-label", "data-find"},
+    "nav": {"aria-label"},
+    "time": {"datetime", "title"},
+    "details": {"id", "data-status", "open"},
+    "div": {"id", "tabindex", "role", "aria-label"},
+    "pre": {"tabindex"},
+    "span": {"data-n", "role", "aria-label"},
     "input": {"id", "type", "placeholder", "aria-label"},
     "button": {"id", "type", "aria-pressed"},
     "output": {"id"},
     "img": {"src", "alt", "loading"},
-    "li": {"value"},
+    "ol": {"start"},
     "tr": {"data-find"},
 }
-TAGS = set("p h3 h4 h5 h6 hr ul ol li blockquote pre code strong em a br span div table tr th td".split())
+TAGS = set(
+    "p h3 h4 h5 h6 hr ul ol li blockquote pre code strong em i s a br span div table thead tbody tr th td figure "
+    "figcaption button".split()
+)
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 20).decode()
 
 
 class Reader(HTMLParser):
@@ -91,7 +104,7 @@ def read(page: str) -> Reader:
     assert reader.scripts == 1
     assert page.count("<script") == 1
     for link in reader.links:
-        assert re.match(r"https?://|mailto:|#msg_|ses_[A-Za-z0-9]+\.html", link), link
+        assert re.match(r"https?://|mailto:|#t-msg_|ses_[A-Za-z0-9]+\.html", link), link
     return reader
 
 
@@ -148,22 +161,23 @@ def test_the_markdown_that_models_write_is_rendered() -> None:
     for part in (
         "<h3>Head</h3>",
         "<p>Some <strong>bold</strong> and <code>x &lt; y</code>.</p>",
-        '<ul><li class="d0">one</li><li class="d0">two</li></ul>',
-        '<ol><li class="d0" value="1">a</li>',
-        "<blockquote>quoted</blockquote>",
-        '<pre class="code">if a &lt; b:</pre>',
+        "<ul>\n<li>one</li>\n<li>two</li>\n</ul>",
+        "<ol>\n<li>a</li>",
+        "<blockquote>\n<p>quoted</p>\n</blockquote>",
+        '<pre tabindex="0"><code><span class="kw">if</span> a &lt; b:</code></pre>',
     ):
         assert part in made
-    link = '<a href="https://example.com/a?b=1&amp;c=2" rel="noreferrer nofollow">https://example.com/a?b=1&amp;c=2</a>'
+    address = "https://example.com/a?b=1&amp;c=2"
+    link = f'<a href="{address}" target="_blank" rel="noopener noreferrer nofollow">{address}</a>.'
     assert link in str(markdown_html("see https://example.com/a?b=1&c=2."))
     assert "<a" not in str(markdown_html("[x](javascript:alert(1)) [y](//example.com) [z](file:///etc/passwd)"))
 
 
 def test_a_table_is_a_table_and_only_then() -> None:
-    made = str(markdown_html("So:\n| a | b |\n|---|--:|\n| **x** | 1 \\| 2 |\n| y\n\nafter"))
+    made = str(markdown_html("So:\n\n| a | b |\n|---|--:|\n| **x** | 1 \\| 2 |\n| y\n\nafter")).replace("\n", "")
     assert "<p>So:</p>" in made
-    assert '<tr><th>a</th><th class="number">b</th></tr>' in made
-    assert '<tr><td><strong>x</strong></td><td class="number">1 | 2</td></tr>' in made
+    assert '<tr><th>a</th><th class="right">b</th></tr>' in made
+    assert '<tr><td><strong>x</strong></td><td class="right">1 | 2</td></tr>' in made
     assert "<tr><td>y</td></tr>" in made
     assert "<p>after</p>" in made
     assert "<table" not in str(markdown_html("a | b\nc | d\n\n| a |"))
@@ -171,8 +185,8 @@ def test_a_table_is_a_table_and_only_then() -> None:
 
 def test_a_diff_is_coloured_line_by_line() -> None:
     made = str(diff_html("--- a\n+++ b\n@@ -1 +1 @@\n-old <b>\n+new\n same"))
-    assert '<span class="del">-old &lt;b&gt;</span>' in made
-    assert '<span class="add">+new</span>' in made
+    assert '<span class="del" data-n="    1      ">-old &lt;b&gt;</span>' in made
+    assert '<span class="add" data-n="          1">+new</span>' in made
     assert made.count('class="head"') == 2
 
 
@@ -192,7 +206,8 @@ def test_long_lines_of_markup_take_no_time() -> None:
 
 ELSEWHERE = (
     "https://example.com/x.png",
-    "data:image/svg+xml;base64,AAAA",
+    "data:image/svg+xml;base64,PHN2Zz4=",
+    "data:image/png;base64,PHN2ZyBvbmxvYWQ9MT4=",
     "data:text/html,x",
     'data:image/png;base64,A"B',
 )
@@ -200,8 +215,11 @@ ELSEWHERE = (
 
 @pytest.mark.parametrize("url", ELSEWHERE)
 def test_only_pictures_that_are_in_the_session_are_shown(url: str) -> None:
-    assert image_url(url) == ""
-    assert image_url("data:image/png;base64,AAAA") == "data:image/png;base64,AAAA"
+    assert picture_url(url) == ""
+
+
+def test_a_picture_has_the_type_of_its_first_bytes() -> None:
+    assert picture_url(f"data:text/html;base64,{PNG}") == f"data:image/png;base64,{PNG}"
 
 
 def test_a_page_forbids_everything_it_does_not_bring(sample: Sample) -> None:
@@ -218,7 +236,7 @@ def test_tool_calls_are_folded_and_subagents_nested(sample: Sample) -> None:
     selection = Selection(ids=("ses_e1f50577fffejV6VGQt622W6kl",), children=True)
     to_stream(Export(tree, selection, "html"), stream, lambda done, total: None)
     page = stream.getvalue().decode()
-    assert '<summary><span class="tool">task</span> sub thing' in page
+    assert '<summary><span class="tool">task</span> <span class="subject">sub thing' in page
     assert "<summary>Subagent: sub thing (@general subagent)</summary>" in page
     assert page.index("from the child", page.index("Subagent:")) < page.index("parent done", page.index("Subagent:"))
 

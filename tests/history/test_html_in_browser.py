@@ -136,7 +136,7 @@ def test_a_search_shows_what_fits_and_unfolds_it(sample: Sample, browser: Browse
     sample.tool(answer, output="a needle in hay")
     browser.look()
     browser.open(exported(sample, tmp_path / "out") / f"{session['id']}.html")
-    shown = "[...document.querySelectorAll('section.turn')].filter(each => each.offsetParent !== null).length"
+    shown = "[...document.querySelectorAll('article.turn')].filter(each => each.offsetParent !== null).length"
     assert browser.ask(shown) == 6
     browser.ask("document.getElementById('find').focus()")
     browser.type("NEEDLE hay")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,11 @@ def read(
     parts: list[dict[str, Any]], options: TranscriptOptions | None = None, info: dict[str, Any] = ASSISTANT
 ) -> list[Any]:
     found = transcript({"id": "ses_1", "title": "T"}, [StoredMessage(info, parts)], options)
-    return [block for turn in found.messages for block in turn.blocks]
+    return without_ids(block for turn in found.messages for block in turn.blocks)
+
+
+def without_ids(blocks: Iterable[Any]) -> list[Any]:
+    return [block._replace(id="") for block in blocks]
 
 
 def test_what_people_read_is_kept_and_the_rest_left_out() -> None:
@@ -141,7 +146,7 @@ def test_a_part_that_does_not_say_what_it_is_costs_itself_alone() -> None:
     reported: list[Damage] = []
     parts = [{"id": "prt_2"}, part("text", text="fine"), part("text", text=7), part("reasoning")]
     found = transcript({"id": "ses_1"}, [StoredMessage(ASSISTANT, parts)], report=reported.append)
-    assert [block for turn in found.messages for block in turn.blocks] == [TextBlock("fine")]
+    assert [block for turn in found.messages for block in turn.blocks] == [TextBlock("fine", id="prt_1")]
     assert reported == [
         ("prt_2", "$.type: expected text"),
         ("prt_1", "$.text: expected text"),
@@ -153,7 +158,9 @@ def test_records_are_read_for_what_they_do_say() -> None:
     info: dict[str, Any] = {"id": "msg_9", "role": "judge", "time": {"created": 1}, "cost": True, "tokens": []}
     parts = [part("tool", state={"status": "levitating", "input": ["a"]}), part("subtask"), part("file")]
     (turn,) = transcript({}, [StoredMessage(info, parts)], TranscriptOptions.everything()).messages
-    assert turn.blocks == (ToolBlock("", "", "levitating", {}), SubtaskBlock("", ""), FileBlock("", "", ""))
+    blocks = [ToolBlock("", "", "levitating", {}), SubtaskBlock("", ""), FileBlock("", "", "")]
+    assert without_ids(turn.blocks) == blocks
+    assert {block.id for block in turn.blocks} == {"prt_1"}
     assert (turn.role, turn.cost, turn.tokens) == ("user", 0, 0)
 
 
@@ -227,3 +234,15 @@ def test_the_corpus_reads_as_its_server_tells_it() -> None:
         ]
         assert called == [each["tool"] for each in parts if each["type"] == "tool"]
     assert library.damage == []
+
+
+def test_a_tool_call_says_how_long_it_took_and_how_its_command_ended() -> None:
+    picture = {"id": "prt_2", "mime": "image/png", "filename": "a.png", "url": "data:"}
+    span = {"start": 1_000, "end": 4_100}
+    (call,) = read([tool(time=span, metadata={"exit": 1}, attachments=[picture, 7])])
+    assert (call.started, call.duration, call.exit_code) == (1_000, 3_100, 1)
+    assert call.attachments == (FileBlock("image/png", "a.png", "data:", "prt_2"),)
+    (call,) = read([tool("running", time={"start": 1_000}, metadata={"exit": True})])
+    assert (call.started, call.duration, call.exit_code, call.attachments) == (1_000, None, None, ())
+    (thought,) = read([part("reasoning", text="hmm", time={"start": 5, "end": 9})], TranscriptOptions(reasoning=True))
+    assert thought == ReasoningBlock("hmm", 4)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 import time
 
-from opensesh.history.formats.html_content import markdown_html
+from opensesh.history.rendering.markdown_html import markdown_html
 
 PIECES = [*"` `` ``` ~~~ | - # > * ** [ ]( ) http:// . a \\ _ : 1. |-|".split(), " ", "\n", "# ", "> ", "* ", "1. "]
 
@@ -45,6 +45,6 @@ def test_promise_20_any_text_takes_linear_time_and_bounded_output() -> None:
 def test_promise_20_code_links_and_emphasis_are_rendered_as_before() -> None:
     html = str(markdown_html("a ``b ` c`` [`d`](http://e) **f** `g** h` ` i ``j"))
     assert "<code>b ` c</code>" in html
-    assert '<a href="http://e" rel="noreferrer nofollow">`d`</a>' in html
+    assert '<a href="http://e" target="_blank" rel="noopener noreferrer nofollow"><code>d</code></a>' in html
     assert "<strong>f</strong>" in html
     assert "<code>g** h</code> ` i ``j" in html

@@ -12,7 +12,12 @@ if TYPE_CHECKING:
     from ..records import Document
 
 _MAX_LENGTH = 200
-_COLOR_CODES = re.compile(r"\x1b\[[0-9;:]*[mK]")
+_TERMINAL_SEQUENCES = re.compile(
+    r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]"  # colours, movements of the cursor
+    r"|\][^\x07\x1b]*+(?:\x07|\x1b\\)"  # window titles, links
+    r"|[PX^_][^\x1b]*+\x1b\\"  # strings for the device
+    r"|[ -/]*+[0-Z\\^-~])"
+)
 _MAIN_ARGUMENTS = (
     "filePath", "file_path", "path", "command", "pattern", "url", "query", "description", "name", "prompt",
 )  # fmt: skip
@@ -49,8 +54,8 @@ def text(record: Document, name: str) -> str:
 
 
 def strip_colors(output: str) -> str:
-    """Return the output of a program without terminal colours."""
-    return _COLOR_CODES.sub("", output) if "\x1b" in output else output
+    """Return the output of a program without colours, links and other sequences for a terminal."""
+    return _TERMINAL_SEQUENCES.sub("", output) if "\x1b" in output else output
 
 
 def key_input(state: Document) -> str:

@@ -47,12 +47,17 @@ class TextBlock(NamedTuple):
 
     text: str
     synthetic: bool = False
+    id: str = ""
+    """The id of its part, as in every block."""
 
 
 class ReasoningBlock(NamedTuple):
     """Reasoning of the model."""
 
     text: str
+    duration: int | None = None
+    """Milliseconds from its first to its last character."""
+    id: str = ""
 
 
 class ToolBlock(NamedTuple):
@@ -75,15 +80,25 @@ class ToolBlock(NamedTuple):
     """The session of the subagent that it started."""
     child: Transcript | None = None
     """The transcript of that session, if requested."""
+    started: int | None = None
+    """Milliseconds since 1970."""
+    duration: int | None = None
+    """Milliseconds; ``None`` until it has ended."""
+    exit_code: int | None = None
+    """Of the command that it ran."""
+    attachments: tuple[FileBlock, ...] = ()
+    """Files that it returned besides its output."""
+    id: str = ""
 
 
 class FileBlock(NamedTuple):
-    """A file attached to a prompt."""
+    """A file attached to a prompt, or returned by a tool."""
 
     mime: str
     name: str
     url: str
     """Its location, or its content as a ``data:`` URL."""
+    id: str = ""
 
 
 class SubtaskBlock(NamedTuple):
@@ -91,6 +106,7 @@ class SubtaskBlock(NamedTuple):
 
     agent: str
     text: str
+    id: str = ""
 
 
 class MarkerBlock(NamedTuple):
@@ -98,6 +114,7 @@ class MarkerBlock(NamedTuple):
 
     kind: str
     text: str = ""
+    id: str = ""
 
 
 Block: TypeAlias = TextBlock | ReasoningBlock | ToolBlock | FileBlock | SubtaskBlock | MarkerBlock
@@ -117,6 +134,10 @@ class TranscriptMessage(NamedTuple):
     """The error that ended it, if any."""
     cost: float = 0.0
     tokens: int = 0
+    completed: int | None = None
+    """When the answer was complete."""
+    is_summary: bool = False
+    """Whether it is the summary of a compaction."""
 
 
 class Transcript(NamedTuple):
@@ -160,6 +181,16 @@ def transcript_messages(
             yield entry
 
 
+def transcript_message(message: StoredMessage, options: TranscriptOptions | None = None) -> TranscriptMessage:
+    """Return one message, also one without blocks."""
+    return _TranscriptReader(options or TranscriptOptions(), None, None).message(message)
+
+
+def part_block(part: Document) -> Block | None:
+    """Return the block of one part; ``None`` if it has nothing to show."""
+    return next(_TranscriptReader(TranscriptOptions.everything(), None, None).blocks(part), None)
+
+
 class _TranscriptReader:
     def __init__(self, options: TranscriptOptions, children: Children | None, report: Report | None) -> None:
         self._options = options
@@ -172,20 +203,23 @@ class _TranscriptReader:
         model = info if is_answer else as_object(info.get("model")) or {}
         tokens = as_object(info.get("tokens")) or {}
         cached = as_object(tokens.get("cache")) or {}
+        time = as_object(info.get("time")) or {}
         counts = [*(tokens.get(name) for name in ("input", "output", "reasoning")), *map(cached.get, ("read", "write"))]
         return TranscriptMessage(
             id=text(info, "id"),
             role="assistant" if is_answer else "user",
-            created=as_time((as_object(info.get("time")) or {}).get("created")),
+            created=as_time(time.get("created")),
             agent=text(info, "agent") or text(info, "mode"),
             model="/".join(filter(None, (text(model, "providerID"), text(model, "modelID")))),
-            blocks=tuple(block for part in message.parts for block in self._blocks(part)),
+            blocks=tuple(block for part in message.parts for block in self.blocks(part)),
             failure=_failure(info),
             cost=as_amount(info.get("cost")),
             tokens=sum(map(as_whole, counts)),
+            completed=as_time(time.get("completed")) or None,
+            is_summary=is_answer and info.get("summary") is True,
         )
 
-    def _blocks(self, part: Document) -> Iterator[Block]:
+    def blocks(self, part: Document) -> Iterator[Block]:
         match part.get("type"):
             case "text" | "reasoning":
                 yield from self._text(part)
@@ -193,9 +227,11 @@ class _TranscriptReader:
                 yield self._tool_call(part)
             case "file":
                 if self._options.files:
-                    yield FileBlock(text(part, "mime"), text(part, "filename"), text(part, "url"))
+                    yield _file(part)
             case "subtask":
-                yield SubtaskBlock(text(part, "agent"), text(part, "description") or text(part, "prompt"))
+                yield SubtaskBlock(
+                    text(part, "agent"), text(part, "description") or text(part, "prompt"), text(part, "id")
+                )
             case str(kind):
                 if self._options.markers:
                     marker_texts = {
@@ -204,7 +240,7 @@ class _TranscriptReader:
                         "compaction": "automatic" if part.get("auto") else "requested",
                         "retry": f"attempt {part.get('attempt')}",
                     }
-                    yield MarkerBlock(kind, marker_texts.get(kind, ""))
+                    yield MarkerBlock(kind, marker_texts.get(kind, ""), text(part, "id"))
             case _:
                 self._report_damage(part, "$.type: expected text")
 
@@ -216,9 +252,9 @@ class _TranscriptReader:
             return
         elif part.get("type") == "reasoning":
             if self._options.reasoning:
-                yield ReasoningBlock(content)
+                yield ReasoningBlock(content, _duration(part), text(part, "id"))
         elif self._options.synthetic or not synthetic:
-            yield TextBlock(content, synthetic)
+            yield TextBlock(content, synthetic, text(part, "id"))
 
     def _tool_call(self, part: Document) -> ToolBlock:
         state = as_object(part.get("state")) or {}
@@ -226,6 +262,7 @@ class _TranscriptReader:
         tool_input = as_object(state.get("input")) or {}
         is_todo_list = part.get("tool") == TODO_TOOL
         session = text(metadata, "sessionId") or text(metadata, "sessionID")
+        exit_code = metadata.get("exit")
         return ToolBlock(
             tool=text(part, "tool"),
             subject=todo_progress(tool_input) if is_todo_list else key_input(state),
@@ -237,11 +274,27 @@ class _TranscriptReader:
             todos="\n".join(todo_lines(tool_input)) if is_todo_list else "",
             session=session,
             child=self._children(session) if self._children and session else None,
+            started=as_time((as_object(state.get("time")) or {}).get("start")) or None,
+            duration=_duration(state),
+            exit_code=exit_code if isinstance(exit_code, int) and not isinstance(exit_code, bool) else None,
+            attachments=tuple(map(_file, filter(None, map(as_object, as_list(state.get("attachments")) or ())))),
+            id=text(part, "id"),
         )
 
     def _report_damage(self, part: Document, reason: str) -> None:
         if self._report is not None:
             self._report(Damage(str(part.get("id")), reason))
+
+
+def _file(part: Document) -> FileBlock:
+    return FileBlock(text(part, "mime"), text(part, "filename"), text(part, "url"), text(part, "id"))
+
+
+def _duration(record: Document) -> int | None:
+    """Return the milliseconds between ``time.start`` and ``time.end`` of a record."""
+    time = as_object(record.get("time")) or {}
+    start, end = as_time(time.get("start")), as_time(time.get("end"))
+    return end - start if start and end >= start else None
 
 
 def _failure(info: Document) -> str:

@@ -10,28 +10,31 @@ import os
 from base64 import b64encode
 from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from msgspec import Struct
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
-from ...records import as_object, dumps
+from ...records import as_object
+from ...text import pluralize
 from ..formatting import text, when
-from ..stats.money import dollars, units
-from ..transcript import ReasoningBlock, TextBlock, ToolBlock
-from .blocks import ChildBlock, ImageBlock, NoteBlock, agent_and_model, display_messages
+from ..rendering.turns import RenderOptions, render_message
+from ..rendering.visible_text import one_line, prose
+from ..transcript import TextBlock, ToolBlock, TranscriptOptions, transcript_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
+    from typing import Literal
 
-    from jinja2 import Environment
+    from jinja2 import Template
 
-    from ...records import Document
+    from ..transcript import TranscriptMessage
     from . import ExportedSession, FormatOptions
-    from .blocks import DisplayBlock
 
 _NOTE = "Exported by opensesh. This page holds everything it shows and asks nothing of the network."
-_MAX_PROMPT_LENGTH = 200
-_FOLDER = os.path.join(os.path.dirname(__file__), "page")
+_FOLDERS = tuple(
+    os.path.join(os.path.dirname(__file__), *words) for words in (("page",), ("..", "rendering", "static"))
+)
 
 
 class HtmlFormat:
@@ -50,114 +53,105 @@ class HtmlFormat:
 
     def chunks(self, session: ExportedSession) -> Iterator[bytes]:
         """Render one page, a chunk at a time."""
+        summary = _Summary()
         variables = {
-            "page": self._page(session),
+            "id": session.id,
+            "title": _title(session),
+            "directory": text(session.info, "directory"),
+            "created": self._time(session, "created"),
+            "updated": self._time(session, "updated"),
+            "turns": self._turns(session, summary),
+            "summary": summary,  # complete after the last turn, therefore rendered after it
             "policy": page_policy(),
             "note": self._note,
             "indexed": self._options.indexed,
         }
-        for chunk in _environment().get_template("session.html.j2").generate(variables):
+        for chunk in page_template("session.html").generate(variables):
             yield chunk.encode(errors="replace")
 
-    def _page(self, session: ExportedSession) -> Document:
-        info = session.info
-        time = as_object(info.get("time")) or {}
-        return {
-            "id": session.id,
-            "title": text(info, "title") or session.id,
-            "directory": text(info, "directory"),
-            "created": when(time.get("created"), utc=self._options.utc),
-            "updated": when(time.get("updated"), utc=self._options.utc),
-            "turns": (
-                {
-                    "id": message.id,
-                    "role": "prompt" if message.role == "user" else "answer",
-                    "who": self._user if message.role == "user" else agent_and_model(message),
-                    "when": when(message.created or None, utc=self._options.utc),
-                    "blocks": [self._block(block) for block in blocks],
-                    "failure": message.failure,
-                    "cost": f"${message.cost:.4f}" if message.cost else "",
-                }
-                for message, blocks in display_messages(session, self._options)
-            ),
-        }
+    def _time(self, session: ExportedSession, name: str) -> str:
+        return when((as_object(session.info.get("time")) or {}).get(name), utc=self._options.utc)
 
-    def _block(self, block: DisplayBlock) -> Document:
-        from .html_content import diff_html, image_url, markdown_html  # markupsafe: only pages need it
+    def _turns(self, session: ExportedSession, summary: _Summary) -> Iterator[Markup]:
+        """Render the messages; a subagent session follows the call that started it, others come at the end."""
+        children = {child.id: child for child in session.children}
 
-        match block:
-            case TextBlock(text=content):
-                return {"kind": "text", "html": markdown_html(content)}
-            case ReasoningBlock(text=content):
-                return {"kind": "thought", "text": content}
-            case NoteBlock(text=content):
-                return {"kind": "note", "text": content}
-            case ImageBlock(name=name, url=url):
-                safe = image_url(url)
-                return {"kind": "image", "name": name, "url": safe} if safe else {"kind": "note", "text": name}
-            case ToolBlock():
-                return {
-                    "kind": "tool",
-                    "call": block,
-                    "diff": diff_html(block.diff) if block.diff else "",
-                    "input": block.todos or (dumps(block.input).decode(errors="replace") if block.input else ""),
-                }
-            case ChildBlock(session=session):
-                return {"kind": "child", "page": self._page(session)}
+        def render_child(session_id: str) -> Markup:
+            child = children.pop(session_id, None)
+            if child is None:
+                return Markup("")
+            turns = Markup("").join(self._turns(child, summary.below()))
+            template = Markup('<details class="child"><summary>Subagent: {}</summary>\n{}</details>\n')
+            return template.format(prose(_title(child)), turns)
+
+        options = RenderOptions(
+            user=self._user,
+            utc=self._options.utc,
+            tools=cast('Literal["", "skip", "summary"]', self._options.tools),
+            reasoning=self._options.reasoning,
+            child=render_child,
+        )
+        previous: TranscriptMessage | None = None
+        for message in transcript_messages(session.messages, TranscriptOptions.everything()):
+            summary.count(message)
+            yield render_message(message, options, previous=previous)
+            previous = message
+        for session_id in list(children):
+            yield render_child(session_id)
 
 
-class IndexEntry(Struct, kw_only=True):
-    """The entry of a session in the index page."""
-
-    file: str
+class _Prompt(NamedTuple):
     id: str
-    title: str
-    directory: str
-    updated: int
-    messages: int = 0
-    cost: int = 0
-    """In units of :mod:`opensesh.history.stats.money`."""
-    prompt: str = ""
-    """The beginning of the first prompt."""
+    text: str
 
-    def count(self, info: Document, parts: Iterable[Document]) -> None:
-        """Add a message to the entry while it is exported."""
+
+class _Summary:
+    """Totals and prompts of a session, counted while it is rendered."""
+
+    def __init__(self, parent: _Summary | None = None) -> None:
+        self._parent = parent
+        self.prompts: list[_Prompt] = []
+        self.messages = self.calls = self.tokens = 0
+        self.cost = 0.0
+
+    def below(self) -> _Summary:
+        """Return the summary of a subagent's session, whose figures count here as well."""
+        return _Summary(self)
+
+    def count(self, message: TranscriptMessage) -> None:
+        """Add a message."""
+        if message.role == "user":
+            words = " ".join(
+                block.text for block in message.blocks if isinstance(block, TextBlock) and not block.synthetic
+            )
+            if words:
+                self.prompts.append(_Prompt(message.id, one_line(words, 120)))
+        self._add(message, sum(isinstance(block, ToolBlock) for block in message.blocks))
+
+    def _add(self, message: TranscriptMessage, calls: int) -> None:
         self.messages += 1
-        cost = info.get("cost")
-        self.cost += units(cost) if isinstance(cost, (int, float)) else 0
-        if not self.prompt and info.get("role") == "user":
-            texts = (text(part, "text") for part in parts if part.get("type") == "text" and not part.get("synthetic"))
-            self.prompt = " ".join(" ".join(texts).split())
-            if len(self.prompt) > _MAX_PROMPT_LENGTH:
-                beginning = self.prompt[:_MAX_PROMPT_LENGTH]
-                space = beginning.rfind(" ", _MAX_PROMPT_LENGTH - 40)  # at the end of a word, if one ends nearby
-                self.prompt = f"{beginning[:space] if space > 0 else beginning}…"
+        self.calls += calls
+        self.tokens += message.tokens
+        self.cost += message.cost
+        if self._parent is not None:
+            self._parent._add(message, calls)
+
+    @property
+    def totals(self) -> list[str]:
+        """The totals, as texts."""
+        words = [pluralize(self.messages, "message"), pluralize(self.calls, "tool call")]
+        words += [pluralize(self.tokens, "token")] if self.tokens else []
+        return [*words, f"${self.cost:,.2f}"] if self.cost else words
 
 
-def index_page(entries: Iterable[IndexEntry], *, utc: bool = False) -> Iterator[bytes]:
-    """Render the index page, newest sessions first."""
-    rows = [
-        {
-            "file": entry.file,
-            "title": entry.title,
-            "directory": entry.directory,
-            "when": when(entry.updated, utc=utc),
-            "messages": entry.messages,
-            "cost": f"${dollars(entry.cost):.2f}" if entry.cost else "",
-            "prompt": entry.prompt,
-        }
-        for entry in sorted(entries, key=lambda entry: (-entry.updated, entry.id))
-    ]
-    for chunk in _environment().get_template("index.html.j2").generate(rows=rows, policy=page_policy()):
-        yield chunk.encode(errors="replace")
+def _title(session: ExportedSession) -> str:
+    return text(session.info, "title") or session.id
 
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # slow to import
-
     return Environment(
-        loader=FileSystemLoader(_FOLDER),
+        loader=FileSystemLoader(_FOLDERS),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -166,10 +160,15 @@ def _environment() -> Environment:
     )
 
 
+def page_template(name: str) -> Template:
+    """Return a template of the exported pages."""
+    return _environment().get_template(name, globals={"prose": prose})
+
+
 @cache
 def page_policy() -> str:
     """Return the content security policy of a page: embedded images, and the one script of the page."""
-    script = _environment().get_template("page.js").render()
+    script = page_template("page.js").render()
     digest = b64encode(sha256(script.encode()).digest()).decode()
     return (
         f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"

@@ -13,7 +13,7 @@ import msgspec
 from ...errors import ExportError, NotFoundError, RecordError, UsageError
 from ...records import dumps_compact, loads
 from ...storage.disk import read_file
-from ..formats.html_page import IndexEntry, index_page
+from ..formats.html_index import IndexEntry, index_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

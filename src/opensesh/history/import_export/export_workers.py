@@ -18,7 +18,7 @@ from ...storage import open_store
 from ...storage.protocol import Damage
 from ..filters import SelectedSession
 from ..formats import FormatOptions
-from ..formats.html_page import IndexEntry
+from ..formats.html_index import IndexEntry
 from .exporting import RenderedSession, SessionRenderer
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...records import Document
     from ...redaction import Redactor
     from ...storage.protocol import Store
-    from ..formats.html_page import IndexEntry
+    from ..formats.html_index import IndexEntry
 
     Report = Callable[[Damage], None]
     OnMessage = Callable[[Document, list[Document]], None]
@@ -66,7 +66,7 @@ class SessionRenderer:
         """Render a session, with its index entry if requested."""
         if not with_entry:
             return RenderedSession(selected, self.chunks(selected))
-        from ..formats.html_page import IndexEntry
+        from ..formats.html_index import IndexEntry
 
         file = f"{selected.id}{self.format.suffix}"
         entry = IndexEntry(file=file, id=selected.id, title=selected.id, directory="", updated=selected.updated)

@@ -1,6 +1,15 @@
 (function () {
   "use strict";
-  var box = document.getElementById("find"), told = document.getElementById("found");
+  document.documentElement.classList.add("scripted");
+  document.addEventListener("click", function (event) {
+    var button = event.target.closest ? event.target.closest(".copy") : null;
+    if (!button || !navigator.clipboard) { return; }
+    navigator.clipboard.writeText(button.closest("figure").querySelector("pre").textContent).then(function () {
+      button.textContent = "Copied";
+      setTimeout(function () { button.textContent = "Copy"; }, 2000);
+    });
+  });
+  var box = document.getElementById("find"), count = document.getElementById("found");
   box.parentNode.classList.remove("hidden"); // useless without a script, so shown by it
   var items = Array.prototype.slice.call(document.querySelectorAll("[data-find]"));
   var texts = items.map(function (item) { return item.textContent.toLowerCase(); });
@@ -16,7 +25,7 @@
       if (fits && words.length) { unfold(item, words); }
     });
     light(words);
-    told.textContent = words.length ? shown + " of " + items.length : "";
+    count.textContent = words.length ? shown + " of " + items.length : "";
   }
   function unfold(item, words) {
     Array.prototype.forEach.call(item.querySelectorAll("details:not([open])"), function (each) {

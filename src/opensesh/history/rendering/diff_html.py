@@ -1,0 +1,118 @@
+"""Unified diffs as HTML: line numbers, a class for each line, and marks on the words that differ."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from markupsafe import Markup
+
+from ...line_changes import line_changes
+from .visible_text import code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@.*")
+_HEADERS = ("+++", "---", "Index:", "===", "diff ", "index ", "new file", "deleted file", "similarity ", "rename ")
+_WORD = re.compile(r"\w+|\s+|[^\w\s]")
+_MAX_MARKED_LENGTH = 400
+_MAX_CHANGED_SHARE = 0.6
+"""Lines that differ by more than this have too little in common for marks to help."""
+
+
+class _Line(NamedTuple):
+    kind: str
+    text: str
+    numbers: str = ""
+
+
+def count_changes(diff: str) -> tuple[int, int]:
+    """Return how many lines a unified diff adds and removes."""
+    kinds = [line.kind for line in _lines(diff.split("\n"))]
+    return kinds.count("add"), kinds.count("del")
+
+
+def diff_html(diff: str) -> Markup:
+    """Render a unified diff as lines with classes, to be put into a ``pre`` element."""
+    return Markup("\n").join(_rendered(list(_lines(diff.rstrip("\n").split("\n")))))
+
+
+def _lines(lines: Iterable[str]) -> Iterator[_Line]:
+    """Classify the lines. Within a hunk, which states its length, a line such as ``--- x`` is a removed ``-- x``."""
+    old = new = old_left = new_left = 0
+    for text in lines:
+        if (hunk := _HUNK.fullmatch(text)) and not (old_left or new_left):
+            old, old_left, new, new_left = (int(number or 1) for number in hunk.groups())
+            yield _Line("hunk", text)
+            continue
+        in_hunk = bool(old_left or new_left)
+        if not in_hunk and text.startswith(_HEADERS):
+            yield _Line("head", text)
+        elif text.startswith("-"):
+            yield _Line("del", text, f"{old:>5}      " if in_hunk else "")
+            old, old_left = old + 1, max(old_left - 1, 0)
+        elif text.startswith("+"):
+            yield _Line("add", text, f"{new:>11}" if in_hunk else "")
+            new, new_left = new + 1, max(new_left - 1, 0)
+        elif text.startswith("\\"):
+            yield _Line("head", text)
+        else:
+            yield _Line("same", text, f"{old:>5} {new:>5}" if in_hunk else "")
+            old, old_left, new, new_left = old + 1, max(old_left - 1, 0), new + 1, max(new_left - 1, 0)
+
+
+def _rendered(lines: Sequence[_Line]) -> Iterator[Markup]:
+    position = 0
+    while position < len(lines):
+        removed = _run(lines, position, "del")
+        added = _run(lines, position + len(removed), "add")
+        if removed and added:
+            pairs = [_marked_words(a.text, b.text) for a, b in zip(removed, added, strict=False)]
+            for index, line in enumerate(removed):
+                yield _row(line, pairs[index][0] if index < len(pairs) else code(line.text))
+            for index, line in enumerate(added):
+                yield _row(line, pairs[index][1] if index < len(pairs) else code(line.text))
+            position += len(removed) + len(added)
+        else:
+            yield _row(lines[position], code(lines[position].text))
+            position += 1
+
+
+def _run(lines: Sequence[_Line], start: int, kind: str) -> Sequence[_Line]:
+    end = start
+    while end < len(lines) and lines[end].kind == kind:
+        end += 1
+    return lines[start:end]
+
+
+def _row(line: _Line, content: Markup) -> Markup:
+    if line.numbers:
+        return Markup('<span class="{}" data-n="{}">{}</span>').format(line.kind, line.numbers, content)
+    return Markup('<span class="{}">{}</span>').format(line.kind, content)
+
+
+def _marked_words(old: str, new: str) -> tuple[Markup, Markup]:
+    """Return a removed and an added line with marks on the words that are only in one of them."""
+    if max(len(old), len(new)) > _MAX_MARKED_LENGTH:
+        return code(old), code(new)
+    words, new_words = ["-", *_WORD.findall(old[1:])], ["+", *_WORD.findall(new[1:])]
+    changes = line_changes(words[1:], new_words[1:])
+    spans = [(change.start + 1, change.end + 1) for change in changes]
+    new_spans = [(change.new_start + 1, change.new_end + 1) for change in changes]
+    changed = sum(len("".join(words[start:end])) for start, end in spans)
+    changed += sum(len("".join(new_words[start:end])) for start, end in new_spans)
+    if changed > _MAX_CHANGED_SHARE * (len(old) + len(new)):
+        return code(old), code(new)
+    return _with_marks(words, spans), _with_marks(new_words, new_spans)
+
+
+def _with_marks(words: Sequence[str], spans: Iterable[tuple[int, int]]) -> Markup:
+    pieces: list[Markup] = []
+    position = 0
+    for start, end in spans:
+        pieces.append(code("".join(words[position:start])))
+        if start < end:
+            pieces.append(Markup('<span class="word">{}</span>').format(code("".join(words[start:end]))))
+        position = end
+    return Markup("").join([*pieces, code("".join(words[position:]))])

@@ -1,0 +1,280 @@
+"""Messages and parts of a session as HTML.
+
+A message is a turn: ``<article class="turn" id="t-MESSAGE">`` with its parts, ``id="p-PART"``. A tool call is one line,
+``<details class="call">``: its tool, its subject, and how it ended. On a page of the server its body is loaded when it
+is unfolded; in an exported page it is there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from datetime import UTC, datetime
+from functools import cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from ...records import dumps
+from ...text import pluralize
+from ..formatting import text, when
+from ..transcript import (
+    MarkerBlock,
+    ReasoningBlock,
+    TextBlock,
+    ToolBlock,
+    TranscriptMessage,
+    TranscriptOptions,
+    part_block,
+    transcript_message,
+)
+from .diff_html import count_changes, diff_html
+from .highlighting import MAX_LINES, highlighted, language_of_path
+from .markdown_html import is_plain, markdown_html
+from .pictures import picture_url
+from .visible_text import code, label, one_line, prose
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from ...records import Document
+    from ...storage.protocol import StoredMessage
+    from ..transcript import Block
+
+SHOWN_LINES = 200
+"""Lines of an output that are shown before all of them are asked for."""
+_SHOWN_LENGTH = 40_000
+_MAX_HIGHLIGHTED_LINES = 500
+_LOOKUPS = {"read": "file", "grep": "search", "glob": "search", "list": "search", "ls": "search"}
+"""Tools whose calls are folded into one line where several follow each other."""
+_FOLDED_CALLS = 3
+
+
+class RenderOptions(NamedTuple):
+    """How turns are rendered."""
+
+    address: str = ""
+    """The address of the session's page, from which bodies are loaded; empty if they are part of the result."""
+    user: str = "You"
+    """The name of the user."""
+    utc: bool = False
+    show: frozenset[str] = frozenset()
+    """What is unfolded: ``reasoning``, ``outputs`` (of tools), ``marks`` (steps, snapshots, added text)."""
+    tools: Literal["", "skip", "summary"] = ""
+    reasoning: bool = True
+    """Whether there is reasoning at all."""
+    child: Callable[[str], Markup] | None = None
+    """Renders the session of a subagent below the call that started it; the body of the call if ``None``."""
+
+
+class CallGroup(NamedTuple):
+    """Calls that look something up, one after the other, as one line."""
+
+    label: str
+    calls: list[ToolBlock]
+
+
+class ShownText(NamedTuple):
+    """A text, or its beginning."""
+
+    text: str
+    lines: int
+    """Of the whole text."""
+    is_whole: bool
+
+
+TurnItem: TypeAlias = "Block | CallGroup"
+
+
+def render_turn(
+    message: StoredMessage, options: RenderOptions | None = None, *, previous: StoredMessage | None = None
+) -> Markup:
+    """Render a message. ``previous`` is the one before it: a new day is announced, and a further step marked as one."""
+    included = TranscriptOptions.everything()
+    return render_message(
+        transcript_message(message, included),
+        options or RenderOptions(),
+        previous=transcript_message(previous, TranscriptOptions()) if previous is not None else None,
+    )
+
+
+def render_message(
+    message: TranscriptMessage, options: RenderOptions, *, previous: TranscriptMessage | None = None
+) -> Markup:
+    """Render a message of a transcript that contains everything; see :func:`render_turn`."""
+    items = list(_items(message.blocks, options))
+    day = when(message.created or None, utc=options.utc)[:10]
+    previous_day = when(previous.created or None, utc=options.utc)[:10] if previous is not None else day
+    return _macros().turn(
+        message, items, options, _turn_classes(message, items, previous), day if day != previous_day else ""
+    )
+
+
+def _turn_classes(message: TranscriptMessage, items: Sequence[TurnItem], previous: TranscriptMessage | None) -> str:
+    is_prompt = message.role == "user"
+    states = {
+        "prompt": is_prompt,
+        "answer": not is_prompt,
+        "summary": message.is_summary,
+        # A further step of the same answer has the same author, who is not named again.
+        "step": previous is not None
+        and previous.role == message.role == "assistant"
+        and (previous.agent, previous.model, previous.is_summary) == (message.agent, message.model, message.is_summary),
+        "blank": not items and not message.failure and (is_prompt or message.completed is not None),
+        "separator": len(items) == 1 and isinstance(items[0], MarkerBlock) and items[0].kind == "compaction",
+    }
+    return " ".join(name for name, holds in states.items() if holds)
+
+
+def render_part(part: Document, options: RenderOptions | None = None) -> Markup:
+    """Render one part, folded if it is a tool call; empty if it has nothing to show."""
+    options = options or RenderOptions()
+    block = part_block(part)
+    items = list(_items((block,), options)) if block is not None else []
+    return _macros().item(items[0], options) if items else Markup("")
+
+
+def render_body(part: Document, options: RenderOptions | None = None, *, whole: bool = False) -> Markup:
+    """Render what is inside a folded part: input and output of a tool call, reasoning, or a long text.
+
+    An output is cut after :data:`SHOWN_LINES` lines unless ``whole``.
+    """
+    block = part_block(part)
+    return _macros().body(block, options or RenderOptions(), whole) if block is not None else Markup("")
+
+
+@cache
+def _macros() -> Any:
+    environment = Environment(
+        loader=FileSystemLoader(os.path.join(os.path.dirname(__file__), "templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    functions = {
+        "kind_of": _kind_of,
+        "outcome": call_outcome,
+        "duration": format_duration,
+        "arguments": _arguments,
+        "shown": _shown,
+        "is_plain": is_plain,
+        "markdown": markdown_html,
+        "diff": diff_html,
+        "highlighted": _highlighted_file,
+        "picture_url": picture_url,
+        "when": when,
+        "machine_time": _machine_time,
+        "label": label,
+        "one_line": one_line,
+        "pluralize": pluralize,
+        "code": code,
+        "prose": prose,
+    }
+    return environment.get_template("turn.html", globals=functions).module
+
+
+def _kind_of(item: TurnItem) -> str:
+    return type(item).__name__
+
+
+def _items(blocks: Iterable[Block], options: RenderOptions) -> Iterator[TurnItem]:
+    """Choose what is shown, with the calls that look something up in groups."""
+    for is_lookup, group in groupby(blocks, key=lambda block: isinstance(block, ToolBlock) and _is_lookup(block)):
+        run = [block for block in group if _is_shown(block, options)]
+        calls = [block for block in run if isinstance(block, ToolBlock)]
+        if is_lookup and len(calls) >= _FOLDED_CALLS and not options.tools:
+            yield CallGroup(_group_label(calls), calls)
+        else:
+            yield from run
+
+
+def _is_lookup(call: ToolBlock) -> bool:
+    return call.tool in _LOOKUPS and call.status == "completed"
+
+
+def _is_shown(block: Block, options: RenderOptions) -> bool:
+    match block:
+        case TextBlock(synthetic=True):
+            return "marks" in options.show
+        case MarkerBlock(kind=kind):
+            return kind in ("compaction", "retry") or "marks" in options.show
+        case ReasoningBlock():
+            return options.reasoning
+        case ToolBlock():
+            return options.tools != "skip" or options.child is not None
+        case _:
+            return True
+
+
+def _group_label(calls: Sequence[ToolBlock]) -> str:
+    counts = Counter(_LOOKUPS[call.tool] for call in calls)
+    words = [f"read {pluralize(counts['file'], 'file')}"] if counts["file"] else []
+    searches = counts["search"]
+    return ", ".join([*words, *([f"{searches} search{'es' if searches > 1 else ''}"] if searches else [])])
+
+
+def call_outcome(call: ToolBlock) -> list[tuple[str, str]]:
+    """Return how a call ended, as words with a CSS class: status, exit code, changed lines, duration."""
+    words: list[tuple[str, str]] = []
+    if call.status == "error":
+        words.append(("bad", "failed"))
+    elif call.status != "completed":
+        words.append(("live" if call.status == "running" else "", label(call.status) or "unknown"))
+    if call.exit_code:
+        words.append(("bad", f"exit {call.exit_code}"))
+    if call.diff:
+        added, removed = count_changes(call.diff)
+        words.append(("", f"+{added} \N{MINUS SIGN}{removed}"))
+    if call.tool == "read" and call.status == "completed" and call.output:
+        words.append(("", pluralize(len(call.output.splitlines()), "line")))
+    if call.duration is not None:
+        words.append(("", format_duration(call.duration)))
+    return words
+
+
+def format_duration(milliseconds: float) -> str:
+    """Return a duration for people: ``40 ms``, ``3.1 s``, ``2 min 5 s``, ``1 h 20 min``."""
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _arguments(call: ToolBlock) -> list[tuple[str, str, str]]:
+    """Return the arguments of a call: name, value as text, and its language."""
+    path = text(call.input, "filePath") or text(call.input, "file_path") or text(call.input, "path")
+    languages = {"command": "bash", "content": language_of_path(path), "newString": language_of_path(path)}
+    languages["oldString"] = languages["newString"]
+    return [
+        (name, value, languages.get(name, ""))
+        if isinstance(value, str)
+        else (name, dumps(value).decode(errors="replace"), "json")
+        for name, value in call.input.items()
+    ]
+
+
+def _highlighted_file(content: str, language: str) -> Markup:
+    return highlighted(content, language, max(MAX_LINES, _MAX_HIGHLIGHTED_LINES))
+
+
+def _shown(content: str, whole: bool) -> ShownText:
+    """Return a text, or its first lines if it is long and not wanted as a ``whole``."""
+    lines = content.count("\n") + 1
+    if whole or (lines <= SHOWN_LINES and len(content) <= _SHOWN_LENGTH):
+        return ShownText(content, lines, True)
+    beginning = content[:_SHOWN_LENGTH].split("\n", SHOWN_LINES)[:SHOWN_LINES]
+    return ShownText("\n".join(beginning), lines, False)
+
+
+def _machine_time(milliseconds: int) -> str:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        return ""
