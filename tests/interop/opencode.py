@@ -116,7 +116,7 @@ class OpenCode:
         self.log = root / "opencode.log"
         self.url = ""
         self._process: subprocess.Popen[bytes] | None = None
-        self._opener = build_opener(ProxyHandler({}))
+        self.opener = build_opener(ProxyHandler({}))
         self.environment = _isolated(root) | dict(environment or {})
         base_url = wire.base_url if isinstance(wire, WireServer) else wire
         folder = root / "config" / "opencode"
@@ -187,6 +187,12 @@ class OpenCode:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=5)
 
+    def kill(self) -> None:
+        """Kill the server in the middle of whatever it does; :meth:`start` runs it again."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self.stop()
+
     def log_tail(self, lines: int = 60) -> str:
         """The end of what the server printed, and of its own log."""
         logs = [self.log, *sorted((self.data / "log").glob("*.log"))[-1:]]
@@ -206,7 +212,7 @@ class OpenCode:
             content = json.dumps({name: value for name, value in body.items() if value is not None}).encode()
         try:
             asked = Request(url, content, headers, method=method)
-            with self._opener.open(asked, timeout=timeout) as response:
+            with self.opener.open(asked, timeout=timeout) as response:
                 answer = response.read()
         except HTTPError as error:
             with error:
@@ -235,6 +241,17 @@ class OpenCode:
     def messages(self, session: str, limit: int | None = None) -> Sequence[Json]:
         """``{"info": ..., "parts": [...]}`` of each message."""
         return self.request("GET", f"/session/{session}/message", limit=limit)
+
+    def show(self, session: str) -> Sequence[Json]:
+        """The messages of a session, after every address that shows something of it has answered."""
+        assert self.get(session)["id"] == session
+        assert session in [info["id"] for info in self.list(limit=10_000)]
+        messages = self.messages(session)
+        for path in ("children", "todo", "diff"):
+            self.request("GET", f"/session/{session}/{path}")
+        for message in messages:
+            assert self.request("GET", f"/session/{session}/message/{message['info']['id']}") == message
+        return messages
 
     def prompt(self, session: str, prompt: str | Sequence[Json], *, timeout: float = 60.0, **options: Any) -> Json:
         """Say something and wait for the answer: ``{"info": ..., "parts": [...]}``.
@@ -364,7 +381,7 @@ class OpenCode:
         return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
 
     def _answers(self) -> bool:
-        with suppress(URLError, OSError), self._opener.open(f"{self.url}/doc", timeout=10) as response:
+        with suppress(URLError, OSError), self.opener.open(f"{self.url}/doc", timeout=10) as response:
             return response.status == 200
         return False
 

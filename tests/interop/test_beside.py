@@ -1,4 +1,4 @@
-"""Writers of opensesh beside a real OpenCode server, killed again and again: nothing is lost on either side."""
+"""Writers of opensesh beside a real OpenCode server, both killed again and again: nothing is lost on either side."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 
@@ -17,86 +20,147 @@ from opensesh.storage.opencode_db.store import OpencodeDB
 from opensesh.testing.wire import WireServer
 
 from ..storage.opencode_databases import assert_sound, new_session, select
-from .opencode import DATABASE, OpenCode
+from .opencode import DATABASE, OpenCode, OpenCodeError
 from .sides import EvenModel
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(5400)]
 
 ROOT = Path(__file__).parents[2]
+LATEST_TIME = 1_000_000
+"""Messages of the writers are older than this, so that OpenCode takes none of them for its newest prompt."""
 WRITER = """
 import sys, time
 from opensesh import ids
 from opensesh.storage.opencode_db.store import OpencodeDB
 from tests.storage.opencode_databases import new_message, new_text
-store = OpencodeDB(sys.argv[1])
-for number in range(10_000):
-    session = sys.argv[2 + number % len(sys.argv[2:])]
+path, project, start, *sessions = sys.argv[1:]
+store = OpencodeDB(path)
+for number in range(int(start), int(start) + 10_000):
+    session = sessions[number % len(sessions)]
     message, part = ids.ascending("msg"), ids.ascending("prt")
     with store.batch() as batch:
         batch.write(("message", session, message), new_message(session, message, at=1000 + number))
         batch.write(("part", message, part), new_text(message, part, "x" * 200, sessionID=session))
     print(message, part, flush=True)
-    time.sleep(0.02)
+    if number % 10 == 0:
+        store.update(("session", project, session), lambda info: info.update(metadata={"number": number}))
+        print(session, number, flush=True)
+    time.sleep(0.01)
 """
 
 
-class Writers:
-    """Keeps a process writing into sessions, and kills it after a number of acknowledged writes."""
+class Size(NamedTuple):
+    """How much is written, prompted and killed."""
 
-    def __init__(self, database: Path, sessions: list[str], writes: int) -> None:
+    writes: int
+    kills: int
+    prompts: int
+    server_kills: int
+    prompted_sessions: int
+
+
+SHORT = Size(writes=60, kills=3, prompts=4, server_kills=1, prompted_sessions=2)
+LONG = Size(writes=10_000, kills=100, prompts=100, server_kills=20, prompted_sessions=20)
+
+
+class Writers:
+    """Keeps a process writing into sessions, and kills it after a share of the acknowledged writes."""
+
+    def __init__(self, database: Path, project: str, sessions: list[str], size: Size) -> None:
         self.acknowledged: list[str] = []
+        """The ids of messages and parts whose transaction was reported as done."""
+        self.numbers: dict[str, int] = {}
+        """The last number that was stored in the row of each session."""
         self.kills = 0
-        self._command = [sys.executable, "-c", WRITER, str(database), *sessions]
-        self._writes = writes
-        self._ended = threading.Event()
+        self._arguments = str(database), project
+        self._sessions = sessions
+        self._size = size
         self._thread = threading.Thread(target=self._keep_writing)
         self._thread.start()
 
-    def end(self) -> None:
-        self._ended.set()
+    @property
+    def are_writing(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self) -> None:
         self._thread.join()
 
     def _keep_writing(self) -> None:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), *sys.path))}
-        while not self._ended.is_set():
-            with subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        while len(self.acknowledged) < 2 * self._size.writes or self.kills < self._size.kills:
+            arguments = (*self._arguments, str(len(self.acknowledged) // 2), *self._sessions)
+            command = [sys.executable, "-c", WRITER, *arguments]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
                 assert process.stdout is not None
-                lines = [process.stdout.readline() for _ in range(self._writes)]
+                share = self._size.writes // self._size.kills
+                lines = [process.stdout.readline() for _ in range(share * 11 // 10)]
                 process.send_signal(signal.SIGKILL)
                 lines += process.stdout.readlines()
+            assert lines[0], "the writer failed"
             self.kills += 1
-            self.acknowledged += [name for line in lines if line.endswith("\n") for name in line.split()]
+            for first, second in (line.split() for line in lines if line.endswith("\n")):
+                if second.isdigit():
+                    self.numbers[first] = int(second)
+                else:
+                    self.acknowledged += (first, second)
 
 
-@pytest.mark.parametrize(
-    ("prompts", "writes"), [(4, 20), pytest.param(100, 60, marks=pytest.mark.slow)], ids=["short", "long"]
-)
-def test_nothing_is_lost_beside_a_server_when_writers_are_killed(tmp_path: Path, prompts: int, writes: int) -> None:
+def kill_in_a_prompt(opencode: OpenCode, session: str, number: int) -> None:
+    """Kill the server at a different moment of a prompt each time."""
+
+    def prompt() -> None:
+        with suppress(OpenCodeError):
+            opencode.prompt(session, f'CALL bash {{"command": "sleep 0.2", "description": "d"}}\n---\nSAY {number}.')
+
+    thread = threading.Thread(target=prompt)
+    thread.start()
+    time.sleep(0.05 * (number % 20))
+    opencode.kill()
+    thread.join()
+    opencode.start()
+
+
+@pytest.mark.parametrize("size", [SHORT, pytest.param(LONG, marks=pytest.mark.slow)], ids=["short", "long"])
+def test_nothing_is_lost_beside_a_server_when_both_are_killed(tmp_path: Path, size: Size) -> None:
     with WireServer(EvenModel.prompted()) as wire, OpenCode(tmp_path, wire, version=DATABASE) as opencode:
-        theirs: dict[str, Any] = opencode.create("theirs")
-        sessions = [ids.descending("ses") for _ in range(2)]
+        prompted = [opencode.create(f"theirs {number}") for number in range(size.prompted_sessions)]
+        project = prompted[0]["projectID"]
+        own = [ids.descending("ses") for _ in prompted]
         with OpencodeDB(opencode.database) as store:
-            for session in sessions:
-                record = new_session(session, project=theirs["projectID"], directory=str(opencode.directory))
-                store.write(("session", theirs["projectID"], session), record)
-        writers = Writers(opencode.database, sessions, writes)
+            for session in own:
+                record = new_session(session, project=project, directory=str(opencode.directory))
+                store.write(("session", project, session), record)
+        # Every second write is one into a session that is being prompted.
+        sessions = [name for pair in zip(own, (info["id"] for info in prompted), strict=True) for name in pair]
+        writers = Writers(opencode.database, project, sessions, size)
+        answers: list[str] = []
         try:
-            for number in range(prompts):
-                answer = opencode.prompt(
-                    theirs["id"], f'CALL bash {{"command": "echo hi", "description": "d"}}\n---\nSAY {number}.'
-                )
+            for number in count():
+                if number >= size.prompts and not writers.are_writing:
+                    break
+                session = prompted[number % len(prompted)]["id"]
+                if number * size.server_kills // size.prompts > (number - 1) * size.server_kills // size.prompts:
+                    kill_in_a_prompt(opencode, session, number)
+                call = 'CALL bash {"command": "echo hi", "description": "d"}'
+                answer = opencode.prompt(session, f"{call}\n---\nSAY {number}.", timeout=300)
                 assert "error" not in answer["info"]
+                answers += (answer["info"]["id"], *(part["id"] for part in answer["parts"]))
         finally:
-            writers.end()
+            writers.join()
         opencode.settle()
         stored = {
             name for table in ("message", "part") for (name,) in select(opencode.database, f"SELECT id FROM {table}")
         }
-        assert writers.kills
-        assert set(writers.acknowledged) <= stored
-        torn = "SELECT id FROM message m WHERE NOT EXISTS (SELECT 1 FROM part p WHERE p.message_id = m.id)"
-        assert select(opencode.database, torn) == []
-        assert len(opencode.messages(theirs["id"])) == 3 * prompts
+        assert len(writers.acknowledged) >= 2 * size.writes
+        assert writers.kills >= size.kills
+        assert set(writers.acknowledged) - stored == set()
+        assert set(answers) - stored == set()
+        whole = "EXISTS (SELECT 1 FROM part p WHERE p.message_id = m.id)"
+        torn = f"SELECT id FROM message m WHERE time_created < ? AND NOT {whole}"
+        assert select(opencode.database, torn, LATEST_TIME) == []
+        kept = dict(select(opencode.database, "SELECT id, json_extract(metadata, '$.number') FROM session"))
+        undone = {name: (number, kept[name]) for name, number in writers.numbers.items() if kept[name] < number}
+        assert undone == {}
         for session in sessions:
             opencode.messages(session)
     assert_sound(opencode.database)

@@ -5,50 +5,37 @@ from __future__ import annotations
 import logging
 import os
 import time
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from heapq import merge
 from itertools import chain
-from sqlite3 import SQLITE_CORRUPT, SQLITE_NOTADB, DatabaseError
 from threading import RLock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidKeyError, NotFoundError, RecordError, StoreError
-from ...records import order
 from ...records.codec import dumps_compact, loads
 from ..json_tree import JsonTree
-from ..keys import check_key, is_plain
+from ..keys import check_key
 from ..locations import databases
 from ..protocol import Conventions, Damage, Key, RecordChange, StoredMessage, log_damage
-from ..queries import newest_first
 from ..stream_journal import StreamJournals, with_streamed_text
 from .encoding import canonical, restore_message
 from .following import Follower
 from .other_programs import RECENT_SECONDS, other_processes, unfinished_answer_age
-from .sqlite_reader import SqliteReader
-from .tables import DEPTH, PAGE, read_layout, sources
+from .record_reader import RecordReader, kinds_below
+from .tables import DEPTH
 from .transactions import Transactions, read_only
-from .v2 import messages_of, read_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-    from sqlite3 import Connection
+    from collections.abc import Callable, Collection, Generator, Iterator, Sequence
     from types import TracebackType
 
     from ...records import Document
     from ..protocol import ChangeFeed, Leases
     from ..queries import SessionQuery
     from .record_writer import RecordWriter
-    from .rows import Row
-    from .tables import TableSource
 
     Report = Callable[[Damage], None]
-    Sources = dict[str, list[TableSource]]
-    Documents = list[Document]
-    Messages = list[StoredMessage]
-    Damages = list[Damage]
     Subscriber = Callable[[Sequence[RecordChange]], None]
-
-T = TypeVar("T")
 
 __all__ = ["OpencodeDB", "databases"]
 
@@ -65,11 +52,11 @@ class OpencodeDB:
     Records have the keys of the JSON tree and the fields that OpenCode's server returns, in its order. Sessions of
     OpenCode 2.x appear in the format of 1.x; one that is in both layouts is read from the newer.
 
-    **Writing.** A database is written if its tables are those of a known OpenCode (:mod:`.schema`); any other is only
-    read. Every record is checked first, because one that OpenCode cannot read would break its lists. Each write, update
-    and batch is one transaction: rows, totals and event log together. Only kinds of records that OpenCode has can be
-    stored, a message needs its session and a part its message, and removing one removes what belongs to it. The diffs
-    of a session are in a file beside the database, where OpenCode keeps them.
+    **Writing.** A database is written if its tables are those of a known OpenCode; any other is only read. Every record
+    is checked first, because one that OpenCode cannot read would break its lists. Each write, update and batch is one
+    transaction: rows, totals and event log together. Only kinds of records that OpenCode has can be stored, a message
+    needs its session and a part its message, and removing one removes what belongs to it. The diffs of a session are in
+    a file beside the database, where OpenCode keeps them.
 
     **Reading.** OpenCode may be writing at the same time. ``read``, ``list`` and ``messages`` each see one state of the
     database. ``scan`` reads a page of rows at a time and keeps no transaction open in between: a long import neither
@@ -80,23 +67,15 @@ class OpencodeDB:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, busy_seconds: float = 5.0) -> None:
-        self._file = SqliteReader(os.fspath(path), busy_seconds)
-        self._schema = -1
-        self._known: Sources = {}
-        self._transactions = Transactions(self._file.path)
+        self._reader = RecordReader(os.fspath(path), busy_seconds)
+        self._transactions = Transactions(self.place)
         self._change_lock = RLock()
         """Held while something is written and reported, so that changes are reported in their order."""
         self._subscribers: list[Subscriber] = []
         self._follower: Follower | None = None
         self._own_messages: set[str] = set()
-        self._files = JsonTree(os.path.join(os.path.dirname(self._file.path), "storage"))
+        self._files = JsonTree(os.path.join(os.path.dirname(self.place), "storage"))
         """Where OpenCode keeps the diffs of sessions, whether or not it keeps the sessions in a database."""
-        try:
-            with self._reading():
-                pass
-        except BaseException:
-            self._file.close()
-            raise
 
     def __enter__(self) -> OpencodeDB:
         return self
@@ -111,7 +90,7 @@ class OpencodeDB:
         if self._follower is not None:
             self._follower.stop()
         self._transactions.close()
-        self._file.close()
+        self._reader.file.close()
 
     @property
     def writable(self) -> bool:
@@ -122,7 +101,7 @@ class OpencodeDB:
     def refusal(self) -> str:
         """Why the database is only read; empty if it is written."""
         try:
-            with self._reading() as (connection, _):
+            with self._reader.snapshot() as (connection, _):
                 return self._transactions.refusal(connection)
         except StoreError as error:  # a damaged database is read as far as possible, and never written
             return error.message.removeprefix(f"{self.place}: ")
@@ -130,17 +109,17 @@ class OpencodeDB:
     @property
     def place(self) -> str:
         """The database file."""
-        return self._file.path
+        return self._reader.file.path
 
     @property
     def id(self) -> str:
         """The real path of the database file."""
-        return os.path.realpath(self._file.path)
+        return os.path.realpath(self.place)
 
     @property
     def conventions(self) -> Conventions:
         """The conventions of the OpenCode that made the database, as its columns tell."""
-        with self._reading() as (connection, _):
+        with self._reader.snapshot() as (connection, _):
             columns = self._transactions.columns(connection, "session")
         return Conventions(projects_by_remote="metadata" in columns, snapshots_by_worktree="path" in columns)
 
@@ -167,8 +146,7 @@ class OpencodeDB:
     def read(self, key: Key) -> Any:
         """Return the record, or raise :class:`NotFoundError`."""
         check_key(key)
-        with self._reading() as (connection, known):
-            value = self._find(connection, known, key)
+        value = self._reader.read(key)
         if value is None and key[0] == _DIFFS and len(key) == DEPTH[_DIFFS]:
             with suppress(NotFoundError):
                 return self._files.read(key)
@@ -199,7 +177,7 @@ class OpencodeDB:
         OpenCode 1.17 and later write whole rows that they read a moment before, and with them what was in them then.
         """
         changed = [name for name in after if before[name] != after[name]]
-        if not changed or not other_processes(self._file.path):
+        if not changed or not other_processes(self.place):
             return
         for _ in range(_REPEATS):
             time.sleep(_UNDONE_SECONDS)
@@ -215,8 +193,7 @@ class OpencodeDB:
     def _update(self, key: Key, edit: Callable[[Any], None]) -> tuple[Document, Any]:
         """Return the guarded fields before the edit if it is a session, and the record after it."""
         with self._transactions.begin() as (connection, writer):
-            known = sources(read_layout(connection, self.place))
-            value: Any = self._find(connection, known, key)
+            value: Any = self._reader.find(connection, self._reader.sources(connection), key)
             if value is None and key[0] == "todo" and writer.has_session(key[1]):
                 value = []  # an empty list has no rows
             if value is None:
@@ -238,15 +215,17 @@ class OpencodeDB:
         Their order does not matter, except that of several operations on one record the last one counts. The diffs of
         sessions, which are files, are written after the transaction.
         """
-        if not self.writable:
-            raise read_only(self.place, self.refusal)
+        if refusal := self.refusal:
+            raise read_only(self.place, refusal)
         batch = _DatabaseBatch(self.locate)
         yield batch
         outdated: list[tuple[Key, None]] = []
         if batch.diffs:
-            with self._reading() as (connection, known):
+            with self._reader.snapshot() as (connection, known):
                 # Diffs in the row of a session, as an import of OpenCode's leaves them, give way to those in files.
-                outdated = [(key, None) for key, _ in batch.diffs if self._find(connection, known, key) is not None]
+                outdated = [
+                    (key, None) for key, _ in batch.diffs if self._reader.find(connection, known, key) is not None
+                ]
         with self._change_lock:
             if batch.operations or outdated:
                 with self._transactions.begin() as (_, writer):
@@ -263,82 +242,37 @@ class OpencodeDB:
 
     def list(self, prefix: Key = ()) -> Sequence[Key]:
         """Return the keys below ``prefix``, sorted."""
-        with self._reading() as (connection, known):
-            keys = {
-                key
-                for start in _starts(prefix)
-                for source in known.get(start[0], [])
-                for key in self._contained(self._keys(connection, source, start), source, log_damage)
-                if key[: len(start)] == start and all(map(is_plain, key))
-            }
-        return sorted(keys.union(self._diff_files(prefix)))
+        return sorted(self._reader.keys(prefix).union(self._diff_files(prefix)))
 
     def scan(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Key, Any]]:
         """Iterate over every readable record below ``prefix``, in key order."""
-        with self._reading() as (_, known):
-            streams = [
-                [self._scan(source, start, report) for source in known.get(start[0], [])]
-                + ([self._scan_diff_files(start, report)] if start[0] == _DIFFS else [])
-                for start in _starts(prefix)
-            ]
-        return chain.from_iterable(merge(*several, key=lambda record: record[0]) for several in streams)
+        return chain.from_iterable(
+            merge(
+                self._reader.scan(start, report),
+                self._scan_diff_files(start, report) if start[0] == _DIFFS else (),
+                key=lambda record: record[0],
+            )
+            for start in list(kinds_below(prefix))
+        )
 
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
         """Return a session's messages with their parts, oldest first; with ``last``, only the newest."""
-        prefix = check_key(("message", session_id))
-        messages: Messages = []
-        damage: Damages = []
-        with self._reading() as (connection, known):
-            for source in known.get("message", []):
-                with closing(source.below(connection, prefix, source.newest)) as rows:
-                    newest = self._contained(rows, source, damage.append)
-                    if source.whole:
-                        infos = self._infos(source, newest, last, damage.append)
-                        messages += self._with_parts(connection, known.get("part", []), infos, damage.append)
-                    else:
-                        messages += self._unfolded(source, newest, last, damage.append)
-        for entry in damage:
-            report(entry)
-        return with_streamed_text(self, session_id, messages)
+        return with_streamed_text(self, session_id, self._reader.messages(session_id, last, report))
 
     def query_sessions(self, query: SessionQuery, *, report: Report = log_damage) -> list[tuple[Key, Document]]:
         """Return the selected sessions, newest first."""
-        sessions: list[tuple[Key, Document]] = []
-        damage: Damages = []
-        with self._reading() as (connection, known):
-            for source in known.get("session", []):
-                condition, values = source.session_filter(query)
-                rows = source.select(connection, condition, values, f"{source.updated} DESC, t.id")
-                count = 0
-                with closing(rows):
-                    for row in self._contained(rows, source, damage.append):
-                        if query.limit and count >= query.limit:
-                            break
-                        matches = [
-                            (key, record)
-                            for key, record in self._records(source, row, damage.append)
-                            if query.matches(record)
-                        ]
-                        sessions += matches
-                        count += len(matches)
-        for entry in damage:
-            report(entry)
-        sessions.sort(key=newest_first)
-        return sessions[: query.limit or None]
+        return self._reader.query_sessions(query, report)
 
     def count_sessions(self, query: SessionQuery) -> int:
         """Return how many sessions are selected, ignoring the limit. Unreadable ones are counted."""
-        with self._reading() as (connection, known):
-            return sum(
-                source.count_rows(connection, *source.session_filter(query)) for source in known.get("session", [])
-            )
+        return self._reader.count_sessions(query)
 
     def subscribe(self, callback: Subscriber) -> Callable[[], None]:
         """Call ``callback`` for the changes of this object, and for those that OpenCode logs a moment later."""
         with self._change_lock:
             self._subscribers.append(callback)
             if self._follower is None:
-                self._follower = Follower(self._file, self._notify)
+                self._follower = Follower(self._reader.file, self._notify)
 
         def unsubscribe() -> None:
             with self._change_lock:
@@ -359,12 +293,12 @@ class OpencodeDB:
 
     def foreign_run(self, session_id: str) -> str:
         """Return which other program seems to be running a session now, and why; empty if none does."""
-        with self._reading() as (connection, known):
+        with self._reader.snapshot() as (connection, known):
             is_known = any(source.table == "message" for source in known.get("message", []))
             age = unfinished_answer_age(connection, session_id) if is_known else None
         if age is None or age > RECENT_SECONDS:
             return ""
-        processes = other_processes(self._file.path)
+        processes = other_processes(self.place)
         if not processes:
             return ""
         return f"pid {', '.join(map(str, processes))}, whose answer is unfinished and changed {max(age, 0):.0f} s ago"
@@ -389,110 +323,7 @@ class OpencodeDB:
             except Exception:
                 _log.exception("a subscriber to the changes of %s failed", self.id)
 
-    # -- reading -------------------------------------------------------------------------------------------------------
-
-    def _infos(self, source: TableSource, newest: Iterator[Row], last: int, report: Report) -> Documents:
-        """Return the ``last`` messages of 1.x. All rows of the same time are read: their ids may not be in order."""
-        infos: Documents = []
-        oldest = None
-        for row in newest:
-            if last and len(infos) >= last and row["time_created"] != oldest:
-                break
-            infos += [info for _, info in self._records(source, row, report)]
-            oldest = row["time_created"]
-        return order.in_order(infos)[-last:]
-
-    def _with_parts(
-        self, connection: Connection, sources: Iterable[TableSource], infos: Documents, report: Report
-    ) -> Iterator[StoredMessage]:
-        parts: dict[str, Documents] = {info["id"]: [] for info in infos}
-        names = dumps_compact([*parts]).decode()
-        for source in sources:
-            if source.whole:
-                rows = source.select(connection, "t.message_id IN (SELECT value FROM json_each(?))", [names])
-                for row in self._contained(rows, source, report):
-                    try:
-                        part = source.make(row)
-                        if not is_plain(part["id"]):
-                            check_key(("part", part["messageID"], part["id"]))
-                        parts[part["messageID"]].append(part)
-                    except (InvalidKeyError, RecordError) as error:
-                        report(self._damage(source, row, error))
-        for info in infos:
-            yield StoredMessage(info, order.parts_in_order(parts[info["id"]], order.created(info)))
-
-    def _unfolded(self, source: TableSource, newest: Iterator[Row], last: int, report: Report) -> Messages:
-        """Return the ``last`` messages of 2.x, which numbers messages and stores parts with them."""
-        unfolded: Messages = []
-        for row in newest:
-            if last and len(unfolded) >= last:
-                break
-            try:
-                messages = messages_of(read_row(row))
-                check_key(("message", *(message.info["id"] for message in messages)))
-                unfolded += reversed(messages)
-            except (InvalidKeyError, RecordError) as error:
-                report(self._damage(source, row, error))
-        return unfolded[::-1][-last:]
-
-    def _scan(self, source: TableSource, prefix: Key, report: Report) -> Iterator[tuple[Key, Any]]:
-        after: tuple[bytes, ...] = ()
-        while True:
-            with self._reading() as (connection, _):
-                try:
-                    rows = source.page(connection, prefix, after)
-                except DatabaseError as error:
-                    self._report_corruption(error, source, report)
-                    return
-            for row in rows:
-                for key, value in self._records(source, row, report):
-                    if key[: len(prefix)] == prefix:
-                        yield key, value
-            if len(rows) < PAGE:
-                return
-            after = source.mark(rows[-1])
-
-    def _contained(self, rows: Iterable[T], source: TableSource, report: Report) -> Iterator[T]:
-        """Yield rows of a table up to a damaged page, which is reported and costs no other table."""
-        try:
-            yield from rows
-        except DatabaseError as error:
-            self._report_corruption(error, source, report)
-
-    def _report_corruption(self, error: DatabaseError, source: TableSource, report: Report) -> None:
-        """Report a damaged page; raise any other error, such as one about a lock."""
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (SQLITE_CORRUPT, SQLITE_NOTADB):
-            raise error
-        report(Damage(self.place, f"the table of {source.kind} records is damaged, and read in part: {error}"))
-
-    def _records(self, source: TableSource, row: Row, report: Report) -> Iterator[tuple[Key, Any]]:
-        """Iterate over the readable records of a row."""
-        try:
-            for key, value in source.records(row):
-                yield check_key(key), value
-        except (InvalidKeyError, RecordError) as error:
-            report(self._damage(source, row, error))
-
-    def _keys(self, connection: Connection, source: TableSource, prefix: Key) -> Iterator[Key]:
-        if source.whole:
-            yield from source.keys(connection, prefix)
-            return
-        for row in source.below(connection, prefix):
-            try:
-                yield from (key for key, _ in source.records(row))
-            except RecordError:
-                if source.kind == "message":
-                    yield (source.kind, *(name.decode(errors="replace") for name in source.mark(row)))
-
-    def _path(self, source: TableSource, row: Row) -> str:
-        return f"{self.place}#{source.place(row)}"
-
-    def _damage(self, source: TableSource, row: Row, error: InvalidKeyError | RecordError) -> Damage:
-        if isinstance(error, InvalidKeyError):
-            reason = error.message
-        else:
-            reason = f"{error.place}: {error.reason}" if error.place else error.reason
-        return Damage(self._path(source, row), reason)
+    # -- diffs of sessions, in files -----------------------------------------------------------------------------------
 
     def _diff_files(self, prefix: Key) -> list[Key]:
         """Return the keys of the diffs that are in files, for the sessions of this database."""
@@ -505,31 +336,6 @@ class OpencodeDB:
     def _scan_diff_files(self, prefix: Key, report: Report) -> Iterator[tuple[Key, Any]]:
         keys = set(self._diff_files(prefix))
         yield from ((key, value) for key, value in self._files.scan((_DIFFS,), report=report) if key in keys)
-
-    @contextmanager
-    def _reading(self) -> Generator[tuple[Connection, Sources]]:
-        """Open a snapshot of the database with its tables, which a newer OpenCode may have changed meanwhile."""
-        with self._file.snapshot() as connection:
-            (schema,) = connection.execute("PRAGMA schema_version").fetchone()
-            if schema != self._schema:
-                self._known = sources(read_layout(connection, self.place))
-                self._schema = schema
-            yield connection, self._known
-
-    def _find(self, connection: Connection, known: Sources, key: Key) -> Any | None:
-        """Return the record of a key in one state of the database, if there is one."""
-        if len(key) != DEPTH.get(key[0]):
-            return None
-        for source in known.get(key[0], []):
-            for row in source.find(connection, key):
-                try:
-                    records = source.records(row)
-                except RecordError as error:
-                    raise RecordError(error.reason, path=self._path(source, row), place=error.place) from None
-                for record_key, value in records:
-                    if record_key == key:
-                        return value
-        return None
 
 
 class _DatabaseBatch:
@@ -570,11 +376,3 @@ def _restore(session: Document, fields: Document) -> None:
         target.pop(name, None)
         if value is not None:
             target[name] = value
-
-
-def _starts(prefix: Key) -> Iterator[Key]:
-    """Iterate over the prefixes to search, each of one kind and shorter than the keys of that kind."""
-    if not prefix:
-        yield from ((kind,) for kind in sorted(DEPTH))
-    elif len(check_key(prefix)) < DEPTH.get(prefix[0], 0):
-        yield prefix
