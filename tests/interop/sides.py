@@ -167,6 +167,7 @@ class Original:
         self.config = (opencode.root / "config" / "opencode" / "opencode.json").read_text()
         store = open_store(str(opencode.data)) if opencode.version != JSON_FILES else JsonTree(opencode.storage)
         self.sessions = Sessions(store, resolve(self.project, store=store))
+        self._keeps_retrying = opencode.version != JSON_FILES
 
     async def _do(self, method: str, path: str, body: Json | None = None) -> Any:
         return await asyncio.to_thread(self.opencode.request, method, path, body)
@@ -211,12 +212,19 @@ class Original:
         await until(lambda: self._is_at_rest(session))
 
     async def _is_at_rest(self, session: str) -> bool:
-        if await self.status(session) != "idle":
+        status = (await self._do("GET", "/session/status")).get(session, {"type": "idle"})
+        if self._keeps_retrying and status.get("attempt", 0) > 1:
+            # Later versions repeat requests that 1.1 gives up, and the script fails each time.
+            await self.abort(session)
+        if status["type"] != "idle":
             return False
         last = (await self.messages(session))[-1].info
-        return last["role"] == "assistant" and "completed" in last["time"]
+        return last["role"] == "assistant" and ("completed" in last["time"] or "error" in last)
 
     async def abort(self, session: str) -> None:
+        if self._keeps_retrying:
+            await asyncio.to_thread(self.opencode.abort, session)
+            return
         wanted = self.opencode.ends(session) + 2
         await asyncio.to_thread(self.opencode.abort, session)
         await until(lambda: asyncio.to_thread(lambda: self.opencode.ends(session) >= wanted))

@@ -12,9 +12,9 @@ import pytest
 from opensesh.storage.opencode_db.store import OpencodeDB
 from opensesh.testing.wire import WireServer
 
-from ..storage.opencode_databases import assert_sound
+from ..storage.opencode_databases import assert_sound, execute
 from . import scenarios
-from .opencode import DATABASE, OpenCode, new_repository
+from .opencode import DATABASE, OpenCode, OpenCodeError, new_repository
 from .sides import EvenModel, Original
 
 if TYPE_CHECKING:
@@ -123,3 +123,22 @@ def test_opencode_replays_the_events_of_a_session_that_opensesh_made(
         empty.request("POST", "/sync/replay", {"directory": str(opencode.directory), "events": events})
         assert empty.messages(session) == opencode.messages(session)
         assert empty.get(session) == opencode.get(session)
+
+
+def test_opencode_lists_its_sessions_again_after_a_repair(wire: WireServer, tmp_path: Path) -> None:
+    with OpenCode(tmp_path, wire, version=DATABASE) as opencode:
+        session, other = opencode.create("one")["id"], opencode.create("two")["id"]
+        opencode.prompt(session, "SAY hi.")
+        opencode.settle()
+        execute(opencode.database, f"UPDATE session SET revert = '{{}}' WHERE id = '{other}'")
+        execute(opencode.database, "UPDATE event_sequence SET seq = 1")
+        execute(opencode.database, "UPDATE part SET data = '[]' WHERE json_extract(data, '$.type') = 'step-start'")
+        for broken in (opencode.list, lambda: opencode.messages(session), lambda: opencode.update(session, title="x")):
+            with pytest.raises(OpenCodeError):
+                broken()
+        opensesh(opencode, "doctor", "--fix")
+        assert {info["id"] for info in opencode.list()} == {session, other}
+        assert len(opencode.show(session)) == 2
+        opencode.update(session, title="again")
+        assert "error" not in opencode.prompt(session, "SAY on.")["info"]
+        assert_sound(opencode.database)

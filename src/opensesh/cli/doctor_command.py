@@ -125,9 +125,9 @@ def _print_diagnosis(diagnosis: Diagnosis, store: Store, options: Namespace) -> 
     if not diagnosis.findings:
         print("No problems found.")
     elif diagnosis.fixed:
-        changed = f", {pluralize(diagnosis.files, 'file')} changed or quarantined" if diagnosis.files else ""
+        changed = f", {pluralize(diagnosis.files, 'record')} changed or quarantined" if diagnosis.files else ""
         print(f"{counts}. {fixable:,} repaired{changed}.")
     else:
         print(f"{counts}." + (f" --fix repairs {fixable:,} of them." if fixable else ""))
-    if diagnosis.undo:
-        print(f"To undo: opensesh doctor --undo {diagnosis.undo}")
+    for undo in filter(None, (diagnosis.undo, *diagnosis.more_undo)):
+        print(f"To undo: opensesh doctor --undo {undo}")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from ..project import register, resolve
 from ..records import as_object, as_whole, codec, dumps
 from ..storage.protocol import member_stores
+from .record_files import record_files
 from .trash import Bulk, change_members, with_descendants
-from .undo import Change, record_files
+from .undo import Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ..project import ProjectLocation
     from ..records import Session
     from ..storage.protocol import Store
-    from .undo import RecordFiles
+    from .record_files import RecordFiles
 
 
 def move(store: Store, sessions: Sequence[Session], folder: str, *, base: str = "", dry_run: bool = False) -> Bulk:

@@ -22,6 +22,7 @@ from ..storage.paths import digest
 from ..storage.protocol import ConditionallyWritable, Damage, FileTree, ignore_damage, member_stores, store_ids
 from ..storage.record_ids import session_at
 from . import removed_calls
+from .record_files import record_files, record_path
 from .undo import (
     FILES,
     UNDO_FILE,
@@ -32,8 +33,6 @@ from .undo import (
     files_changed,
     perform,
     read_undo_file,
-    record_files,
-    record_path,
     take_back,
     undo_files,
 )

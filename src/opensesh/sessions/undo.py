@@ -10,31 +10,31 @@ Records are named by their path in the JSON tree, ``session/<project>/<id>.json`
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import time
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, json
 
 from ..errors import NotFoundError, RecordError, StoreError, WriteError
-from ..records import codec
 from ..storage import paths
 from ..storage.disk import Disk, names_in, read_file, write_failed
 from ..storage.json_tree import JsonTree
-from ..storage.keys import PER_SESSION
-from ..storage.protocol import Damage, FileTree, Key, Store, member_stores, store_ids
+from ..storage.protocol import Damage, Store, member_stores, store_ids
+from ..storage.raw_rows import RawRows
+from ..storage.registry import open_store
+from .record_files import RowFiles, record_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+
+    from .record_files import RecordFiles
 
 UNDO_FILE = "undo.jsonl"
 _FORMAT = "opensesh-undo-1"
-_BATCH_OPERATIONS = 1_000
 FILES = "files"
 """The subfolder for records that were moved away, by their path in the store."""
 UNFINISHED = "unfinished"
@@ -78,6 +78,8 @@ class Header(Struct, kw_only=True):
     """In milliseconds."""
     about: dict[str, Any] = {}
     """A description for users: titles by session."""
+    raw: bool = False
+    """Whether the changes are those of rows, not of records."""
 
 
 class Undone(Struct, kw_only=True):
@@ -89,232 +91,6 @@ class Undone(Struct, kw_only=True):
     """What could not be undone, and why; it is still in the folder."""
 
 
-# -- records as files --------------------------------------------------------------------------------------------------
-
-
-class RecordFiles(Protocol):
-    """The records of a store as files. A missing record raises :class:`FileNotFoundError`."""
-
-    root: str
-
-    def lock(self) -> AbstractContextManager[None]: ...
-    def locate(self, path: str) -> str: ...
-    def session_paths(self, session_id: str) -> Iterator[str]: ...
-    def exists(self, path: str) -> bool: ...
-    def size(self, path: str) -> int: ...
-    def read(self, path: str) -> bytes: ...
-    def replace(self, path: str, data: bytes) -> None: ...
-    def remove(self, path: str) -> None: ...
-    def rename(self, path: str, to: str, data: bytes | None = None) -> None: ...
-    def move_out(self, path: str, file: str) -> None: ...
-    def move_in(self, file: str, path: str) -> None: ...
-
-
-def record_files(store: Store) -> RecordFiles:
-    """Return the records of a store as files: the files themselves if it is a tree."""
-    return TreeFiles(store) if isinstance(store, FileTree) else StoreFiles(store)
-
-
-def record_path(key: Key) -> str:
-    """Return the path of a record, relative to the root of its store."""
-    return os.path.join(*key) + ".json"
-
-
-class TreeFiles:
-    """The files of a JSON tree, including those that are not valid records."""
-
-    def __init__(self, tree: FileTree) -> None:
-        self.root = tree.root
-        self._tree = tree
-        self._disk = Disk()
-
-    @contextmanager
-    def lock(self) -> Generator[None]:
-        """Exclude every other writer of the tree."""
-        with self._tree.locks.exclusive_store_lock():
-            yield
-
-    def locate(self, path: str) -> str:
-        """Return the absolute path."""
-        return os.path.join(self.root, path)
-
-    def session_paths(self, session_id: str) -> Iterator[str]:
-        """Iterate over every file that belongs to a session, except its own record."""
-        messages = os.path.join("message", session_id)
-        for name in self._names(messages):
-            if name.endswith(".json"):
-                parts = os.path.join("part", name[:-5])
-                yield from (os.path.join(parts, part) for part in self._names(parts))
-            yield os.path.join(messages, name)
-        for kind in PER_SESSION:
-            path = record_path((kind, session_id))
-            if self.exists(path):
-                yield path
-
-    def exists(self, path: str) -> bool:
-        """Return whether there is a file."""
-        return os.path.lexists(self.locate(path))
-
-    def size(self, path: str) -> int:
-        """Return the size in bytes."""
-        return os.lstat(self.locate(path)).st_size
-
-    def read(self, path: str) -> bytes:
-        """Return the content."""
-        return read_file(self.locate(path))
-
-    def replace(self, path: str, data: bytes) -> None:
-        """Replace the content, or create the file."""
-        self._disk.replace(self.locate(path), data)
-
-    def remove(self, path: str) -> None:
-        """Remove the file."""
-        self._disk.remove(self.locate(path))
-
-    def rename(self, path: str, to: str, data: bytes | None = None) -> None:
-        """Rename a file within the tree, with new content if it is given."""
-        if data is not None:
-            self.replace(path, data)
-        self._move(self.locate(path), self.locate(to))
-        self._remove_empty_folder(path)
-
-    def move_out(self, path: str, file: str) -> None:
-        """Move a file of the tree elsewhere."""
-        self._move(self.locate(path), file)
-        self._remove_empty_folder(path)
-
-    def move_in(self, file: str, path: str) -> None:
-        """Move a file into the tree."""
-        self._move(file, self.locate(path))
-
-    def _move(self, old: str, new: str) -> None:
-        self._disk.make_folder(os.path.dirname(new))
-        try:
-            os.rename(old, new)
-        except OSError as error:
-            if error.errno != errno.EXDEV:  # another file system: copy
-                raise
-            if os.path.islink(old) or os.path.isdir(old):
-                shutil.move(old, new)
-                return
-            self._disk.replace(new, read_file(old))
-            shutil.copystat(old, new)
-            os.unlink(old)
-
-    def _remove_empty_folder(self, path: str) -> None:
-        """Remove the folder of the last record in it, as the tree itself does; but no folder of a kind."""
-        if os.path.dirname(os.path.dirname(path)):
-            self._disk.remove_empty(os.path.dirname(self.locate(path)))
-
-    def _names(self, folder: str) -> list[str]:
-        try:
-            return sorted(os.listdir(self.locate(folder)))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-
-
-class StoreFiles:
-    """The records of a store that is not a tree, as if each were a file.
-
-    Changes are collected while :meth:`lock` is held and applied at its end, in batches that hold whole sessions.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self.root = store.id
-        self._store = store
-        self._disk = Disk()
-        self._operations: list[tuple[Key, Any]] = []
-        self._moved_in: list[str] = []
-
-    @contextmanager
-    def lock(self) -> Generator[None]:
-        """Collect the changes of the block, and apply them: no lock is needed, as a batch is applied like any write."""
-        self._operations, self._moved_in = [], []
-        yield
-        batch: list[tuple[Key, Any]] = []
-        for key, value in self._operations:
-            # A session's record is the first to be written, and the last to be removed.
-            if len(batch) >= _BATCH_OPERATIONS and key[0] == "session" and value is not None:
-                self._apply(batch)
-            batch.append((key, value))
-            if len(batch) >= _BATCH_OPERATIONS and key[0] == "session" and value is None:
-                self._apply(batch)
-        self._apply(batch)
-        for file in self._moved_in:
-            os.unlink(file)
-
-    def locate(self, path: str) -> str:
-        """Return where the record is, for messages."""
-        return self._store.locate(_key(path))
-
-    def session_paths(self, session_id: str) -> Iterator[str]:
-        """Iterate over every record that belongs to a session, except its own."""
-        for message in self._store.list(("message", session_id)):
-            yield from map(record_path, self._store.list(("part", message[-1])))
-            yield record_path(message)
-        for kind in PER_SESSION:
-            if self.exists(path := record_path((kind, session_id))):
-                yield path
-
-    def exists(self, path: str) -> bool:
-        """Return whether there is a record."""
-        try:
-            self._store.read(_key(path))
-        except NotFoundError:
-            return False
-        except RecordError:
-            pass  # damaged, but there
-        return True
-
-    def size(self, path: str) -> int:
-        """Return the size of the record in the tree's encoding."""
-        return len(self.read(path))
-
-    def read(self, path: str) -> bytes:
-        """Return the record in the tree's encoding."""
-        try:
-            return codec.dumps(self._store.read(_key(path)))
-        except NotFoundError:
-            raise FileNotFoundError(errno.ENOENT, "no such record", path) from None
-
-    def replace(self, path: str, data: bytes) -> None:
-        """Replace the record, or create it."""
-        self._operations.append((_key(path), codec.loads(data, path)))
-
-    def remove(self, path: str) -> None:
-        """Remove the record."""
-        self._operations.append((_key(path), None))
-
-    def rename(self, path: str, to: str, data: bytes | None = None) -> None:
-        """Store a record under another key, with new content if it is given."""
-        self.replace(to, self.read(path) if data is None else data)
-        self.remove(path)
-
-    def move_out(self, path: str, file: str) -> None:
-        """Write a record to a file, and remove it from the store."""
-        self._disk.replace(file, self.read(path))
-        self.remove(path)
-
-    def move_in(self, file: str, path: str) -> None:
-        """Store the record in a file, and remove the file."""
-        self.replace(path, read_file(file))
-        self._moved_in.append(file)
-
-    def _apply(self, operations: list[tuple[Key, Any]]) -> None:
-        """Apply operations in one batch, and forget them."""
-        with self._store.batch() as batch:
-            for key, value in operations:
-                if value is None:
-                    batch.remove(key)
-                else:
-                    batch.write(key, value)
-        operations.clear()
-
-
-def _key(path: str) -> Key:
-    return tuple(path.removesuffix(".json").split(os.sep))
-
-
 # -- changes -----------------------------------------------------------------------------------------------------------
 
 
@@ -323,13 +99,18 @@ def files_changed(changes: Iterable[Change]) -> int:
     return len({change.path for change in changes})
 
 
-def perform(store: Store, what: str, changes: Sequence[Change], about: dict[str, Any] | None = None) -> str:
-    """Apply changes to a store and return the undo file. Nothing is created if there are no changes."""
+def perform(
+    store: Store, what: str, changes: Sequence[Change], about: dict[str, Any] | None = None, *, raw: bool = False
+) -> str:
+    """Apply changes to a store and return the undo file. Nothing is created if there are no changes.
+
+    With ``raw``, the paths of the changes name rows of a store in tables.
+    """
     if not changes:
         return ""
     if isinstance(store, JsonTree):
         store.check_layout()
-    records, disk = record_files(store), Disk()
+    records, disk = _files_of(store, raw=raw), Disk()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     folder = os.path.join(paths.state(), _FOLDERS.get(what, what), f"{stamp}-{os.urandom(3).hex()}")
     disk.make_folder(folder)
@@ -338,7 +119,8 @@ def perform(store: Store, what: str, changes: Sequence[Change], about: dict[str,
         try:
             moved_away: set[str] = set()
             lines = [_prepare(records, folder, change, disk, moved_away) for change in changes]
-            header = Header(root=records.root, what=what, time=time.time_ns() // 1_000_000, about=about or {})
+            now = time.time_ns() // 1_000_000
+            header = Header(root=records.root, what=what, time=now, about=about or {}, raw=raw)
             disk.replace(undo_file, b"".join(json.encode(line) + b"\n" for line in (header, *lines)))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)  # nothing was changed yet
@@ -363,7 +145,7 @@ def take_back(undo_file: str, only: Collection[str] = (), *, store: Store | None
         undo_file = os.path.join(undo_file, UNDO_FILE)
     header, lines = read_undo_file(undo_file)
     folder = os.path.dirname(os.path.abspath(undo_file))
-    records = record_files(_store_of(header, store))
+    records = _files_of(_store_of(header, store), raw=header.raw)
     outcome = Undone()
     restored: set[str] = set()
     with records.lock(), _unfinished(folder, Disk(), only):
@@ -417,7 +199,7 @@ def undo_unfinished(store: Store) -> list[tuple[Header, Undone]]:
             continue
         if header.root not in known and os.path.realpath(header.root) not in known:
             continue
-        with record_files(_store_of(header, store)).lock():
+        with _files_of(_store_of(header, store), raw=header.raw).lock():
             is_abandoned = os.path.exists(path)
         if is_abandoned:
             undone.append((header, take_back(folder, only, store=store)))
@@ -462,13 +244,17 @@ class _ChangedSinceError(Exception):
     """The record is not as the change left it."""
 
 
+def _files_of(store: Store, *, raw: bool) -> RecordFiles:
+    return RowFiles(store.id, store) if raw and isinstance(store, RawRows) else record_files(store)
+
+
 def _store_of(header: Header, store: Store | None) -> Store:
     for member in member_stores(store) if store is not None else ():
         if member.id in (header.root, os.path.realpath(header.root)):
             return member
     if not os.path.isabs(header.root):
         raise StoreError(f"the store {header.root} is not open", place=header.root)
-    return JsonTree(header.root)
+    return open_store(header.root) if os.path.isfile(header.root) else JsonTree(header.root)
 
 
 def _prepare(records: RecordFiles, folder: str, change: Change, disk: Disk, moved_away: set[str]) -> _Line:

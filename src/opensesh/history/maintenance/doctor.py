@@ -1,7 +1,7 @@
 """Check a store for damaged, lost, duplicate, stale and misplaced records, and repair them.
 
-A repair never deletes: replaced and removed files are kept in a folder under the state folder, with an undo file. After
-a repair there is nothing left to repair, so a second run changes nothing.
+A repair never deletes: replaced and removed files, and rows of databases, are kept in a folder under the state folder,
+with an undo file. After a repair there is nothing left to repair, so a second run changes nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from ...records import dumps, loads_object
 from ...sessions.trash import writable_tree
 from ...sessions.undo import Change, files_changed, perform
 from ...storage.disk import read_file
+from ...storage.leases import FileLeases
 from ...storage.protocol import FileTree, member_stores
+from ...storage.raw_rows import RawRows
 from ...storage.registry import new_sessions_place
+from .database_checks import DatabaseCheck
 from .findings import (
     Finding,
     StoreContents,
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 
     Step = Callable[[int], None]
 
-_DATABASE_REMEDY = "it is left out; opensesh does not repair databases"
+_DATABASE_REMEDY = "it is left out, and cannot be repaired: only rows of a database that can be opened are"
 
 
 class Diagnosis(NamedTuple):
@@ -48,6 +51,8 @@ class Diagnosis(NamedTuple):
     findings: list[Finding]
     undo: str = ""
     """The undo file, if anything was repaired."""
+    more_undo: tuple[str, ...] = ()
+    """The undo files of further stores that were repaired."""
     files: int = 0
     """How many files were changed, as an undo will count them."""
     fixed: bool = False
@@ -67,6 +72,7 @@ class Diagnosis(NamedTuple):
             "fixed": sum(finding.fixable for finding in self.findings) if self.fixed else 0,
             "files": self.files,
             "undo": self.undo or None,
+            "moreUndo": list(self.more_undo),
         }
 
 
@@ -77,6 +83,8 @@ def diagnose(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda
     for member in member_stores(store):
         if not isinstance(member, FileTree):
             contents.append(store_contents(member))
+            if isinstance(member, RawRows):
+                findings += DatabaseCheck(member, member).findings()
             continue
         inventory = take_inventory(member, step)
         tree = inventory_contents(inventory)
@@ -84,7 +92,8 @@ def diagnose(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda
         if member is store or tree.sessions or tree.messages or tree.parts:
             contents.append(tree)
         if os.path.isdir(member.root):
-            findings += check_records(member, inventory, running_sessions(member, inventory))
+            running = running_sessions(FileLeases.of(member), (item.name for item in inventory.of("session")))
+            findings += check_records(member, inventory, running)
             findings += check_surroundings(member, inventory)
         findings += check_layout(member)
     summaries = compare_stores(contents)
@@ -96,16 +105,27 @@ def repair(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda c
     """Run all checks, and repair what can be repaired."""
     diagnosis = diagnose(store, unread=unread, step=step)
     fixable = [finding for finding in diagnosis.findings if finding.fixable]
-    if fixable:
-        tree = writable_tree(store)  # a data folder has one tree at most, and only trees are repaired
-        changes = _plan(tree, fixable)
-        about = {"findings": [f"{finding.path}: {finding.message}" for finding in fixable]}
-        undo = perform(tree, "doctor", changes, about)
-        diagnosis = diagnosis._replace(undo=undo, files=files_changed(changes))
+    undo: list[str] = []
+    files = 0
+    for member in [None, *member_stores(store)]:
+        # A data folder has one tree at most. The findings of a database name it.
+        own = [finding for finding in fixable if finding.rows_of is member]
+        if not own:
+            continue
+        target = member or writable_tree(store)
+        changes = _plan(target, own) if isinstance(target, FileTree) else _changes(own)
+        about = {"findings": [f"{finding.path}: {finding.message}" for finding in own]}
+        undo += filter(None, [perform(target, "doctor", changes, about, raw=member is not None)])
+        files += files_changed(changes)
+    diagnosis = diagnosis._replace(undo=undo[0] if undo else "", more_undo=tuple(undo[1:]), files=files)
     for finding in fixable:
         if finding.act is not None:
             finding.act()
     return diagnosis._replace(fixed=True)
+
+
+def _changes(findings: Sequence[Finding]) -> list[Change]:
+    return [change for finding in findings for change in finding.changes]
 
 
 def _plan(tree: FileTree, findings: Sequence[Finding]) -> list[Change]:
@@ -113,7 +133,7 @@ def _plan(tree: FileTree, findings: Sequence[Finding]) -> list[Change]:
 
     A file that is moved aside is not edited before, and is moved once.
     """
-    every = [change for finding in findings for change in finding.changes]
+    every = _changes(findings)
     removed = {change.path for change in every if change.aside}
     moved: dict[tuple[str, bool], Change] = {}
     for change in every:

@@ -36,6 +36,8 @@ class Finding(NamedTuple):
     level: Level = "odd"
     changes: Sequence[Change] = ()
     """The repair, as changes that can be undone."""
+    rows_of: Store | None = None
+    """The store whose rows the changes name; without one, they are changes of the tree."""
     edit: Callable[[Document], object] | None = None
     """The repair of the record at ``path``, made in place; several edits of one record are applied together."""
     act: Callable[[], None] | None = None

@@ -31,7 +31,7 @@ from ...storage.disk import read_file
 from ...storage.keys import GLOBAL, PER_SESSION, is_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ...storage.protocol import FileTree
 
@@ -280,17 +280,16 @@ _VIEWS: dict[str, type[Record]] = {
 }
 
 
-def rebuilt_session(tree: FileTree, session: str, rebuilt: Iterable[Document], project: str = "") -> Document:
-    """Return a new record for a session, from its messages and those that were ``rebuilt``."""
-    infos = [*_records(tree, os.path.join("message", session)), *rebuilt]
+def rebuilt_session(
+    session: str, infos: Sequence[Document], worktrees: Iterable[tuple[str, str]], project: str = ""
+) -> Document:
+    """Return a new record for a session, from its messages; ``worktrees`` are the projects and where they are."""
     times = [moment for info in infos if (moment := as_whole((as_object(info.get("time")) or {}).get("created")))]
     paths = [path for info in infos if (path := as_object(info.get("path")))]
     directory = next((str(path["cwd"]) for path in paths if path.get("cwd")), "/")
     root = next((str(path["root"]) for path in paths if path.get("root")), "/")
     if not project:
-        projects = tree.scan(("project",), report=lambda damage: None) if root != "/" else ()
-        matching = (key[-1] for key, value in projects if (as_object(value) or {}).get("worktree") == root)
-        project = next(matching, GLOBAL)
+        project = next((name for name, worktree in worktrees if worktree == root != "/"), GLOBAL)
     return {
         "id": session,
         "slug": new_slug(),
@@ -302,12 +301,15 @@ def rebuilt_session(tree: FileTree, session: str, rebuilt: Iterable[Document], p
     }
 
 
-def rebuilt_message(tree: FileTree, session: str, message: str) -> Document | None:
-    """Return a new record for a message, with cost and tokens from its parts; ``None`` if there are no parts."""
-    parts = list(_records(tree, os.path.join("part", message)))
+def rebuilt_message(
+    session: str, message: str, parts: Sequence[Document], others: Sequence[Document]
+) -> Document | None:
+    """Return a new record for a message, with cost and tokens from its parts; ``None`` if there are no parts.
+
+    ``others`` are the other messages of the session.
+    """
     if not parts:
         return None
-    others = list(_records(tree, os.path.join("message", session)))
     # Another answer of the session, or any message of it, has the fields that all have in common.
     similar = next((info for info in others if info.get("role") == "assistant"), others[0] if others else {})
     created = _time_of_id(message, as_whole((as_object(similar.get("time")) or {}).get("created")) or ids.now_ms())
@@ -376,7 +378,8 @@ def make_valid(record: Document, kind: str, name: str, changed: int) -> bool:
 _NO_TOKENS: Document = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
 
 
-def _records(tree: FileTree, folder: str) -> Iterator[Document]:
+def records_in(tree: FileTree, folder: str) -> Iterator[Document]:
+    """Iterate over the readable records in a folder."""
     path = os.path.join(tree.root, folder)
     for name in sorted(os.listdir(path)) if os.path.isdir(path) else ():
         if name.endswith(".json") and name[0] != ".":

@@ -19,15 +19,15 @@ from ...storage.keys import GLOBAL, PER_SESSION, is_plain
 from ...storage.leases import FileLeases
 from ...text import pluralize
 from .findings import Finding
-from .inventory import is_unfinished, make_valid, rebuilt_message, rebuilt_session
+from .inventory import is_unfinished, make_valid, rebuilt_message, rebuilt_session, records_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ...storage.protocol import FileTree
     from .inventory import Inventory, InventoryItem
 
-_DAY_MS = 86_400_000
+DAY_MS = 86_400_000
 INTERRUPTED = "Tool execution was interrupted: the program ended while it ran"
 _ID_PREFIXES = {"session": "ses", "message": "msg", "part": "prt"}
 
@@ -70,7 +70,9 @@ def _rebuilt_messages(tree: FileTree, inventory: Inventory) -> dict[str, Documen
     for path, _ in inventory.torn:
         match path.removesuffix(".json").split(os.sep):
             case ["message", session, name] if name not in inventory.owners and name not in rebuilt:
-                record = rebuilt_message(tree, session, name)
+                parts = list(records_in(tree, os.path.join("part", name)))
+                others = list(records_in(tree, os.path.join("message", session))) if parts else []
+                record = rebuilt_message(session, name, parts, others)
                 if record is not None:
                     rebuilt[name] = record
             case _:
@@ -88,7 +90,7 @@ def _torn(
         match path.removesuffix(".json").split(os.sep):
             case ["session", project, name] if name in message_counts and name not in sessions:
                 sessions.add(name)
-                record = rebuilt_session(tree, name, _of_session(name, rebuilt), project)
+                record = _rebuilt_session(tree, name, rebuilt, project)
             case ["message", session, name] if rebuilt.get(name, {}).get("sessionID") == session:
                 record = rebuilt[name]
             case _:
@@ -98,8 +100,12 @@ def _torn(
         yield Finding("torn", path, text, "damage", [Change(path=path, aside=True), *new])
 
 
-def _of_session(session: str, messages: Mapping[str, Document]) -> list[Document]:
-    return [info for info in messages.values() if info["sessionID"] == session]
+def _rebuilt_session(tree: FileTree, session: str, rebuilt: Mapping[str, Document], project: str = "") -> Document:
+    own = (info for info in rebuilt.values() if info["sessionID"] == session)
+    infos = [*records_in(tree, os.path.join("message", session)), *own]
+    projects = tree.scan(("project",), report=lambda damage: None)
+    worktrees = ((key[-1], str((as_object(value) or {}).get("worktree"))) for key, value in projects)
+    return rebuilt_session(session, infos, worktrees, project)
 
 
 def _orphans(
@@ -112,7 +118,7 @@ def _orphans(
         existing = sessions | {name for _, name in inventory.damaged("session")}
         for session, count in sorted(message_counts.items()):
             if session not in existing:  # a new record makes the messages a session again
-                record = rebuilt_session(tree, session, _of_session(session, rebuilt))
+                record = _rebuilt_session(tree, session, rebuilt)
                 path = os.path.join("session", str(record["projectID"]), f"{session}.json")
                 change = Change(path=path, data=dumps(record))
                 text = f"{pluralize(count, 'message')} of a session whose record is lost"
@@ -225,20 +231,21 @@ def _stale(inventory: Inventory, running: frozenset[str], superseded: set[str]) 
 
     def is_over(message: str, changed: int) -> bool:
         session = inventory.owners.get(message, "")
-        over = message not in inventory.last.get(session, (0, []))[1] or now - changed > _DAY_MS
+        over = message not in inventory.last.get(session, (0, []))[1] or now - changed > DAY_MS
         return bool(session) and session not in running and over
 
     for item in filter(is_unfinished, inventory.of("part")):
         if is_over(item.folder, item.changed):
             text = f"a tool call that stays {item.fields['status']} forever"
-            yield Finding("stale", item.path, text, "odd", edit=partial(_close_call, item.changed))
+            yield Finding("stale", item.path, text, "odd", edit=partial(close_call, item.changed))
     for item in filter(is_unfinished, inventory.of("message")):
         if item.path not in superseded and is_over(item.name, item.changed):
-            edit = partial(_close_answer, item.changed)
+            edit = partial(close_answer, item.changed)
             yield Finding("stale", item.path, "an answer that was never finished", "odd", edit=edit)
 
 
-def _close_call(changed: int, part: Document) -> None:
+def close_call(changed: int, part: Document) -> None:
+    """Make a tool call that will never end a failed one."""
     state = as_object(part.get("state")) or {}
     start = as_whole((as_object(state.get("time")) or {}).get("start")) or changed
     failed: Document = {"status": "error", "input": as_object(state.get("input")) or {}, "error": INTERRUPTED}
@@ -247,7 +254,8 @@ def _close_call(changed: int, part: Document) -> None:
     part["state"] = failed | {"time": {"start": start, "end": max(start, changed)}}
 
 
-def _close_answer(changed: int, info: Document) -> None:
+def close_answer(changed: int, info: Document) -> None:
+    """Complete an answer that will never be finished."""
     info["time"]["completed"] = max(changed, as_whole(info["time"].get("created")))
     if "finish" not in info and "error" not in info:
         info["finish"] = "unknown"
@@ -256,19 +264,17 @@ def _close_answer(changed: int, info: Document) -> None:
 # -- surroundings ------------------------------------------------------------------------------------------------------
 
 
-def running_sessions(tree: FileTree, inventory: Inventory) -> frozenset[str]:
+def running_sessions(leases: FileLeases, sessions: Iterable[str]) -> frozenset[str]:
     """Return the sessions that a process is running."""
-    leases = FileLeases.of(tree)
     try:
-        leased = {item.name for item in inventory.of("session")} & set(os.listdir(leases.folder))
+        leased = set(sessions) & set(os.listdir(leases.folder))
     except OSError:
         return frozenset()
     return frozenset(session for session in leased if leases.holder(session) is not None)
 
 
-def check_surroundings(tree: FileTree, inventory: Inventory) -> Iterator[Finding]:
-    """Yield everything that is wrong around the records of a tree."""
-    leases = FileLeases.of(tree)
+def check_leases(leases: FileLeases) -> Iterator[Finding]:
+    """Yield the leases of processes that have ended."""
     for session, holder in leases.abandoned():
 
         def release(session: str = session) -> None:
@@ -277,13 +283,19 @@ def check_surroundings(tree: FileTree, inventory: Inventory) -> Iterator[Finding
 
         text = f"the lease of {session} was never released by {holder.owner} (pid {holder.pid}), which has ended"
         yield Finding("lease", os.path.join(leases.folder, session), text, "odd", act=release)
+
+
+def check_surroundings(tree: FileTree, inventory: Inventory) -> Iterator[Finding]:
+    """Yield everything that is wrong around the records of a tree."""
+    yield from check_leases(FileLeases.of(tree))
     for path, process in inventory.leftovers:
         if not _is_alive(process):
             text = f"a temporary file of a process that has ended (pid {process})"
             yield Finding("leftover", path, text, "odd", [Change(path=path, aside=True)])
     yield from _permissions(inventory)
     yield from _projects(inventory)
-    yield from _folders(inventory)
+    sessions = ((item.name, item.fields.get("directory")) for item in inventory.of("session"))
+    yield from check_folders(sessions)
 
 
 def check_layout(tree: FileTree) -> Iterator[Finding]:
@@ -341,12 +353,12 @@ def _projects(inventory: Inventory) -> Iterator[Finding]:
                 yield Finding("project", os.path.join("session", old), text, "note", remedy=remedy)
 
 
-def _folders(inventory: Inventory) -> Iterator[Finding]:
+def check_folders(directories: Iterable[tuple[str, object]]) -> Iterator[Finding]:
+    """Yield the folders of sessions that do not exist any more."""
     folders: dict[str, set[str]] = {}
-    for item in inventory.of("session"):
-        directory = item.fields.get("directory")
+    for session, directory in directories:
         if isinstance(directory, str) and directory:
-            folders.setdefault(directory, set()).add(item.name)  # a set, because a session may have two copies
+            folders.setdefault(directory, set()).add(session)  # a set, because a session may have two copies
     for folder, sessions in sorted(folders.items()):
         if not os.path.isdir(folder):
             remedy = f"opensesh session move --from {shlex.quote(folder)} NEW changes it to where it is now"

@@ -78,6 +78,25 @@ class RecordWriter:
         """Return whether there is such a session."""
         return self._row("session", "id = ?", [session_id], ("id",)) is not None
 
+    def log_repair(self, kind: str, record: Document, *, removed: bool) -> None:
+        """Log a row that a repair has replaced, inserted or deleted, if its session is there."""
+        session_id = record["id" if kind == "session" else "sessionID"]
+        if not self.has_session(session_id):
+            return
+        match kind:
+            case "session":
+                self._log_session(session_id, "session.updated.1")
+            case "message" if removed:
+                self._log(session_id, "message.removed.1", {"sessionID": session_id, "messageID": record["id"]})
+            case "message":
+                self._log(session_id, "message.updated.1", {"sessionID": session_id, "info": record})
+            case _ if removed:
+                data = {"sessionID": session_id, "messageID": record["messageID"], "partID": record["id"]}
+                self._log(session_id, "message.part.removed.1", data)
+            case _:
+                data = {"sessionID": session_id, "part": record, "time": self._now}
+                self._log(session_id, "message.part.updated.1", data)
+
     # -- sessions and projects -----------------------------------------------------------------------------------------
 
     def _write_project(self, key: Key, project: Document) -> None:

@@ -60,14 +60,18 @@ class SqliteWriter:
             self._disconnect()
 
     @contextmanager
-    def transaction(self) -> Generator[sqlite3.Connection]:
-        """Hold the write lock of the database for the block, and commit at its end; roll back if it raises."""
+    def transaction(self, *, cascades: bool = True) -> Generator[sqlite3.Connection]:
+        """Hold the write lock of the database for the block, and commit at its end; roll back if it raises.
+
+        Without ``cascades``, foreign keys are not enforced.
+        """
         with self._lock:
             if self._is_busy:  # by this thread: any other waits for the lock
                 raise StoreError("a store was called from inside its own update; that would wait forever")
             self._is_busy = True
             try:
                 connection = self._connect()
+                connection.execute(f"PRAGMA foreign_keys = {'ON' if cascades else 'OFF'}")
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield connection
@@ -113,7 +117,6 @@ class SqliteWriter:
         try:
             connection.text_factory = bytes
             connection.execute("PRAGMA trusted_schema = OFF")
-            connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA synchronous = FULL")
             if self._guards_checkpoints:
                 connection.execute("PRAGMA wal_autocheckpoint = 0")

@@ -22,6 +22,7 @@ from .encoding import canonical, restore_message
 from .following import Follower
 from .other_programs import RECENT_SECONDS, other_processes, unfinished_answer_age
 from .record_reader import RecordReader, kinds_below
+from .table_rows import TableRows
 from .tables import DEPTH
 from .transactions import Transactions, read_only
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ...records import Document
     from ..protocol import ChangeFeed, Leases
     from ..queries import SessionQuery
+    from ..raw_rows import RawRow
     from .record_writer import RecordWriter
 
     Report = Callable[[Damage], None]
@@ -69,6 +71,7 @@ class OpencodeDB:
     def __init__(self, path: str | os.PathLike[str], *, busy_seconds: float = 5.0) -> None:
         self._reader = RecordReader(os.fspath(path), busy_seconds)
         self._transactions = Transactions(self.place)
+        self._rows = TableRows(self._reader, self._transactions)
         self._change_lock = RLock()
         """Held while something is written and reported, so that changes are reported in their order."""
         self._subscribers: list[Subscriber] = []
@@ -288,6 +291,28 @@ class OpencodeDB:
         """Return a record as it is read after it was written; raise :class:`RecordError` if OpenCode cannot read it."""
         record = canonical(check_key(key), value, self.locate(key))
         return restore_message(record) if key[0] == "message" else record
+
+    # -- repairs -------------------------------------------------------------------------------------------------------
+
+    def rows(self, table: str) -> Iterator[RawRow]:
+        """Iterate over the rows of a table; over none if the database does not have that table."""
+        return self._rows.rows(table)
+
+    def row_of(self, table: str, record: Document, columns: dict[str, Any]) -> bytes:
+        """Return a row, as JSON, with another record; raise :class:`RecordError` if OpenCode cannot read that."""
+        return self._rows.row_of(table, record, columns)
+
+    def read_row(self, path: str) -> bytes | None:
+        """Return a row as JSON; ``None`` if there is none."""
+        return self._rows.read_row(path)
+
+    def change_rows(self, changes: Sequence[tuple[str, bytes | None]]) -> None:
+        """Replace, insert or (``None``) delete rows, all in one transaction, and nothing that belongs to them."""
+        self._rows.change_rows(changes)
+
+    def structural_damage(self) -> list[str]:
+        """Return what is wrong with the file itself, which cannot be repaired row by row."""
+        return self._rows.structural_damage()
 
     # -- other programs ------------------------------------------------------------------------------------------------
 

@@ -44,12 +44,15 @@ class Transactions:
         return self._examined(connection).columns.get(table, frozenset())
 
     @contextmanager
-    def begin(self) -> Generator[tuple[Connection, RecordWriter]]:
-        """Open a transaction; raise :class:`ReadOnlyStoreError` if the tables are not known."""
+    def begin(self, *, cascades: bool = True) -> Generator[tuple[Connection, RecordWriter]]:
+        """Open a transaction; raise :class:`ReadOnlyStoreError` if the tables are not known.
+
+        Without ``cascades``, deleting a row deletes none of those that refer to it.
+        """
         path = self._file.path
         if not os.access(path, os.W_OK) and os.path.exists(path):
             raise read_only(path, "the file is read-only")
-        with self._file.transaction() as connection:
+        with self._file.transaction(cascades=cascades) as connection:
             schema = self._examined(connection)
             if schema.refusal:
                 raise read_only(path, schema.refusal)
