@@ -12,6 +12,7 @@
      ├─ AmbiguousError             a short name that matches several sessions
      ├─ BusyError                  another process is running that session: which one
      ├─ RevertConflictError        these files changed since the session wrote them; they were left alone
+     ├─ PreviewChangedError        the session or its files changed after the preview that a user confirmed
      ├─ SnapshotError              a snapshot of the files could not be taken, or was deleted
      ├─ ModelNotFoundError         unknown or disabled model; similar names are suggested
      ├─ ModelError                 the request to the model failed; ``retryable`` tells whether to try again
@@ -129,6 +130,10 @@ class RevertConflictError(OpenseshError, json_name="Conflict"):
     def __init__(self, message: str, *, files: Sequence[str]) -> None:
         super().__init__(message, files=list(files))
         self.files = list(files)
+
+
+class PreviewChangedError(OpenseshError, json_name="PreviewChanged"):
+    """A revert would do something else than the preview that the user confirmed. Nothing has been reverted."""
 
 
 class SnapshotError(OpenseshError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from ..storage.protocol import Store, StoredMessage
     from ..tools.filetimes import FileTimes
     from ..tools.tool import Tool
-    from ..workspace import RevertResult
+    from ..workspace import RevertPreview, RevertResult
     from .budget import Costs, Spent
     from .components import RunPrompt
     from .inspector import Inspection
@@ -441,6 +442,11 @@ class Engine:
         """Return what some answers have cost."""
         return self.components.costs.spent(answers)
 
+    async def preview_revert(self, session_id: str, message_id: str, part_id: str | None = None) -> RevertPreview:
+        """Return what :meth:`revert` would do, with the texts of the files. Changes nothing."""
+        reverts = self.components.leased_reverts()
+        return await run_in_thread_uncancellable(reverts.preview, session_id, message_id, part_id, texts=True)
+
     async def revert(
         self,
         session_id: str,
@@ -450,13 +456,14 @@ class Engine:
         force: bool = False,
         files: bool = True,
         unattributed: bool = False,
+        token: str | None = None,
     ) -> RevertResult:
         """Revert messages and files to before a message or part. See :meth:`opensesh.workspace.Reverts.revert`."""
-        reverts = self.components.leased_reverts()
+        revert = partial(
+            self.components.leased_reverts().revert, force=force, files=files, unattributed=unattributed, token=token
+        )
         async with self._runs.session_lock(session_id):
-            return await run_in_thread_uncancellable(
-                reverts.revert, session_id, message_id, part_id, force=force, files=files, unattributed=unattributed
-            )
+            return await run_in_thread_uncancellable(revert, session_id, message_id, part_id)
 
     async def unrevert(self, session_id: str, *, force: bool = False) -> RevertResult:
         """Undo a revert. See :meth:`opensesh.workspace.Reverts.unrevert`."""

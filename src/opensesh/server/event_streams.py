@@ -16,11 +16,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from ..events import Missed, PartDelta, PartUpdated
+from ..events import Missed, PartDelta, PartRemoved, PartUpdated
 from ..records import as_object, dumps_compact
 
 if TYPE_CHECKING:
@@ -47,34 +48,28 @@ class EventStreams:
         self.bus = bus
         self.run_id = secrets.token_hex(4)
         self.heartbeat_seconds = heartbeat_seconds
-        self._texts: dict[str, _StreamingText] = {}
+        self._texts: dict[str, StreamingText] = {}
         self._payloads: OrderedDict[int, bytes] = OrderedDict()
         self._open: set[EventStream] = set()
         self._lock = Lock()
         self._stop_listening = bus.listen(self._on_event)
         self._is_closed = False
 
-    def open(
-        self,
-        directory: str | None,
-        *,
-        last_event_id: str | None = None,
-        with_ids: bool = False,
-        first: Callable[[], Iterable[Document]] = tuple,
-    ) -> EventStream:
-        """Return a stream of the events of one directory, or of all. ``first`` returns events to send at its start."""
-        stream = EventStream(self, directory, self._position(last_event_id), with_ids=with_ids, first=first)
-        if last_event_id and stream.after is None:
-            stream.is_incomplete = True
-        if not self._is_closed:
-            self._open.add(stream)
-        return stream
+    def event_id(self, sequence: int) -> str:
+        """Return the id of an event for clients: the run of the server, and the number of the event."""
+        return f"{self.run_id}.{sequence}"
 
-    def _position(self, last_event_id: str | None) -> int | None:
+    def position(self, last_event_id: str | None) -> int | None:
+        """Return the number of the event that a client names; ``None`` if it is not one of this run."""
         run_id, _, number = (last_event_id or "").partition(".")
         if run_id != self.run_id or not number.isdecimal() or int(number) > self.bus.last:
             return None
         return int(number)
+
+    def add(self, stream: EventStream) -> None:
+        """Register a stream, so that it ends with the server."""
+        if not self._is_closed:
+            self._open.add(stream)
 
     def forget(self, stream: EventStream) -> None:
         """Remove a stream that has ended."""
@@ -110,9 +105,14 @@ class EventStreams:
                 self._payloads.popitem(last=False)
         return encoded
 
-    def text(self, part_id: str) -> _StreamingText | None:
+    def text(self, part_id: str) -> StreamingText | None:
         """Return the text of a part that is being streamed."""
         return self._texts.get(part_id)
+
+    def texts(self) -> list[StreamingText]:
+        """Return the texts of all parts that are being streamed, oldest first."""
+        with self._lock:
+            return list(self._texts.values())
 
     def _on_event(self, envelope: Envelope) -> None:
         """Called in the thread that publishes."""
@@ -120,24 +120,28 @@ class EventStreams:
             case PartUpdated(part=part) if part.get("type") in ("text", "reasoning"):
                 part_id = str(part.get("id"))
                 with self._lock:
-                    if _has_ended(part):
+                    if has_ended(part):
                         self._texts.pop(part_id, None)
                     elif part_id in self._texts or envelope.event.delta is not None:
-                        self._texts[part_id] = _StreamingText(part, envelope.directory)
+                        self._texts[part_id] = StreamingText(part, envelope.directory)
             case PartDelta(part_id=part_id, delta=delta):
                 with self._lock:
                     if (text := self._texts.get(part_id)) is not None:
                         text.add(delta, envelope.sequence)
+            case PartRemoved(part_id=part_id):
+                with self._lock:
+                    self._texts.pop(part_id, None)
             case _:
                 pass
 
 
-class _StreamingText:
+class StreamingText:
     """The text of one part that a model is writing."""
 
     def __init__(self, part: Document, directory: str | None) -> None:
         self.directory = directory
-        self._part = part
+        self.part = part
+        """The part as it was last stored, with less text."""
         self._chunks = [str(part.get("text", ""))]
         self.length = len(self._chunks[0])
         self._ends: dict[int, int] = {}
@@ -149,6 +153,11 @@ class _StreamingText:
         self.length += len(delta)
         self._ends[sequence] = self.length
 
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(self._chunks)
+
     def end_of(self, sequence: int) -> int | None:
         """Return the length of the text after an event; ``None`` if the part has been stored since."""
         return self._ends.get(sequence)
@@ -157,40 +166,30 @@ class _StreamingText:
         """Return the update with the whole text, of which everything from ``start`` is new."""
         end = self.length
         if self._encoded[:2] != (start, end):
-            text = "".join(self._chunks)
-            part = self._part | {"text": text}
-            properties = {"part": part, "delta": text[start:]}
+            text = self.text
+            properties = {"part": self.part | {"text": text}, "delta": text[start:]}
             encoded = dumps_compact({"type": "message.part.updated", "properties": properties})
             self._encoded = (start, len(text), encoded)
         return self._encoded[2]
 
 
-class EventStream:
+class EventStream(ABC):
     """The stream of one client: an asynchronous iterator of bytes to send."""
 
-    def __init__(
-        self,
-        streams: EventStreams,
-        directory: str | None,
-        after: int | None,
-        *,
-        with_ids: bool,
-        first: Callable[[], Iterable[Document]],
-    ) -> None:
+    def __init__(self, streams: EventStreams, last_event_id: str | None, directory: str | None) -> None:
+        """Begins after ``last_event_id``, or with the next event."""
+        after = streams.position(last_event_id)
         self.directory = directory
-        """``None`` for the stream of all directories, whose events are wrapped."""
-        self.after = after
-        self.is_incomplete = False
+        """``None`` for a stream of all directories."""
+        self.is_incomplete = bool(last_event_id) and after is None
         """Whether the client asked for events that are not there any more."""
-        self._streams = streams
-        self._with_ids = with_ids
-        self._first = first
+        self.streams = streams
         self._subscription: Subscription = streams.bus.subscribe(after=after)
         self.written = self._subscription.sequence
         """The number of the last event that has been written."""
-        self._sent: dict[str, tuple[int, float]] = {}
-        """By streaming part: how much of its text was sent, and when the next update may be."""
         self._is_ended = False
+        self._last_chunk = time.monotonic()
+        streams.add(self)
 
     def close(self) -> None:
         """End the stream."""
@@ -199,17 +198,81 @@ class EventStream:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            yield self._beginning()
+            yield await self._beginning()
             while not self._is_ended:
                 chunk = await self._next_chunk()
                 if chunk:
+                    self._last_chunk = time.monotonic()
                     yield chunk
                 self.written = self._subscription.sequence
         finally:
             self._subscription.close()
-            self._streams.forget(self)
+            self.streams.forget(self)
 
-    def _beginning(self) -> bytes:
+    async def _next_chunk(self) -> bytes:
+        """Wait for events, and return their frames; a heartbeat if nothing was sent for a while."""
+        due = self._next_due()
+        heartbeat = self._last_chunk + self.streams.heartbeat_seconds
+        try:
+            async with asyncio.timeout(max(min(due or heartbeat, heartbeat) - time.monotonic(), 0)):
+                envelope: Envelope | None = await anext(self._subscription)
+        except StopAsyncIteration:
+            self._is_ended = True
+            return b""
+        except TimeoutError:
+            return self._heartbeat() if due is None or heartbeat < due else self._deferred()
+        frames: list[bytes] = []
+        while envelope is not None:
+            frames += await self._frames_of(envelope)
+            if len(frames) >= _BATCH or self._is_ended:
+                break
+            envelope = self.streams.bus.next_after(self._subscription.sequence)
+            if envelope is not None:
+                self._subscription.sequence = envelope.sequence
+        return b"".join(frames)
+
+    @abstractmethod
+    async def _beginning(self) -> bytes:
+        """Return what is sent before the first event."""
+
+    @abstractmethod
+    async def _frames_of(self, envelope: Envelope) -> list[bytes]:
+        """Return what the client is sent for an event."""
+
+    @abstractmethod
+    def _heartbeat(self) -> bytes:
+        """Return what is sent when there was no event for a while."""
+
+    @abstractmethod
+    def _next_due(self) -> float | None:
+        """Return when updates that were held back have to be sent, in monotonic seconds."""
+
+    @abstractmethod
+    def _deferred(self) -> bytes:
+        """Return the updates that were held back until now."""
+
+
+class ClientStream(EventStream):
+    """The stream of a client of OpenCode's API."""
+
+    def __init__(
+        self,
+        streams: EventStreams,
+        directory: str | None,
+        *,
+        last_event_id: str | None = None,
+        with_ids: bool = False,
+        first: Callable[[], Iterable[Document]] = tuple,
+    ) -> None:
+        """A stream of the events of one directory, or of all, which are wrapped. ``first`` returns events to send at
+        its start."""
+        super().__init__(streams, last_event_id, directory)
+        self._with_ids = with_ids
+        self._first = first
+        self._sent: dict[str, tuple[int, float]] = {}
+        """By streaming part: how much of its text was sent, and when the next update may be."""
+
+    async def _beginning(self) -> bytes:
         documents: list[Document] = [{"type": "server.connected", "properties": {}}]
         if self.is_incomplete and self.directory is not None:
             documents.append({"type": DISPOSED, "properties": {"directory": self.directory}})
@@ -218,31 +281,13 @@ class EventStream:
         frames += [self._frame(payload, self.directory) for payload in pending]
         return b"".join(frames)
 
-    async def _next_chunk(self) -> bytes:
-        """Wait for events, and return their frames; a heartbeat if there are none for a while."""
-        due = min((due for _, due in self._sent.values() if due), default=None)
-        timeout = self._streams.heartbeat_seconds
-        if due is not None:
-            timeout = min(timeout, max(due - time.monotonic(), 0))
-        try:
-            async with asyncio.timeout(timeout):
-                envelope: Envelope | None = await anext(self._subscription)
-        except StopAsyncIteration:
-            self._is_ended = True
-            return b""
-        except TimeoutError:
-            return self._frame(_HEARTBEAT, None) if due is None else self._deferred()
-        frames: list[bytes] = []
-        while envelope is not None:
-            frames += self._frames_of(envelope)
-            if len(frames) >= _BATCH or self._is_ended:
-                return b"".join(frames)
-            envelope = self._streams.bus.next_after(self._subscription.sequence)
-            if envelope is not None:
-                self._subscription.sequence = envelope.sequence
-        return b"".join(frames)
+    def _heartbeat(self) -> bytes:
+        return self._frame(_HEARTBEAT, None)
 
-    def _frames_of(self, envelope: Envelope) -> list[bytes]:
+    def _next_due(self) -> float | None:
+        return min((due for _, due in self._sent.values() if due), default=None)
+
+    async def _frames_of(self, envelope: Envelope) -> list[bytes]:
         event = envelope.event
         if isinstance(event, Missed):
             self._sent.clear()
@@ -258,18 +303,18 @@ class EventStream:
             case PartUpdated(part=part, delta=delta) if delta is not None and part.get("id") in self._sent:
                 return self._text_frames(str(part["id"]), len(delta), envelope)
             case PartUpdated(part=part) if part.get("type") in ("text", "reasoning"):
-                if _has_ended(part):
+                if has_ended(part):
                     self._sent.pop(str(part.get("id")), None)
                 else:
                     self._sent[str(part.get("id"))] = len(str(part.get("text", ""))), 0.0
             case _:
                 if event.type == DISPOSED and self.directory is not None:
                     self._is_ended = True
-        return [self._frame(self._streams.payload(envelope), envelope.directory, envelope.sequence)]
+        return [self._frame(self.streams.payload(envelope), envelope.directory, envelope.sequence)]
 
     def _text_frames(self, part_id: str, added: int, envelope: Envelope) -> list[bytes]:
         """Return an update with the newest text of a part; none if the client has it, or too soon after the last."""
-        text = self._streams.text(part_id)
+        text = self.streams.text(part_id)
         if text is None:
             return []  # it has ended; the event that says so follows
         start, due = self._sent.get(part_id, (-1, 0.0))
@@ -285,13 +330,12 @@ class EventStream:
         return [self._frame(text.payload(start), envelope.directory, envelope.sequence)]
 
     def _deferred(self) -> bytes:
-        """Return the updates of texts that were held back."""
         now = time.monotonic()
         frames: list[bytes] = []
         for part_id, (start, due) in list(self._sent.items()):
             if not due or due > now:
                 continue
-            text = self._streams.text(part_id)
+            text = self.streams.text(part_id)
             self._sent[part_id] = start, 0.0
             if text is None:
                 del self._sent[part_id]  # the event that ends it follows
@@ -304,9 +348,10 @@ class EventStream:
         if self.directory is None:
             head = b'"directory":' + dumps_compact(directory) + b"," if directory is not None else b""
             payload = b"{" + head + b'"payload":' + payload + b"}"
-        number = b"id: %s.%d\n" % (self._streams.run_id.encode(), sequence) if sequence and self._with_ids else b""
+        number = f"id: {self.streams.event_id(sequence)}\n".encode() if sequence and self._with_ids else b""
         return number + b"data: " + payload + b"\n\n"
 
 
-def _has_ended(part: Document) -> bool:
+def has_ended(part: Document) -> bool:
+    """Whether a streaming part is complete."""
     return (as_object(part.get("time")) or {}).get("end") is not None

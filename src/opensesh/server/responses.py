@@ -25,6 +25,7 @@ _STATUSES: tuple[tuple[type[errors.OpenseshError], int, str], ...] = (
     (errors.ModelNotFoundError, 400, "ProviderModelNotFoundError"),
     (errors.BusyError, 409, "SessionBusyError"),
     (errors.RevertConflictError, 409, "RevertConflictError"),
+    (errors.PreviewChangedError, 409, "PreviewChangedError"),
     (errors.ReadOnlyStoreError, 409, "ReadOnlyStoreError"),
     (errors.PermissionRefusedError, 403, "PermissionDeniedError"),
     (errors.ConfigError, 400, "ConfigInvalidError"),

@@ -6,12 +6,17 @@ import asyncio
 import os
 import time
 from contextlib import asynccontextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from .. import project
 from ..engine.cancellation import run_in_thread_uncancellable
 from ..events import Other
 from ..history.library import Library
+from ..sessions import Sessions
 from .event_streams import EventStreams
+from .page_fragments import FRAGMENTS
+from .page_streams import PageRendering
 from .terminals import Terminals
 from .web.browsers import Browsers
 
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
     from ..bus import Bus
     from ..engine.engine import Engine
     from ..engine.pool import EnginePool
-    from ..records import Document
+    from ..records import Document, Session
     from ..storage.protocol import Store
     from .access import Credentials
 
@@ -71,6 +76,7 @@ class ServerState:
         """How many queries of the history run at the same time."""
         self.bus = bus
         self.streams = EventStreams(bus)
+        self.page_rendering = PageRendering(self.streams, FRAGMENTS, self.get_session)
         self.directory = directory
         self.is_stopping = False
         self.terminals = Terminals(self.publish)
@@ -88,6 +94,15 @@ class ServerState:
 
         async with self.history_slots:
             return await run_in_thread_uncancellable(run)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        """All sessions, for reading; changes go through the engine of a directory."""
+        return Sessions(self.store, project.resolve(self.directory, store=self.store))
+
+    def get_session(self, session_id: str) -> Session:
+        """Return a session of any project."""
+        return self.sessions.get(session_id)
 
     def publish(self, kind: str, properties: Document, directory: str | None) -> None:
         """Publish an event that only clients of the server know."""

@@ -8,14 +8,15 @@ touched, and no file that was changed outside the session unless the caller forc
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import os
 from contextlib import nullcontext
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import SnapshotError, WriteError
-from ..records import as_list, as_object, object_at
+from ..errors import PreviewChangedError, SnapshotError, WriteError
+from ..records import as_list, as_object, dumps_compact, object_at
 from ..storage import imports
 from ..storage.disk import Disk
 from .changes import ChangeCollector, file_histories
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .snapshots import Snapshots
 
 log = logging.getLogger("opensesh.workspace")
+_MAX_TEXT_BYTES = 1 << 20
 _PERMANENT_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ETXTBSY)
 """Errors that trying again does not solve. Such a file is left alone, so that it does not block all others."""
 
@@ -66,6 +68,15 @@ class RevertPreview(NamedTuple):
     unattributed: Mapping[str, str] = MappingProxyType({})
     """Files that changed while a command of the session ran, by an unknown program or by the session named here. They
     are left alone."""
+    texts: Mapping[str, tuple[str, str]] = MappingProxyType({})
+    """The texts of the files that change, now and afterwards, where they were asked for. Binary and large files are
+    not there."""
+
+    @property
+    def token(self) -> str:
+        """A digest of everything that would happen: two previews with the same token do the same."""
+        states = [(file.name, file.was, file.becomes) for file in self.plan.files]
+        return hashlib.blake2b(dumps_compact([self.document, states]), digest_size=16).hexdigest()
 
     @property
     def document(self) -> Document:
@@ -115,12 +126,19 @@ class Reverts:
         self._leases = leases
 
     def preview(
-        self, session_id: str, message_id: str, part_id: str | None = None, *, unattributed: bool = False
+        self,
+        session_id: str,
+        message_id: str,
+        part_id: str | None = None,
+        *,
+        unattributed: bool = False,
+        texts: bool = False,
     ) -> RevertPreview:
-        """Return what :meth:`revert` would do. Changes nothing."""
+        """Return what :meth:`revert` would do, with the texts of the files if they are asked for. Changes nothing."""
         with _RevertOperation(self, session_id) as operation:
             point = find_point(operation.history, message_id, part_id)
-            return operation.plan_revert(point, unattributed=unattributed)
+            preview = operation.plan_revert(point, unattributed=unattributed)
+            return preview._replace(texts=operation.texts(preview.plan)) if texts else preview
 
     def preview_unrevert(self, session_id: str) -> RevertPreview:
         """Return what :meth:`unrevert` would do. Changes nothing."""
@@ -136,6 +154,7 @@ class Reverts:
         force: bool = False,
         files: bool = True,
         unattributed: bool = False,
+        token: str | None = None,
     ) -> RevertResult:
         """Go back to before a message, or a part of one. A session that is already reverted moves to the new point.
 
@@ -143,12 +162,18 @@ class Reverts:
         session; ``force`` overwrites it, and what it held can be restored. Without ``files`` only the conversation is
         reverted, unless a revert that changed files is in effect. Files that changed while a command of the session
         ran, and that nothing shows it to have changed, are left alone unless ``unattributed`` is set; what other
-        sessions wrote always is.
+        sessions wrote always is. With the ``token`` of a preview, :class:`~opensesh.errors.PreviewChangedError` is
+        raised if this would do something else.
         """
         with self._leased(session_id), _RevertOperation(self, session_id) as operation:
             operation.recover()
             point = find_point(operation.history, message_id, part_id)
             preview = operation.plan_revert(point, unattributed=unattributed)
+            if token is not None and token != preview.token:
+                raise PreviewChangedError(
+                    "the session or its files changed since the preview; nothing was reverted. Preview it again",
+                    session_id=session_id,
+                )
             if not files and not operation.reverted_files():
                 session = self.sessions.update(session_id, lambda info: info.update(revert=preview.revert or {}))
                 return RevertResult(session, preview._replace(plan=RevertPlan()))
@@ -262,6 +287,16 @@ class _RevertOperation:
     def plan_unrevert(self) -> RevertPreview:
         """Plan to undo the revert that is in effect."""
         return RevertPreview(self.session.id, None, (), self._planner.plan_unrevert(self.reverted_files()))
+
+    def texts(self, plan: RevertPlan) -> dict[str, tuple[str, str]]:
+        """Return the texts of the files that a plan changes, now and afterwards."""
+        texts: dict[str, tuple[str, str]] = {}
+        for file in plan.changes:
+            now = read_file_or_link(self._folder.path(file.name)) if file.was.oid else b""
+            afterwards = self._contents.get(file.becomes.oid) or b""
+            if len(now) + len(afterwards) <= _MAX_TEXT_BYTES and b"\0" not in now + afterwards:
+                texts[file.name] = now.decode("utf-8", "replace"), afterwards.decode("utf-8", "replace")
+        return texts
 
     def reverted_files(self) -> Mapping[str, RevertedFile]:
         """Return what the revert that is in effect did: from our journal and, if OpenCode moved it, reconstructed."""

@@ -9,6 +9,7 @@ from . import (
     credential_routes,
     event_routes,
     file_routes,
+    history_live_routes,
     history_routes,
     maintenance_routes,
     mcp_routes,
@@ -45,6 +46,7 @@ _MODULES = (
     worktree_routes,
     newer_routes,
     history_routes,
+    history_live_routes,
     statistics_routes,
     maintenance_routes,
 )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from starlette.responses import StreamingResponse
 
+from ..event_streams import ClientStream
 from ..operations import Call, Routes
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from ...engine.engine import Engine
     from ...records import Document
-    from ..event_streams import EventStream
 
 routes = Routes()
 _HEADERS = {"content-type": "text/event-stream", "cache-control": "no-cache", "connection": "keep-alive"}
@@ -70,7 +70,7 @@ async def dispose_all(call: Call) -> object:
     return True
 
 
-def _open(call: Call, query: EventQuery, directory: str | None, engines: tuple[Engine, ...]) -> EventStream:
+def _open(call: Call, query: EventQuery, directory: str | None, engines: tuple[Engine, ...]) -> ClientStream:
     headers = call.request.headers
     last_event_id = headers.get("last-event-id")
     is_known = headers.get("user-agent", "").startswith(_CLIENTS_WITH_IDS)
@@ -82,7 +82,7 @@ def _open(call: Call, query: EventQuery, directory: str | None, engines: tuple[E
             yield from ({"type": "question.asked", "properties": one} for one in engine.questions())
 
     with_ids = query.ids or last_event_id is not None or is_known
-    return call.state.streams.open(directory, last_event_id=last_event_id, with_ids=with_ids, first=pending)
+    return ClientStream(call.state.streams, directory, last_event_id=last_event_id, with_ids=with_ids, first=pending)
 
 
 def _stream_response(chunks: AsyncIterator[bytes]) -> Response:

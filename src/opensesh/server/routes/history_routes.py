@@ -236,18 +236,6 @@ async def search_history(call: Call, query: SearchQuery) -> object:
     return await history_answer(call, read)
 
 
-@routes.get("/history/running", "history.running", response=dict[str, Any])
-async def list_running(call: Call) -> object:
-    """List the sessions that run here, and the requests that wait for a user."""
-    items: list[Document] = []
-    for directory, engine in call.state.pool.engines().items():
-        requests = [*engine.permissions(), *engine.questions()]
-        for session_id, status in engine.status().items():
-            asks = [request for request in requests if request.get("sessionID") == session_id]
-            items.append({"session": session_id, "directory": directory, "status": status, "asks": asks})
-    return answer_with_etag(call, {"items": items})
-
-
 def _row(session: Session) -> Document:
     return {
         "id": session.id,

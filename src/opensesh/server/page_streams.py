@@ -1,0 +1,315 @@
+"""The event stream of the web pages, and of other programs that watch sessions of all projects.
+
+Events have names: ``connected``, ``session``, ``status``, ``turn``, ``op``, ``ask``, ``answered``, ``todo``, ``usage``,
+``heartbeat``, ``reset``. Sessions, statuses and requests come from all projects, turns and parts only of the sessions
+that the viewer names. As HTML, parts come as operations on the page: ``part`` and ``turn`` insert or replace one, and a
+streaming text grows by the operations of :mod:`.streaming_markdown`.
+
+Every operation either replaces something or continues what this stream has sent, so that a stream may begin anywhere:
+it begins with what waits for the user, and with the texts that are being streamed. A viewer that reconnects with
+``Last-Event-ID`` gets the events in between. If those are gone it gets ``reset``: it reads everything again, and then
+connects from the event that what it has read names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+from .. import events
+from ..engine.cancellation import run_in_thread_uncancellable
+from ..errors import OpenseshError
+from ..records import as_object, dumps_compact
+from .event_streams import EventStream, has_ended
+from .streaming_markdown import Position, StreamingMarkdown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from ..bus import Envelope
+    from ..records import Document, Session
+    from .event_streams import EventStreams, StreamingText
+
+FLUSH_SECONDS = 0.05
+"""How often streaming texts are rendered and sent. All streams flush at the same moments and share the rendering."""
+_RETRY_MS = 1000
+_CACHED_FRAGMENTS = 256
+_MAX_ANCESTORS = 20
+
+
+class Fragments(NamedTuple):
+    """How records become HTML."""
+
+    markdown: Callable[[str], str]
+    part: Callable[[Document], str]
+    """A part, complete; empty if it is not shown."""
+    streaming_part: Callable[[Document], str]
+    """A text that is being written: an empty ``settled`` and an empty ``tail`` element."""
+    turn: Callable[[Document], str]
+    """A message without its parts."""
+    request: Callable[[Document, Session | None], str]
+    """A permission request or question, with its session."""
+
+
+class PageRendering:
+    """What all streams of pages share: each text, part and message is rendered once."""
+
+    def __init__(self, streams: EventStreams, fragments: Fragments, get_session: Callable[[str], Session]) -> None:
+        self.streams = streams
+        self.fragments = fragments
+        self._get_session = get_session
+        self._growing: dict[str, _GrowingPart] = {}
+        self._fragments: OrderedDict[object, str] = OrderedDict()
+        self._lock = asyncio.Lock()
+
+    async def fragment(self, key: object, render: Callable[[Document], str], document: Document) -> str:
+        """Return a record as HTML; rendered in a thread, once for all streams."""
+        async with self._lock:
+            if (html := self._fragments.get(key)) is None:
+                html = self._fragments[key] = await run_in_thread_uncancellable(render, document)
+                if len(self._fragments) > _CACHED_FRAGMENTS:
+                    self._fragments.popitem(last=False)
+            return html
+
+    def growing(self, part_id: str, flush: int) -> StreamingMarkdown | None:
+        """Return a streaming text as HTML, rendered at most once a flush; ``None`` if it has ended."""
+        text = self.streams.text(part_id)
+        if text is None:
+            self._growing.pop(part_id, None)
+            return None
+        part = self._growing.get(part_id)
+        if part is None:
+            part = self._growing[part_id] = _GrowingPart(StreamingMarkdown(self.fragments.markdown))
+        if part.flush < flush:
+            part.flush = flush
+            part.advance(text)
+        return part.markdown
+
+    async def request(self, request: Document, *, as_html: bool) -> Document:
+        """Describe a request that waits for the user, with the session that it belongs to in the end."""
+
+        def read() -> tuple[Session | None, list[str]]:
+            try:
+                session = root = self._get_session(str(request["sessionID"]))
+                ancestors: list[str] = []
+                while root.parent_id and len(ancestors) < _MAX_ANCESTORS:
+                    ancestors.append(root.parent_id)
+                    root = self._get_session(root.parent_id)
+            except OpenseshError:  # removed meanwhile
+                return None, []
+            return session, ancestors
+
+        session, ancestors = await run_in_thread_uncancellable(read)
+        described: Document = {
+            "id": request["id"],
+            "kind": "question" if "questions" in request else "permission",
+            "session": request["sessionID"],
+            "ancestors": ancestors,
+            "title": session.title if session is not None else "",
+            "directory": session.directory if session is not None else "",
+            "request": request,
+        }
+        if as_html:
+            render = self.fragments.request
+            described["html"] = await self.fragment(request["id"], lambda one: render(one, session), request)
+        return described
+
+
+class _GrowingPart:
+    """A streaming text, and how much of it has been rendered."""
+
+    def __init__(self, markdown: StreamingMarkdown) -> None:
+        self.markdown = markdown
+        self.flush = -1
+        self._length = 0
+
+    def advance(self, text: StreamingText) -> None:
+        if text.length > self._length:
+            added = text.text[self._length :]
+            self._length += len(added)
+            self.markdown.feed(added)
+
+
+class PageStream(EventStream):
+    """The stream of one viewer."""
+
+    def __init__(
+        self,
+        rendering: PageRendering,
+        sessions: Collection[str],
+        *,
+        last_event_id: str | None,
+        as_html: bool,
+        running: Callable[[], tuple[Document, Iterable[Document]]],
+    ) -> None:
+        """``running`` returns the statuses of the sessions that run, by id, and the requests that wait."""
+        super().__init__(rendering.streams, last_event_id, None)
+        self._rendering = rendering
+        self._sessions = frozenset(sessions)
+        self._as_html = as_html
+        self._running = running
+        self._seen: dict[str, Position] = {}
+        """By streaming part: how much the viewer has."""
+        self._waiting: dict[str, None] = {}
+        """The streaming parts that have grown since the last flush."""
+        self._due: float | None = None
+
+    async def _beginning(self) -> bytes:
+        sequence = self._subscription.sequence
+        statuses, requests = self._running()
+        requests = list(requests)
+        frames = [f"retry: {_RETRY_MS}\n".encode()]
+        waiting = [request["id"] for request in requests]
+        frames.append(self._frame("connected", {"running": statuses, "asks": waiting}, sequence))
+        if self.is_incomplete:
+            frames.append(self._frame("reset", {}, sequence))
+        described = [await self._rendering.request(request, as_html=self._as_html) for request in requests]
+        frames += [self._frame("ask", request, sequence) for request in described]
+        for text in self.streams.texts():
+            if text.part.get("sessionID") in self._sessions:
+                self._waiting[str(text.part.get("id"))] = None
+        return b"".join([*frames, self._deferred()])
+
+    def _heartbeat(self) -> bytes:
+        return self._frame("heartbeat", {}, self._subscription.sequence)
+
+    def _next_due(self) -> float | None:
+        return self._due
+
+    async def _frames_of(self, envelope: Envelope) -> list[bytes]:
+        described = await self._describe(envelope)
+        return [self._frame(name, document, envelope.sequence) for name, document in described]
+
+    async def _describe(self, envelope: Envelope) -> list[tuple[str, Document]]:
+        """Return the names and payloads of an event for viewers."""
+        name: str
+        payload: Document
+        match envelope.event:
+            case events.Missed():
+                self._seen.clear()
+                name, payload = "reset", {}
+            case events.SessionCreated(info=info) | events.SessionUpdated(info=info):
+                name, payload = "session", session_document(info)
+            case events.SessionDeleted(info=info):
+                name, payload = "session", {"id": info.get("id"), "removed": True}
+            case events.SessionStatus(session_id=session_id, status=status):
+                name, payload = "status", {"session": session_id, "status": status}
+            case events.SessionError(session_id=session_id, error=error):
+                name, payload = "status", {"session": session_id, "error": error}
+            case events.PermissionAsked() | events.QuestionAsked():
+                request = envelope.event.properties
+                name, payload = "ask", await self._rendering.request(request, as_html=self._as_html)
+            case events.PermissionReplied() | events.QuestionReplied() | events.QuestionRejected():
+                reply = envelope.event.properties
+                name, payload = "answered", {"session": reply.pop("sessionID"), "id": reply.pop("requestID"), **reply}
+            case _:
+                return await self._describe_content(envelope)
+        return [(name, payload)]
+
+    async def _describe_content(self, envelope: Envelope) -> list[tuple[str, Document]]:
+        """Describe an event about the content of a session; nothing if it is not one of the viewer's."""
+        match envelope.event:
+            case events.TodoUpdated(session_id=session_id, todos=todos) if session_id in self._sessions:
+                return [("todo", {"session": session_id, "todos": todos})]
+            case events.MessageUpdated(info=info) if info.get("sessionID") in self._sessions:
+                return await self._turn(info, envelope.sequence)
+            case events.MessageRemoved(session_id=session_id, message_id=turn) if session_id in self._sessions:
+                return [("op", {"op": "turn", "session": session_id, "turn": turn, "html": ""})]
+            case events.PartUpdated(part=part) if part.get("sessionID") in self._sessions:
+                return await self._part(part, envelope.sequence)
+            case events.PartDelta(part_id=part_id, session_id=session_id) if session_id in self._sessions:
+                self._wait(part_id)
+            case events.PartRemoved(part_id=part_id, session_id=session_id) if session_id in self._sessions:
+                self._forget(part_id)
+                return [("op", {"op": "part", "session": session_id, "part": part_id, "html": ""})]
+            case _:
+                pass
+        return []
+
+    async def _turn(self, info: Document, sequence: int) -> list[tuple[str, Document]]:
+        ids = {"session": info.get("sessionID"), "turn": info.get("id")}
+        if self._as_html:
+            html = await self._rendering.fragment(("turn", sequence), self._rendering.fragments.turn, info)
+            described = [("op", {"op": "turn", **ids, "role": info.get("role"), "html": html})]
+        else:
+            described = [("turn", {**ids, "info": info})]
+        if info.get("role") == "assistant" and info.get("finish") is not None:
+            described.append(("usage", {**ids, "cost": info.get("cost"), "tokens": info.get("tokens")}))
+        return described
+
+    async def _part(self, part: Document, sequence: int) -> list[tuple[str, Document]]:
+        part_id = str(part.get("id"))
+        if part.get("type") in ("text", "reasoning") and not has_ended(part):
+            if self.streams.text(part_id) is not None:
+                self._wait(part_id)
+                return []
+            if part_id in self._seen:
+                return []  # it has ended; the event that says so follows
+        self._forget(part_id)
+        ids = {"session": part.get("sessionID"), "turn": part.get("messageID"), "part": part_id}
+        if self._as_html:
+            html = await self._rendering.fragment(("part", sequence), self._rendering.fragments.part, part)
+            return [("op", {"op": "part", **ids, "html": html})]
+        return [("op", {"op": "part", **ids, "document": part})]
+
+    def _wait(self, part_id: str) -> None:
+        """Send what was added to a part with the next flush."""
+        self._waiting[part_id] = None
+        if self._due is None:
+            self._due = (math.floor(time.monotonic() / FLUSH_SECONDS) + 1) * FLUSH_SECONDS
+
+    def _forget(self, part_id: str) -> None:
+        self._waiting.pop(part_id, None)
+        self._seen.pop(part_id, None)
+
+    def _deferred(self) -> bytes:
+        flush = math.floor(time.monotonic() / FLUSH_SECONDS + 0.5)
+        waiting, self._waiting, self._due = self._waiting, {}, None
+        sequence = self._subscription.sequence
+        operations = (operation for part_id in waiting for operation in self._grown(part_id, flush))
+        return b"".join(self._frame("op", operation, sequence) for operation in operations)
+
+    def _grown(self, part_id: str, flush: int) -> list[Document]:
+        """Return the operations by which a viewer gets the newest text of a part."""
+        text, seen = self.streams.text(part_id), self._seen.get(part_id)
+        if text is None:
+            return []  # it has ended; the event that says so follows
+        ids = {"session": text.part.get("sessionID"), "turn": text.part.get("messageID"), "part": part_id}
+        operations: list[Document] = []
+        if not self._as_html:
+            start = 0 if seen is None else seen.chunks
+            self._seen[part_id] = Position(chunks=text.length)
+            if seen is None:
+                return [{"op": "part", **ids, "document": text.part | {"text": text.text}}]
+            return [{"op": "text", **ids, "from": start, "s": text.text[start:]}]
+        markdown = self._rendering.growing(part_id, flush)
+        if markdown is None:
+            return []
+        if seen is None:
+            operations.append({"op": "part", **ids, "html": self._rendering.fragments.streaming_part(text.part)})
+        operations += (one.document(part_id) | ids for one in markdown.operations(seen or Position()))
+        self._seen[part_id] = markdown.position
+        return operations
+
+    def _frame(self, name: str, payload: Document, sequence: int) -> bytes:
+        event_id = self.streams.event_id(sequence)
+        return f"id: {event_id}\nevent: {name}\ndata: ".encode() + dumps_compact(payload) + b"\n\n"
+
+
+def session_document(info: Document) -> Document:
+    """Return what lists and headers show of a session record."""
+    times = as_object(info.get("time")) or {}
+    share, revert = as_object(info.get("share")) or {}, as_object(info.get("revert"))
+    return {
+        "id": info.get("id"),
+        "title": info.get("title"),
+        "directory": info.get("directory"),
+        "parent": info.get("parentID"),
+        "updated": times.get("updated"),
+        "archived": times.get("archived"),
+        "share": share.get("url"),
+        "revert": revert,
+    }
