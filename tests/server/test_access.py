@@ -82,7 +82,7 @@ async def test_a_foreign_page_can_read_nothing_and_open_no_stream(tmp_path: Path
     async with serving(tmp_path / "p") as client:
         response = await request(client, "GET", "/session", {"origin": EVIL})
         assert "access-control-allow-origin" not in response.headers
-        for path in ("/event", "/global/event", "/tui/control/next"):
+        for path in ("/event", "/global/event", "/history/events", "/tui/control/next"):
             assert (await request(client, "GET", path, {"origin": EVIL})).status_code == 403
         browser = {"origin": EVIL, "sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"}
         assert (await request(client, "GET", "/session", browser)).status_code == 403

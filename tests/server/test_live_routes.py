@@ -122,7 +122,9 @@ async def test_a_stream_begins_with_the_text_that_is_being_written(tmp_path: Pat
         session_id = await client.create(title="One")
         async with viewing(client, f"session={session_id}") as first:
             await start(client, session_id, "SPLIT 2\nSAY Begun and not\nHANG")
-            part = (await first.wait_for("op", lambda data: first.text(data["part"]).strip() == "Begun and not"))["part"]
+            part = (await first.wait_for("op", lambda data: first.text(data["part"]).strip() == "Begun and not"))[
+                "part"
+            ]
             async with viewing(client, f"session={session_id}") as second:
                 await second.wait_for("op", lambda data: data["part"] == part)
                 assert second.text(part).strip() == "Begun and not"

@@ -37,7 +37,7 @@ _LOCAL_ORIGIN = re.compile(
 )
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-_STREAMS = ("/event", "/global/event", "/tui/control/next")
+_STREAMS = ("/event", "/global/event", "/history/events", "/tui/control/next")
 _METHODS = "GET,HEAD,PUT,POST,DELETE,PATCH"
 _SECURITY_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
 

@@ -10,7 +10,6 @@ from msgspec import Struct
 from starlette.responses import StreamingResponse
 
 from ...engine.cancellation import run_in_thread_uncancellable
-from ...engine.compaction import undo_compaction
 from ...errors import NotFoundError
 from ...storage.leases import leases_of
 from ...tools.diff import compare
@@ -163,14 +162,21 @@ async def revert_as_previewed(call: Call, body: PreviewedRevertBody) -> object:
 async def undo_last_compaction(call: Call) -> object:
     """Undo the last compaction of a session, so that everything before it is visible again."""
     session_id = call.parameters["sessionID"]
-
-    def undo() -> bool:
-        with leases_of(engine.sessions.store).acquire(session_id, "opensesh serve"):
-            return undo_compaction(engine.sessions, session_id)
-
     async with call.session_engine() as engine:
-        if not await run_in_thread_uncancellable(undo):
+        if not await engine.undo_compaction(session_id):
             raise RequestError(404, "NotFoundError", f"session {session_id} has no compaction to undo")
+    return True
+
+
+@routes.post(
+    "/history/sessions/{sessionID}/redo-compaction", "history.redoCompaction", response=bool, errors=(400, 404, 409)
+)
+async def redo_last_compaction(call: Call) -> object:
+    """Redo the compaction of a session that was undone last."""
+    session_id = call.parameters["sessionID"]
+    async with call.session_engine() as engine:
+        if not await engine.redo_compaction(session_id):
+            raise RequestError(404, "NotFoundError", f"session {session_id} has no undone compaction")
     return True
 
 
