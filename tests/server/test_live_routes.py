@@ -201,16 +201,19 @@ async def test_sessions_are_archived_and_brought_back_and_compactions_undone(tmp
 
 
 def _fragments() -> Fragments:
-    return Fragments(str, str, str, lambda info: f"<article>{info['id']}", lambda request, session: "")
+    def turn(info: Json) -> str:
+        return f"<article>{info['id']}"
+
+    return Fragments(str, str, str, turn, str)
 
 
-def _no_session(session_id: str) -> Any:
-    raise AssertionError(session_id)
+def _no_sessions() -> Any:
+    raise AssertionError
 
 
 async def test_a_viewer_that_is_too_slow_is_told_to_read_again_and_needs_no_memory() -> None:
     bus = Bus(keep=50)
-    rendering = PageRendering(EventStreams(bus), _fragments(), _no_session)
+    rendering = PageRendering(EventStreams(bus), _fragments(), _no_sessions)
     stream = PageStream(rendering, ["ses_1"], last_event_id=None, as_html=True, running=lambda: ({}, []))
     chunks = aiter(stream)
     await anext(chunks)
@@ -225,7 +228,7 @@ async def test_a_viewer_that_is_too_slow_is_told_to_read_again_and_needs_no_memo
 async def test_heartbeats_are_events_with_the_newest_id_also_when_other_sessions_are_busy() -> None:
     bus = Bus()
     streams = EventStreams(bus, heartbeat_seconds=0.2)
-    rendering = PageRendering(streams, _fragments(), _no_session)
+    rendering = PageRendering(streams, _fragments(), _no_sessions)
     stream = PageStream(rendering, [], last_event_id=None, as_html=True, running=lambda: ({}, []))
     chunks = aiter(stream)
     await anext(chunks)
@@ -252,7 +255,7 @@ async def test_all_viewers_share_one_rendering() -> None:
         return "<article>"
 
     bus = Bus()
-    rendering = PageRendering(EventStreams(bus), _fragments()._replace(turn=render), _no_session)
+    rendering = PageRendering(EventStreams(bus), _fragments()._replace(turn=render), _no_sessions)
     streams = [
         PageStream(rendering, ["ses_1"], last_event_id=None, as_html=True, running=lambda: ({}, [])) for _ in range(5)
     ]

@@ -136,6 +136,14 @@ def test_a_block_that_is_too_long_is_shown_as_text_until_it_is_settled() -> None
     assert (page.settled, page.tail, page.text) == (block(f"{paragraph}more\nand more"), "[The next paragraph]", "")
 
 
+def test_reasoning_is_plain_text() -> None:
+    markdown, page = StreamingMarkdown(None), Page()
+    for piece in ("# not a heading\n\n", "```\n", "open"):
+        markdown.feed(piece)
+        page.update(markdown)
+    assert (page.settled, page.tail, page.text) == ("", "", "# not a heading\n\n```\nopen")
+
+
 def test_the_time_of_a_hostile_text_is_linear() -> None:
     def seconds(text: str) -> float:
         began = time.process_time()

@@ -17,7 +17,7 @@ import asyncio
 import math
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from .. import events
 from ..engine.cancellation import run_in_thread_uncancellable
@@ -27,17 +27,36 @@ from .event_streams import EventStream, has_ended
 from .streaming_markdown import Position, StreamingMarkdown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from ..bus import Envelope
     from ..records import Document, Session
+    from ..sessions import Sessions
     from .event_streams import EventStreams, StreamingText
 
+T = TypeVar("T")
 FLUSH_SECONDS = 0.05
 """How often streaming texts are rendered and sent. All streams flush at the same moments and share the rendering."""
 _RETRY_MS = 1000
 _CACHED_FRAGMENTS = 256
-_MAX_ANCESTORS = 20
+
+
+class UserRequest(NamedTuple):
+    """A permission request or question that waits for the user."""
+
+    document: Document
+    """As OpenCode's API lists it."""
+    session: Session | None = None
+    """``None`` if it was removed meanwhile."""
+    ancestors: Sequence[Session] = ()
+    """The session that started the session, if it is one of a subagent, and so on."""
+    part: Document | None = None
+    """The tool call that asks. Only its input has the whole command."""
+
+    @property
+    def kind(self) -> str:
+        """``permission`` or ``question``."""
+        return "question" if "questions" in self.document else "permission"
 
 
 class Fragments(NamedTuple):
@@ -50,26 +69,25 @@ class Fragments(NamedTuple):
     """A text that is being written: an empty ``settled`` and an empty ``tail`` element."""
     turn: Callable[[Document], str]
     """A message without its parts."""
-    request: Callable[[Document, Session | None], str]
-    """A permission request or question, with its session."""
+    request: Callable[[UserRequest], str]
 
 
 class PageRendering:
     """What all streams of pages share: each text, part and message is rendered once."""
 
-    def __init__(self, streams: EventStreams, fragments: Fragments, get_session: Callable[[str], Session]) -> None:
+    def __init__(self, streams: EventStreams, fragments: Fragments, sessions: Callable[[], Sessions]) -> None:
         self.streams = streams
         self.fragments = fragments
-        self._get_session = get_session
+        self._sessions = sessions
         self._growing: dict[str, _GrowingPart] = {}
         self._fragments: OrderedDict[object, str] = OrderedDict()
         self._lock = asyncio.Lock()
 
-    async def fragment(self, key: object, render: Callable[[Document], str], document: Document) -> str:
+    async def fragment(self, key: object, render: Callable[[T], str], record: T) -> str:
         """Return a record as HTML; rendered in a thread, once for all streams."""
         async with self._lock:
             if (html := self._fragments.get(key)) is None:
-                html = self._fragments[key] = await run_in_thread_uncancellable(render, document)
+                html = self._fragments[key] = await run_in_thread_uncancellable(render, record)
                 if len(self._fragments) > _CACHED_FRAGMENTS:
                     self._fragments.popitem(last=False)
             return html
@@ -82,40 +100,41 @@ class PageRendering:
             return None
         part = self._growing.get(part_id)
         if part is None:
-            part = self._growing[part_id] = _GrowingPart(StreamingMarkdown(self.fragments.markdown))
+            render = self.fragments.markdown if text.part.get("type") == "text" else None
+            part = self._growing[part_id] = _GrowingPart(StreamingMarkdown(render))
         if part.flush < flush:
             part.flush = flush
             part.advance(text)
         return part.markdown
 
-    async def request(self, request: Document, *, as_html: bool) -> Document:
-        """Describe a request that waits for the user, with the session that it belongs to in the end."""
-
-        def read() -> tuple[Session | None, list[str]]:
-            try:
-                session = root = self._get_session(str(request["sessionID"]))
-                ancestors: list[str] = []
-                while root.parent_id and len(ancestors) < _MAX_ANCESTORS:
-                    ancestors.append(root.parent_id)
-                    root = self._get_session(root.parent_id)
-            except OpenseshError:  # removed meanwhile
-                return None, []
-            return session, ancestors
-
-        session, ancestors = await run_in_thread_uncancellable(read)
+    async def request(self, document: Document, *, as_html: bool) -> Document:
+        """Describe a request that waits for the user, with the sessions that it belongs to."""
+        request = await run_in_thread_uncancellable(self.read_request, document)
+        session = request.session
         described: Document = {
-            "id": request["id"],
-            "kind": "question" if "questions" in request else "permission",
-            "session": request["sessionID"],
-            "ancestors": ancestors,
+            "id": document["id"],
+            "kind": request.kind,
+            "session": document["sessionID"],
+            "ancestors": [ancestor.id for ancestor in request.ancestors],
             "title": session.title if session is not None else "",
             "directory": session.directory if session is not None else "",
-            "request": request,
+            "request": document,
         }
         if as_html:
-            render = self.fragments.request
-            described["html"] = await self.fragment(request["id"], lambda one: render(one, session), request)
+            described["html"] = await self.fragment(document["id"], self.fragments.request, request)
         return described
+
+    def read_request(self, document: Document) -> UserRequest:
+        """Read what a request belongs to. Synchronous."""
+        sessions, session_id = self._sessions(), str(document["sessionID"])
+        tool = as_object(document.get("tool")) or {}
+        try:
+            session, ancestors = sessions.get(session_id), sessions.ancestors(session_id)
+            parts = sessions.store.scan(("part", str(tool["messageID"]))) if "messageID" in tool else ()
+            call = next((part for _, part in parts if part.get("callID") == tool.get("callID")), None)
+        except OpenseshError:
+            return UserRequest(document)
+        return UserRequest(document, session, ancestors, call)
 
 
 class _GrowingPart:

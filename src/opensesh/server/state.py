@@ -15,10 +15,10 @@ from ..events import Other
 from ..history.library import Library
 from ..sessions import Sessions
 from .event_streams import EventStreams
-from .page_fragments import FRAGMENTS
 from .page_streams import PageRendering
 from .terminals import Terminals
 from .web.browsers import Browsers
+from .web.fragments import FRAGMENTS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..bus import Bus
     from ..engine.engine import Engine
     from ..engine.pool import EnginePool
-    from ..records import Document, Session
+    from ..records import Document
     from ..storage.protocol import Store
     from .access import Credentials
 
@@ -76,7 +76,7 @@ class ServerState:
         """How many queries of the history run at the same time."""
         self.bus = bus
         self.streams = EventStreams(bus)
-        self.page_rendering = PageRendering(self.streams, FRAGMENTS, self.get_session)
+        self.page_rendering = PageRendering(self.streams, FRAGMENTS, lambda: self.sessions)
         self.directory = directory
         self.is_stopping = False
         self.terminals = Terminals(self.publish)
@@ -99,10 +99,6 @@ class ServerState:
     def sessions(self) -> Sessions:
         """All sessions, for reading; changes go through the engine of a directory."""
         return Sessions(self.store, project.resolve(self.directory, store=self.store))
-
-    def get_session(self, session_id: str) -> Session:
-        """Return a session of any project."""
-        return self.sessions.get(session_id)
 
     def publish(self, kind: str, properties: Document, directory: str | None) -> None:
         """Publish an event that only clients of the server know."""

@@ -57,8 +57,10 @@ class Operation(NamedTuple):
 class StreamingMarkdown:
     """One text that grows. Not for several threads."""
 
-    def __init__(self, render: RenderMarkdown) -> None:
-        self._render = render
+    def __init__(self, render: RenderMarkdown | None) -> None:
+        """Without ``render``, all of it is sent as plain text."""
+        self._render = render or str
+        self._is_plain = render is None
         self._settled: list[str] = []
         self._block: list[str] = []
         """The complete lines of the open block."""
@@ -82,6 +84,9 @@ class StreamingMarkdown:
 
     def feed(self, text: str) -> None:
         """Add text, and render the open block once."""
+        if self._is_plain:
+            self._chunks.append(text)
+            return
         *lines, self._partial = (self._partial + text).split("\n")
         for line in lines:
             self._add_line(f"{line}\n")

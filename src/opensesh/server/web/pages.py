@@ -66,6 +66,11 @@ def render(call: Call, template: str, *, status: int = 200, **values: Any) -> Re
     return HTMLResponse(_template(template).render(context), status)
 
 
+def render_fragment(template: str, **values: Any) -> str:
+    """Return a part of a page that is the same for all viewers."""
+    return _template(template).render(values)
+
+
 def message_page(
     status: HTTPStatus, title: str, text: str, *, command: str = "", link: tuple[str, str] = ("", ""), detail: str = ""
 ) -> Response:

@@ -1,0 +1,97 @@
+"""How the event stream of the pages renders messages, parts and requests: with the renderer of transcripts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from ...history.rendering.diff_html import diff_html
+from ...history.rendering.markdown_html import markdown_html
+from ...history.rendering.turns import RenderOptions, render_part, render_turn
+from ...history.rendering.visible_text import code
+from ...records import as_list, as_object, dumps
+from ...storage.protocol import StoredMessage
+from ..page_streams import Fragments
+from .pages import render_fragment
+
+if TYPE_CHECKING:
+    from ...records import Document
+    from ..page_streams import UserRequest
+
+_STREAMING_TEXT = Markup(
+    '<div class="part text streaming" id="p-{}"><div class="settled"></div><div class="tail"></div></div>'
+)
+_STREAMING_THOUGHT = Markup(
+    '<details class="part thought streaming" id="p-{}"><summary>Thinking</summary>'
+    '<div class="body"><div class="reasoning tail"></div></div></details>'
+)
+_TITLES = {
+    "bash": "run a command",
+    "edit": "change a file",
+    "read": "read a file",
+    "glob": "list files",
+    "grep": "search in files",
+    "webfetch": "fetch an address",
+    "websearch": "search the web",
+    "task": "start a subagent",
+    "external_directory": "use a folder outside of the project",
+    "doom_loop": "repeat the same call once more",
+    "plan_exit": "leave plan mode",
+}
+"""What a permission is for, by its name."""
+
+
+def session_address(session_id: str) -> str:
+    """Return the address of a session's page."""
+    return f"/ui/session/{session_id}"
+
+
+def _options(document: Document) -> RenderOptions:
+    return RenderOptions(address=session_address(str(document.get("sessionID"))))
+
+
+def _part(part: Document) -> str:
+    return render_part(part, _options(part))
+
+
+def _streaming_part(part: Document) -> str:
+    shell = _STREAMING_THOUGHT if part.get("type") == "reasoning" else _STREAMING_TEXT
+    return shell.format(part.get("id"))
+
+
+def _turn(info: Document) -> str:
+    return render_turn(StoredMessage(info, []), _options(info))
+
+
+def _request(request: UserRequest) -> str:
+    document = request.document
+    if "questions" in document:
+        return render_fragment("question.html", request=request, questions=document["questions"])
+    permission = str(document.get("permission"))
+    metadata = as_object(document.get("metadata")) or {}
+    call = as_object(as_object((request.part or {}).get("state")) or {}) or {}
+    arguments = as_object(call.get("input")) or {}
+    command = arguments.get("command") if permission == "bash" else None
+    diff = metadata.get("diff")
+    shown = metadata if metadata and not diff else arguments
+    return render_fragment(
+        "permission.html",
+        request=request,
+        title=_TITLES.get(permission, f"use {permission}"),
+        permission=permission,
+        tool=str((request.part or {}).get("tool") or permission),
+        patterns=[str(pattern) for pattern in as_list(document.get("patterns")) or ()],
+        always=[str(pattern) for pattern in as_list(document.get("always")) or ()],
+        command=command if isinstance(command, str) else None,
+        diff=diff_html(diff) if isinstance(diff, str) and diff else None,
+        fields=[
+            (name, value if isinstance(value, str) else dumps(value).decode(errors="replace"))
+            for name, value in shown.items()
+            if name not in ("diff", "command", "filediff")
+        ],
+        code=code,
+    )
+
+
+FRAGMENTS = Fragments(markdown_html, _part, _streaming_part, _turn, _request)
