@@ -98,7 +98,7 @@ class MessageRemoved(Event, frozen=True, kw_only=True, tag="message.removed"):
 
 
 class PartUpdated(Event, frozen=True, kw_only=True, tag="message.part.updated"):
-    """A part was stored; ``delta`` is the text added since the last event."""
+    """A part was stored; ``delta`` is the text added since the last event, empty if the text was interrupted."""
 
     part: Document
     delta: str | None = None

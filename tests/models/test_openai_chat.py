@@ -183,8 +183,7 @@ async def test_text_and_reasoning_end_where_something_else_begins() -> None:
         chunk({"reasoning": "r"}), *said("t"), call(0, id="x", name="read", arguments="{}"), chunk({}, "tool_calls")
     )
     assert [type(event).__name__ for event in events[2:-2]] == [
-        *("ReasoningStart", "ReasoningDelta", "ReasoningEnd"),
-        *("TextStart", "TextDelta", "TextEnd"),
+        *("ReasoningStart", "ReasoningDelta", "TextStart", "TextDelta", "ReasoningEnd", "TextEnd"),
         *("ToolInputStart", "ToolInputDelta", "ToolInputEnd", "ToolCall"),
     ]
 

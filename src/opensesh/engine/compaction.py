@@ -22,11 +22,9 @@ from ..models.request import Request, System, Text, User
 from ..records import (
     CompactionPart,
     MessageAbortedError,
-    ModelRef,
     Span,
     TextPart,
     UnknownError,
-    UserMessage,
     as_object,
     merged,
 )
@@ -67,6 +65,10 @@ if TYPE_CHECKING:
     from .session_history import History
     from .session_writer import SessionWriter
 
+OPENCODE_CONTINUE = (
+    "Continue if you have next steps, or stop and ask for clarification if you are unsure how to proceed."
+)
+"""The prompt after an automatic compaction in OpenCode's records."""
 log = logging.getLogger("opensesh.engine")
 _MAX_ATTEMPTS = 3
 _MAX_RATIO = 0.5
@@ -121,7 +123,7 @@ class Compactor:
 
     async def request(self, last: Document, *, auto: bool, tail: str | None = None) -> StoredMessage:
         """Store a request to compact: a user message with a compaction part, like the ``last`` prompt otherwise."""
-        info = self._user_message(last)
+        info = self.writer.new_prompt(last)
         part = CompactionPart(
             id=ids.ascending("prt"), session_id=info.session_id, message_id=info.id, auto=auto, tail_start_id=tail
         )
@@ -129,21 +131,10 @@ class Compactor:
 
     async def append_continue_prompt(self, last: Document) -> StoredMessage:
         """Store the prompt with which the model continues after an automatic compaction."""
-        info = self._user_message(last)
-        part = _text_part(info.session_id, info.id, prompt_text("continue"), synthetic=True)
+        info = self.writer.new_prompt(last)
+        text = OPENCODE_CONTINUE if self.is_plain else prompt_text("continue")
+        part = _text_part(info.session_id, info.id, text, synthetic=True)
         return await self.writer.add_message(StoredMessage(info.document, [part]))
-
-    def _user_message(self, last: Document) -> UserMessage:
-        """Return a message like the last prompt, by the same agent and model."""
-        model = last["model"]
-        message_id, time = self.writer.new_stamp(last["sessionID"])
-        return UserMessage(
-            id=message_id,
-            session_id=last["sessionID"],
-            time=time,
-            agent=last.get("agent"),
-            model=ModelRef(provider_id=model["providerID"], model_id=model["modelID"]),
-        )
 
     async def compact(self, request: StoredMessage, messages: Sequence[StoredMessage]) -> Compacted:
         """Summarise ``messages``, which are all of the session before the request."""
@@ -196,7 +187,6 @@ class _Compaction:
             await answer.finish()
 
         await run_uncancellable(store())
-        writer.publish(events.SessionCompacted(session_id=self._session_id))
         return Compacted(answer.message, None)
 
     async def _carried_over(self, messages: Sequence[StoredMessage]) -> str:
@@ -377,14 +367,17 @@ class Compactions:
             self._history.add(compacted.summary)
             return compacted
         await self._reload_history(request)
-        if (compaction_part(request) or {}).get("auto"):
-            model = compactor.models.of_prompt(request.info)
-            if await compactor.hooks.should_continue(request.info, model):
+        try:
+            if (compaction_part(request) or {}).get("auto"):
+                model = compactor.models.of_prompt(request.info)
+                if await compactor.hooks.should_continue(request.info, model):
 
-                async def continue_run() -> None:
-                    self._history.add(await compactor.append_continue_prompt(request.info))
+                    async def continue_run() -> None:
+                        self._history.add(await compactor.append_continue_prompt(request.info))
 
-                await run_uncancellable(continue_run())
+                    await run_uncancellable(continue_run())
+        finally:
+            compactor.writer.publish(events.SessionCompacted(session_id=request.info["sessionID"]))
         return compacted
 
     @uncancellable

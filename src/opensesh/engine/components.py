@@ -105,7 +105,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Whether clients of OpenCode follow the events, and expect what it publishes: no provisional title, the status
     with every step, after a failed model call and with an abort, the list of changed files with every prompt, summaries
     of compactions without anything that the model did not write, the finish of the model where no step follows,
-    reminders and retries without parts, and the disabled tools of subagents."""
+    reminders and retries without parts, the disabled tools of subagents, interrupted texts without an end, and a prompt
+    after the subtask of a command."""
     unanswered_warning_seconds: float = 10.0
     """When a request that no callback answers is logged."""
 
@@ -159,7 +160,7 @@ class Components:
 
         judge = self.hooks.permission if loaded.has_hook(hooks.permission_ask) else None
         self.permissions = Permissions(publish, judge=judge)
-        self.questions = Questions(publish)
+        self.questions = Questions(publish, before_start=settings.opencode_events)
         self.statuses = Statuses(publish)
         enabled = config.settings.snapshot is not False
         self.snapshots = Snapshots(
@@ -217,7 +218,13 @@ class Components:
         from ..workspace import Reverts
 
         sessions = self.writer.sessions
-        return Reverts(sessions, self.snapshots, publish=self.writer.publish, leases=leases_of(sessions.store))
+        return Reverts(
+            sessions,
+            self.snapshots,
+            publish=self.writer.publish,
+            leases=leases_of(sessions.store),
+            keeps_totals=self.settings.opencode_events,
+        )
 
     async def aclose(self) -> None:
         """Reject the requests that wait for the user, close connections, and wait for a snapshot in progress."""

@@ -11,22 +11,24 @@ import logging
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from .. import events
+from .. import events, ids
 from ..errors import ContextExceededError, OpenseshError
 from ..models.stream_events import ToolCall
 from ..records import (
     MessageAbortedError,
     StructuredOutputError,
+    TextPart,
     UnknownError,
     as_object,
     read_failure,
     write_failure,
 )
-from ..storage.protocol import SharedSessions
+from ..storage.protocol import SharedSessions, StoredMessage
 from .cancellation import run_in_thread_uncancellable, run_uncancellable
 from .compaction import overhead_exceeds_window, window_overflow_error
 from .context_window import compaction_part, prune
 from .model_errors import failure_of
+from .prompts import prompt_text
 from .session_history import record_final, record_masked, rejected_part_ids
 from .subtasks import next_requested_subtask
 from .tool_calls import CallRunner, LoopDetector
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..records import Document, Failure, Session
-    from ..storage.protocol import StoredMessage
     from ..workspace import Snapshots
     from .compaction import Compactions
     from .components import Settings
@@ -96,7 +97,7 @@ class Loop:
         *,
         new_planner: Callable[[Callable[[StoredMessage], None]], Planner],
         compactions: Compactions,
-        set_status: Callable[[Document], None],
+        set_status: Callable[..., None],
     ) -> None:
         """``new_planner`` makes the planner of the run, given the function that takes prompts which tools store."""
         self.session = session
@@ -113,6 +114,7 @@ class Loop:
         self._calls: CallRunner | None = None
         self._outcome = Outcome("answered")
         self._step_count: tuple[str, int] = ("", 0)
+        self._is_abort_published = False
         self._changed_by: list[str] = []
         """Ids of the prompts of this run that changed files."""
 
@@ -133,6 +135,12 @@ class Loop:
                 if message.info["id"] not in known:
                     self.history.add(message)
             self._inbox.clear()
+
+    def publish_abort(self) -> None:
+        """Publish that the answer in progress is aborted before its calls end, as OpenCode does."""
+        if self._calls is not None and self._services.settings.opencode_events and not self._is_abort_published:
+            self._is_abort_published = True
+            self._publish_error(MessageAbortedError(message=ABORTED), ends_model_call=True)
 
     async def run(self) -> Outcome:
         """Run until every prompt is answered. Cancelling this aborts the run."""
@@ -183,7 +191,8 @@ class Loop:
     async def run_shell(self, prompt: StoredMessage, run: Callable[[AnswerWriter], Awaitable[bool]]) -> Outcome:
         """Record a shell command of the user as the answer to ``prompt``. ``run`` executes it and tells whether it
         ended; cancelling this ends the command."""
-        async with self._recording_end():
+        # Only the end of a shell command is published by OpenCode.
+        async with self._recording_end(publishes_busy=not self._services.settings.opencode_events):
             self.history.add(prompt)
             answer = self._answer = self._answer_to(prompt.info)
             await answer.save()
@@ -242,7 +251,6 @@ class Loop:
         tools = {"task": planner.builtin_tool("task")}  # whether or not the model is offered it
         calls = self._calls = CallRunner(answer, tools, contexts, self._detector, self._services.hooks)
         part = answer.new_tool_part("task")
-        await answer.put(part)
         arguments = {
             "prompt": subtask["prompt"],
             "description": subtask["description"],
@@ -255,6 +263,20 @@ class Loop:
         await answer.finish()
         self.history.add(answer.message)
         self._answer = self._calls = None
+        if subtask.get("command") and self._services.settings.opencode_events:
+            await run_uncancellable(self._ask_for_result(step.prompt))
+
+    async def _ask_for_result(self, prompt: Document) -> None:
+        """Store a prompt to continue with the result of a command's subtask, as OpenCode does."""
+        info = self._session_writer.new_prompt(prompt)
+        part = TextPart(
+            id=ids.ascending("prt"),
+            session_id=info.session_id,
+            message_id=info.id,
+            text=prompt_text("subtask_result"),
+            synthetic=True,
+        )
+        self.history.add(await self._session_writer.add_message(StoredMessage(info.document, [part.document])))
 
     async def _call_model(self, planner: Planner, step: Step, answer: AnswerWriter, calls: CallRunner) -> TurnResult:
         """Make the model call; once more without the part of the history that the provider rejected, if it did."""
@@ -313,7 +335,8 @@ class Loop:
             self._outcome = Outcome("blocked" if is_blocked else "answered", answer.message)
         else:
             self._outcome = Outcome("failed", answer.message, write_failure(failure))
-            self._publish_error(failure, ends_model_call=result.error is not None)
+            if not (isinstance(failure, StructuredOutputError) and self._services.settings.opencode_events):
+                self._publish_error(failure, ends_model_call=result.error is not None)
 
     async def _finish_structured(
         self, step: Step, structured: StructuredOutput, answer: AnswerWriter, *, called: bool
@@ -363,11 +386,11 @@ class Loop:
             log.exception("the changes of %s could not be recorded", self.session.id)
 
     @asynccontextmanager
-    async def _recording_end(self) -> AsyncGenerator[None]:
+    async def _recording_end(self, *, publishes_busy: bool = True) -> AsyncGenerator[None]:
         """Set the session's status. If the body is cancelled or fails, close what is open and record why; a further
         cancellation has no effect."""
         kind: Literal["aborted", "failed"]
-        self._set_status({"type": "busy"})
+        self._set_status({"type": "busy"}, is_published=publishes_busy)
         try:
             yield
         except asyncio.CancelledError:
@@ -378,7 +401,9 @@ class Loop:
         else:
             return
         self._outcome = Outcome(kind, self.history.last_assistant(), write_failure(failure))
-        self._publish_error(failure, ends_model_call=self._answer is not None)
+        if not self._is_abort_published:
+            self._publish_error(failure, ends_model_call=self._answer is not None)
+        self._is_abort_published = False
 
         async def record() -> None:
             try:

@@ -51,14 +51,15 @@ class Statuses:
         """Return the status of every session that is not idle."""
         return dict(self._known)
 
-    def set(self, session_id: str, status: Document) -> None:
-        """Set and publish a session's status. Idle sessions are forgotten."""
+    def set(self, session_id: str, status: Document, *, is_published: bool = True) -> None:
+        """Set a session's status, and publish it unless it is known only here. Idle sessions are forgotten."""
         is_idle = status["type"] == "idle"
         if is_idle:
             self._known.pop(session_id, None)
         else:
             self._known[session_id] = status
-        self._publish(events.SessionStatus(session_id=session_id, status=status))
+        if is_published:
+            self._publish(events.SessionStatus(session_id=session_id, status=status))
         if is_idle:
             self._publish(events.SessionIdle(session_id=session_id))
 
@@ -94,6 +95,7 @@ class Run:
         if not self._is_stopped and self.task is not None:
             self._is_stopped = True
             if self._has_begun:
+                self.loop.publish_abort()
                 self.task.cancel()
 
     async def drive(self, first: Callable[[], Awaitable[Outcome]]) -> Outcome:
@@ -257,11 +259,11 @@ class Runs:
 
     def abort(self, session_id: str) -> bool:
         """Stop a session's run; whether there was one."""
+        if self._services.settings.opencode_events:
+            self._services.writer.publish_idle(session_id)
         run = self._runs.get(session_id)
         if run is not None:
             run.abort()
-        if self._services.settings.opencode_events:
-            self._services.writer.publish_idle(session_id)
         return run is not None
 
     def files(self, session_id: str) -> FileTimes:

@@ -15,6 +15,7 @@ from ..records import (
     AssistantMessage,
     Created,
     MessageTime,
+    ModelRef,
     PatchPart,
     Path,
     Pending,
@@ -26,6 +27,7 @@ from ..records import (
     TextPart,
     Tokens,
     ToolPart,
+    UserMessage,
     as_list,
     as_object,
     document_of,
@@ -123,6 +125,18 @@ class SessionWriter:
         created = self._latest_ms[session_id] = max(ids.now_ms(), self._latest_ms.get(session_id, 0) + 1)
         return ids.ascending("msg", message_id, not_before=created), MessageTime(created=created)
 
+    def new_prompt(self, last: Document) -> UserMessage:
+        """Return a new message like the last prompt, by the same agent and model; nothing is stored yet."""
+        model = last["model"]
+        message_id, time = self.new_stamp(last["sessionID"])
+        return UserMessage(
+            id=message_id,
+            session_id=last["sessionID"],
+            time=time,
+            agent=last.get("agent"),
+            model=ModelRef(provider_id=model["providerID"], model_id=model["modelID"]),
+        )
+
     def new_answer(
         self, prompt: Document, provider_id: str, model_id: str, agent: str, *, summary: bool = False
     ) -> AnswerWriter:
@@ -194,6 +208,18 @@ class AnswerWriter:
 
         await run_in_thread_uncancellable(write)
 
+    async def put_interrupted(self, part: Document) -> None:
+        """Store a text that was interrupted as OpenCode does: without an end. Clients have its text already."""
+        document = part | {"time": {"start": part["time"]["start"]}}
+        self.parts[part["id"]] = document
+
+        def write() -> None:
+            self._sessions.update_part(document, delta="")
+            if part["id"] in self._journals:
+                self._journals.pop(part["id"]).remove()
+
+        await run_in_thread_uncancellable(write)
+
     async def drop(self, part_id: str) -> None:
         """Remove a part of an attempt that failed."""
         if self.parts.pop(part_id, None) is None:
@@ -208,9 +234,11 @@ class AnswerWriter:
 
     async def append(self, part: StreamingPart, text: str) -> None:
         """Publish ``text`` that was added to a streaming part, and store the part if it has grown enough."""
+        if not text:  # an empty delta is that of an interrupted text
+            return
         if part.is_due():
             await self.put(part.document(), delta=text)
-        elif part.is_stored and text:
+        elif part.is_stored:
             self._publish(events.PartDelta(**self._ids, part_id=part.id, delta=text))
 
     async def journal(self, parts: Iterable[StreamingPart]) -> None:

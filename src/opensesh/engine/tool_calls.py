@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -24,11 +25,12 @@ from ..errors import (
 )
 from ..models import stream_events as stream
 from ..records import EXTENSION_KEY, as_object, dumps_compact
+from ..tools.question import QuestionTool
 from ..tools.tool import ToolOutput, invoke
 from .cancellation import run_uncancellable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ..models.stream_events import Metadata
     from ..records import Document
@@ -57,6 +59,7 @@ class CallRunner:
         self._detector = detector
         self._hooks = hooks
         self._rejected = self._corrected = False
+        self._late_starts: dict[str, Callable[[], Awaitable[None]]] = {}
 
     @property
     def names(self) -> Sequence[str]:
@@ -90,8 +93,10 @@ class CallRunner:
         self, part: Document, call: stream.ToolCall, tool: Tool, arguments: Mapping[str, Any], *, detect_loop: bool
     ) -> ToolOutput | Exception:
         """Run a call to its final state; return its output, or the error with which it failed."""
-        await self.start(part, call, tool.id, arguments)
         context = self._contexts.context(self, part["id"], call.id)
+        self._late_starts[part["id"]] = partial(self.start, part, call, tool.id, arguments)
+        if tool.id != QuestionTool.id or not context.starts_late:
+            await self.start_late(part["id"])
         has_plugins = bool(self._hooks.plugins)
         task = asyncio.current_task()
         try:
@@ -117,6 +122,7 @@ class CallRunner:
             text = ABORTED if is_aborted else f"Error: {reason}"
 
             async def fail() -> None:
+                await self.start_late(part["id"])
                 known = as_object(self._writer.parts[part["id"]]["state"].get("metadata")) or {}
                 kept = {name: value for name, value in known.items() if name != EXTENSION_KEY}
                 await self.fail(part["id"], text, kept | await context.writes.summary())
@@ -126,6 +132,7 @@ class CallRunner:
                 raise
             return error if isinstance(error, Exception) else ToolFailedError(reason)
         metadata = output.metadata | await context.writes.summary()
+        await self.start_late(part["id"])
         await self.complete(part["id"], output.output, output.title, metadata, output.attachments)
         return output
 
@@ -152,6 +159,11 @@ class CallRunner:
         if call.metadata:
             changed["metadata"] = call.metadata
         await self._writer.put(changed)
+
+    async def start_late(self, part_id: str) -> None:
+        """Store that a call is running, unless that is stored already."""
+        if (start := self._late_starts.pop(part_id, None)) is not None:
+            await start()
 
     async def progress(self, part_id: str, title: str | None, metadata: Mapping[str, Any] | None) -> None:
         """Store the progress of a running call."""
@@ -234,7 +246,7 @@ class StructuredOutput:
         """Take the answer."""
         self.was_called = True
         self.value = dict(arguments)
-        return ToolOutput("Structured Output", "The answer was taken.", {"valid": True, "truncated": False})
+        return ToolOutput("Structured Output", "The answer was taken.", {"valid": True})
 
 
 class LoopLimits(Struct, frozen=True, kw_only=True):

@@ -147,6 +147,15 @@ class CallContext:
         self.writes = CallWrites(environment.originals, environment.snapshots, self.directory)
 
     @property
+    def starts_late(self) -> bool:
+        """Whether a question of the call is published before the call is stored as running."""
+        return self._environment.questions.before_start
+
+    async def start(self) -> None:
+        """Store that the call is running, if it is not stored yet."""
+        await self._runner.start_late(self._part_id)
+
+    @property
     def todos(self) -> _Todos:
         """The session's todo list."""
         return _Todos(self._environment.writer.sessions, self.session_id)
@@ -286,7 +295,7 @@ class _UserQuestions:
             extra = {"multiple": question.multiple, "custom": question.custom}
             documents.append(document | {name: value for name, value in extra.items() if value is not None})
         tool = {"messageID": self._context.message_id, "callID": self._context.call_id}
-        return await self._questions.ask(self._context.session_id, documents, tool)
+        return await self._questions.ask(self._context.session_id, documents, tool, self._context.start)
 
 
 class _Skills:

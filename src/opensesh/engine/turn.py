@@ -129,7 +129,7 @@ class Turn:
                 await self._add_patch((await self._files.after()).patch)
             raise
         finally:
-            await self._store_streaming()
+            await self._store_streaming(is_interrupted=self._settings.opencode_events)
 
     async def _attempt(self, provider: Provider, request: Request) -> ModelError | None:
         """Make one attempt. Tools start as soon as their call is complete, and are waited for."""
@@ -233,13 +233,13 @@ class Turn:
                 run.close()
                 raise asyncio.CancelledError from None
 
-    async def _store_ended(self, part: StreamingPart, text: str | None = None) -> None:
+    async def _store_ended(self, part: StreamingPart, text: str | None = None, *, is_interrupted: bool = False) -> None:
         """Store a part that has ended, with ``text`` instead of its own. An empty one is removed."""
         document = part.document(end=True)
         if text is not None:
             document["text"] = text
         if document["text"] or document.get("metadata"):
-            await self._writer.put(document)
+            await (self._writer.put_interrupted(document) if is_interrupted else self._writer.put(document))
         else:
             await self._writer.drop(part.id)
 
@@ -274,11 +274,11 @@ class Turn:
         if part is not None and snapshot is not None and "snapshot" not in part:
             await self._writer.put(part | {"snapshot": snapshot})
 
-    async def _store_streaming(self) -> None:
-        """Store the texts that were interrupted, as far as they were received."""
+    async def _store_streaming(self, *, is_interrupted: bool = False) -> None:
+        """Store the texts that are still open, as far as they were received."""
         for part in self._streaming.values():
             if part.is_stored or part.has_unstored_text:
-                await self._store_ended(part)
+                await self._store_ended(part, is_interrupted=is_interrupted)
         self._streaming.clear()
 
     async def _discard_attempt(self) -> None:

@@ -37,8 +37,10 @@ _ANSWERS = ("once", "always", "reject")
 class Questions:
     """The questions that wait for an answer, of all sessions. They are kept in memory while their calls wait."""
 
-    def __init__(self, publish: events.Publish) -> None:
+    def __init__(self, publish: events.Publish, *, before_start: bool = False) -> None:
         self._publish = publish
+        self.before_start = before_start
+        """Whether questions are published before their call is stored as running, as OpenCode does."""
         self._pending: dict[str, tuple[events.QuestionAsked, asyncio.Future[list[list[str]]]]] = {}
 
     @property
@@ -47,9 +49,14 @@ class Questions:
         return [request.properties for request, _ in self._pending.values()]
 
     async def ask(
-        self, session_id: str, questions: Sequence[Document], tool: Document | None = None
+        self,
+        session_id: str,
+        questions: Sequence[Document],
+        tool: Document | None = None,
+        on_asked: Callable[[], Awaitable[None]] | None = None,
     ) -> list[list[str]]:
-        """Ask and wait. Raises :class:`QuestionRejectedError` if the user dismisses the request."""
+        """Ask, await ``on_asked``, and wait for the answer. Raises :class:`QuestionRejectedError` if the user dismisses
+        the request."""
         request = events.QuestionAsked(
             id=ids.ascending("que"), session_id=session_id, questions=list(questions), tool=tool
         )
@@ -57,6 +64,8 @@ class Questions:
         self._pending[request.id] = (request, answer)
         self._publish(request)
         try:
+            if on_asked is not None:
+                await on_asked()
             return await answer
         finally:
             self._pending.pop(request.id, None)

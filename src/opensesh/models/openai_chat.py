@@ -140,10 +140,12 @@ class OpenAIChatReader(SSEReader):
                 self._calls.read(call, out)
 
     def _add_text(self, kind: Literal["text", "reasoning"], text: str, out: list[StreamEvent]) -> None:
+        ended: list[StreamEvent] = []
         if self._pieces.kind != kind:
-            self._end_piece(out)
+            self._end_piece(ended)
             self._pieces.begin(kind, out)
         self._pieces.add(text, out)
+        out += ended  # only now, as in OpenCode: this protocol says that a piece is over by beginning another
 
     def _end_piece(self, out: list[StreamEvent]) -> None:
         metadata = None

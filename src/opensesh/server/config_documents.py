@@ -66,6 +66,8 @@ def agent_document(agent: Agent) -> Document:
     document = document_of(agent)
     if not agent.hidden:
         del document["hidden"]
+    elif agent.native:
+        document.pop("description", None)  # OpenCode's hidden agents have none
     document["options"] = masked(agent.options)
     return document
 
@@ -96,14 +98,18 @@ def _provider(engine: Engine, info: ProviderInfo, credential: Credential | None)
         "name": info.name,
         "env": list(info.env),
         "options": options,
-        "models": {model.id: model_document(model) for model in in_order_of_preference(models.values())},
+        "models": {
+            model.id: model_document(model, info.options.get("baseURL"))
+            for model in in_order_of_preference(models.values())
+        },
     }
 
 
-def model_document(model: Model) -> Document:
-    """Return a model."""
+def model_document(model: Model, base_url: object) -> Document:
+    """Return a model of a provider with this option ``baseURL``, which is not repeated as the model's own address."""
     capabilities = model.capabilities
-    api: Document = {"id": model.wire_id, "npm": model.npm} | ({"url": model.api_url} if model.api_url else {})
+    has_address = bool(model.api_url) and model.api_url != base_url
+    api: Document = {"id": model.wire_id, "npm": model.npm} | ({"url": model.api_url} if has_address else {})
     limit: Document = {"context": model.limit.context, "output": model.limit.output}
     if model.limit.input:
         limit["input"] = model.limit.input

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from ..events import Missed, PartDelta, PartRemoved, PartUpdated
 from ..records import as_object, dumps_compact
+from .client_documents import client_event, client_part
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -99,7 +100,7 @@ class EventStreams:
         """Return an event as JSON; encoded once for all streams that are up to date."""
         encoded = self._payloads.get(envelope.sequence)
         if encoded is None:
-            encoded = dumps_compact(envelope.document)
+            encoded = dumps_compact(client_event(envelope.event))
             self._payloads[envelope.sequence] = encoded
             while len(self._payloads) > _CACHED_FRAMES:
                 self._payloads.popitem(last=False)
@@ -120,7 +121,7 @@ class EventStreams:
             case PartUpdated(part=part) if part.get("type") in ("text", "reasoning"):
                 part_id = str(part.get("id"))
                 with self._lock:
-                    if has_ended(part):
+                    if has_ended(part) or envelope.event.delta == "":
                         self._texts.pop(part_id, None)
                     elif part_id in self._texts or envelope.event.delta is not None:
                         self._texts[part_id] = StreamingText(part, envelope.directory)
@@ -140,7 +141,7 @@ class StreamingText:
 
     def __init__(self, part: Document, directory: str | None) -> None:
         self.directory = directory
-        self.part = part
+        self.part = client_part(part)
         """The part as it was last stored, with less text."""
         self._chunks = [str(part.get("text", ""))]
         self.length = len(self._chunks[0])
@@ -291,17 +292,17 @@ class ClientStream(EventStream):
         event = envelope.event
         if isinstance(event, Missed):
             self._sent.clear()
-            if self.directory is None:
-                return []
             payload = dumps_compact({"type": DISPOSED, "properties": {"directory": self.directory}})
-            return [self._frame(payload, self.directory, envelope.sequence)]
+            return [self._frame(payload, self.directory, envelope.sequence)] if self.directory is not None else []
         if self.directory is not None and envelope.directory not in (None, self.directory):
             return []
         match event:
             case PartDelta(part_id=part_id, delta=delta):
                 return self._text_frames(part_id, len(delta), envelope)
-            case PartUpdated(part=part, delta=delta) if delta is not None and part.get("id") in self._sent:
-                return self._text_frames(str(part["id"]), len(delta), envelope)
+            case PartUpdated(part=part, delta=delta) if delta == "" or (delta and part.get("id") in self._sent):
+                if delta:
+                    return self._text_frames(str(part["id"]), len(delta), envelope)
+                return self._interrupted_frames(part, envelope)
             case PartUpdated(part=part) if part.get("type") in ("text", "reasoning"):
                 if has_ended(part):
                     self._sent.pop(str(part.get("id")), None)
@@ -328,6 +329,16 @@ class ClientStream(EventStream):
             return []
         self._sent[part_id] = text.length, now + text.length / _BYTES_PER_SECOND
         return [self._frame(text.payload(start), envelope.directory, envelope.sequence)]
+
+    def _interrupted_frames(self, part: Document, envelope: Envelope) -> list[bytes]:
+        """Return an update with what the client has not been sent of a text that was interrupted, if there is any."""
+        text = str(part.get("text", ""))
+        start, _ = self._sent.pop(str(part.get("id")), (0, 0.0))
+        if len(text) <= start:
+            return []
+        properties = {"part": client_part(part), "delta": text[start:]}
+        payload = dumps_compact({"type": envelope.event.type, "properties": properties})
+        return [self._frame(payload, envelope.directory, envelope.sequence)]
 
     def _deferred(self) -> bytes:
         now = time.monotonic()

@@ -53,6 +53,13 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
     return response
 
 
+def empty_response() -> Response:
+    """Return OpenCode's response to a prompt that could not be answered: the reason is published as an event."""
+    response = Response(b"", 200)
+    response.headers["content-type"] = "application/json"
+    return response
+
+
 def error_response(error: Exception) -> Response:
     """Return the response to a failure. One that was not expected is logged; its details are not sent."""
     if isinstance(error, RequestError):

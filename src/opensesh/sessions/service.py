@@ -282,10 +282,11 @@ class Sessions:
         """Remove a message and its parts. What its model calls cost still counts for the session."""
         self.remove_messages(session_id, [message_id])
 
-    def remove_messages(self, session_id: str, message_ids: Sequence[str]) -> None:
-        """Remove messages and their parts in one batch, in this order."""
+    def remove_messages(self, session_id: str, message_ids: Sequence[str], *, last_first: bool = False) -> None:
+        """Remove messages and their parts in one batch, in this order, or with ``last_first`` in the opposite one. The
+        events are published in this order."""
         with self.store.batch() as batch:
-            for message_id in message_ids:
+            for message_id in reversed(message_ids) if last_first else message_ids:
                 removed_calls.record(self.store, session_id, message_id)
                 for key in self.store.list(("part", message_id)):
                     batch.remove(key)

@@ -339,14 +339,16 @@ def record_summary(
     *,
     publish: Publish,
     change: Callable[[Document], object] | None = None,
+    summary: Document | None = None,
 ) -> Session:
-    """Store and publish a session's diffs and their totals; ``change`` edits the session's record in the same write."""
+    """Store and publish a session's diffs, and their totals or another ``summary``; ``change`` edits the session's
+    record in the same write."""
     sessions.store.write(keys.diff(session_id), diffs)
     publish(events.SessionDiff(session_id=session_id, diff=diffs))
 
     def edit(info: Document) -> None:
         if change is not None:
             change(info)
-        info["summary"] = totals(diffs)
+        info["summary"] = totals(diffs) if summary is None else summary
 
     return sessions.update(session_id, edit)

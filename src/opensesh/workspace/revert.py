@@ -115,14 +115,17 @@ class Reverts:
         leases: Leases | None = None,
         disk: Disk | None = None,
         state: str | None = None,
+        keeps_totals: bool = False,
     ) -> None:
         """With ``leases``, a session that is being run raises :class:`~opensesh.errors.BusyError`. A caller that runs
-        the session itself passes none."""
+        the session itself passes none. With ``keeps_totals``, undoing a revert leaves the totals of the session's
+        changes to the next prompt, as in OpenCode."""
         self.sessions = sessions
         self.snapshots = snapshots
         self.publish: Publish = publish or (lambda event: None)
         self.disk = disk or Disk()
         self.state = state
+        self.keeps_totals = keeps_totals
         self._leases = leases
 
     def preview(
@@ -236,6 +239,7 @@ class _RevertOperation:
     def __init__(self, reverts: Reverts, session_id: str) -> None:
         sessions, snapshots, state, disk = reverts.sessions, reverts.snapshots, reverts.state, reverts.disk
         self._publish = reverts.publish
+        self._keeps_totals = reverts.keeps_totals
         self._disk = disk
         self._sessions = sessions
         self._snapshots = snapshots
@@ -425,7 +429,8 @@ class _RevertOperation:
     def _finish(self, record: JournalRecord, missed: Sequence[PlannedFile]) -> Session:
         """Update the session's record and summary after the files are changed."""
         if record.kind == "unrevert":
-            session = self._summarize(self.history, lambda info: info.pop("revert", None))
+            totals = self.session.document.get("summary") if self._keeps_totals else None
+            session = self._summarize(self.history, lambda info: info.pop("revert", None), totals)
             self._journal.clear()
             return session
         document = record.document
@@ -442,9 +447,13 @@ class _RevertOperation:
         self._journal.finish(record, {file.name for file in missed})
         return session
 
-    def _summarize(self, messages: Sequence[StoredMessage], change: Callable[[Document], object]) -> Session:
+    def _summarize(
+        self, messages: Sequence[StoredMessage], change: Callable[[Document], object], totals: Document | None = None
+    ) -> Session:
         diffs = history_diffs_or_empty(messages, self._snapshots, self._originals, self._sessions.messages)
-        return record_summary(self._sessions, self.session.id, diffs, change=change, publish=self._publish)
+        return record_summary(
+            self._sessions, self.session.id, diffs, change=change, publish=self._publish, summary=totals
+        )
 
     # -- committing ----------------------------------------------------------------------------------------------------
 
@@ -482,16 +491,11 @@ class _RevertOperation:
 
     def _remove(self, hidden: Sequence[StoredMessage], *, keep_first: bool) -> list[str]:
         # The last first: as long as the first message is there, an interrupted commit can be repeated.
-        removed: list[str] = []
-        for number, message in reversed(list(enumerate(hidden))):
-            message_id = str(message.info["id"])
-            if number == 0 and keep_first:
-                for part in reversed(message.parts):
-                    self._sessions.remove_part(self.session.id, message_id, part["id"])
-            else:
-                self._sessions.remove_message(self.session.id, message_id)
-                removed.append(message_id)
-        return removed[::-1]
+        removed = [str(message.info["id"]) for message in (hidden[1:] if keep_first else hidden)]
+        self._sessions.remove_messages(self.session.id, removed, last_first=True)
+        for part in reversed(hidden[0].parts) if keep_first else ():
+            self._sessions.remove_part(self.session.id, str(hidden[0].info["id"]), part["id"])
+        return removed
 
 
 def _last_todos(messages: Sequence[StoredMessage]) -> list[Document] | None:

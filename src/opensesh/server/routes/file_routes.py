@@ -26,6 +26,7 @@ _HIDDEN = (".git", ".DS_Store")
 _MAX_FILE_BYTES = 32 << 20
 _MAX_MATCHES = 10
 _WHOLE_FILE = "-U1000000"
+_NO_NEWLINE = "\\ No newline at end of file"
 _GIT_SECONDS = 30.0
 
 
@@ -232,6 +233,10 @@ def _changes(location: ProjectLocation, target: str) -> Document:
             hunks.append(hunk | {"newLines": new_lines, "lines": list[str]()})
         else:
             hunks[-1]["lines"].append(line)
+    lines = hunks[-1]["lines"]
+    last = max((number for number, line in enumerate(lines) if line[:1] in (" ", "+")), default=len(lines))
+    if lines[last + 1 : last + 2] != [_NO_NEWLINE]:  # the content is sent without the newline at its end
+        lines.insert(last + 1, _NO_NEWLINE)
     patch = {"oldFileName": name, "newFileName": name, "oldHeader": "old", "newHeader": "new", "hunks": hunks}
     return {"patch": patch, "diff": output}
 

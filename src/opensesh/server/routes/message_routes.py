@@ -11,9 +11,10 @@ from ...engine.cancellation import run_in_thread_uncancellable
 from ...engine.prompt import Prompt
 from ...errors import ModelNotFoundError, NotFoundError
 from ...records import AssistantMessage, Document, as_object, read_part
+from ..client_documents import client_message, with_stored_extension
 from ..operations import Call, Routes
 from ..parameters import MessageID, PartID
-from ..responses import RequestError
+from ..responses import RequestError, empty_response
 
 if TYPE_CHECKING:
     from ...engine.engine import Engine
@@ -194,7 +195,7 @@ async def list_messages(call: Call, query: MessageListQuery) -> object:
             if position is None:
                 raise NotFoundError(f"the session has no message {query.before}", id=query.before)
             messages = messages[max(position - limit, 0) if limit else 0 : position]
-        return [_document(message) for message in messages]
+        return [client_message(message) for message in messages]
 
     async with call.engine() as engine:
         return await run_in_thread_uncancellable(read, engine)
@@ -204,7 +205,7 @@ async def list_messages(call: Call, query: MessageListQuery) -> object:
 async def get_message(call: Call) -> object:
     """Get a message."""
     async with call.engine() as engine:
-        return _document(await run_in_thread_uncancellable(_find_message, engine, call))
+        return client_message(await run_in_thread_uncancellable(_find_message, engine, call))
 
 
 @routes.delete("/session/{sessionID}/message/{messageID}", "session.deleteMessage", response=bool, errors=(400, 404))
@@ -228,9 +229,14 @@ async def prompt_session(call: Call, body: PromptBody) -> object:
     prompt = _prompt(call, body)
     async with call.session_engine() as engine:
         if body.no_reply:
-            return _document(await engine.append(session_id, prompt))
-        unknown_model = _unknown_model(engine, prompt.model)
-        return await _answer(call, engine, await engine.submit(session_id, prompt), unknown_model)
+            return client_message(await engine.append(session_id, prompt))
+        is_known = _is_known_model(engine, prompt.model)
+        outcome = await engine.submit(session_id, prompt)
+        if not is_known:
+            await asyncio.shield(outcome)
+            await _deliver(call, engine)
+            return empty_response()
+        return await _answer(call, engine, outcome)
 
 
 @routes.post("/session/{sessionID}/prompt_async", "session.prompt_async", response=None, status=204, errors=(400, 404))
@@ -300,8 +306,9 @@ async def update_part(call: Call, body: PartBody) -> object:
     part = read_part(call.document).document
     async with call.session_engine() as engine:
         _check_idle(engine, call)
-        await run_in_thread_uncancellable(_find_message, engine, call)
-        await run_in_thread_uncancellable(engine.sessions.update_part, part)
+        message = await run_in_thread_uncancellable(_find_message, engine, call)
+        stored = next((one for one in message.parts if one.get("id") == body.id), part)
+        await run_in_thread_uncancellable(engine.sessions.update_part, with_stored_extension(part, stored))
     return part
 
 
@@ -342,29 +349,22 @@ def _format(call: Call, declared: TextFormat | SchemaFormat | None) -> Document 
     return document
 
 
-def _unknown_model(engine: Engine, name: str | None) -> ModelNotFoundError | None:
-    if name is not None:
-        try:
-            engine.model(name)
-        except ModelNotFoundError as error:
-            return error
-    return None
+def _is_known_model(engine: Engine, name: str | None) -> bool:
+    try:
+        return name is None or bool(engine.model(name))
+    except ModelNotFoundError:
+        return False
 
 
-async def _answer(
-    call: Call, engine: Engine, outcome: asyncio.Future[Outcome], unknown_model: ModelNotFoundError | None = None
-) -> Document:
-    result = await asyncio.shield(outcome)  # shared by all who wait for the run
-    if unknown_model is not None:
-        raise unknown_model
-    return await _respond(call, engine, result)
+async def _answer(call: Call, engine: Engine, outcome: asyncio.Future[Outcome]) -> Document:
+    return await _respond(call, engine, await asyncio.shield(outcome))  # shared by all who wait for the run
 
 
 async def _respond(call: Call, engine: Engine, outcome: Outcome) -> Document:
     await _deliver(call, engine)
     if outcome.message is None:
         raise RequestError(500, "UnknownError", f"there is no answer: {outcome.description}")
-    return _document(outcome.message)
+    return client_message(outcome.message)
 
 
 async def _deliver(call: Call, engine: Engine) -> None:
@@ -372,10 +372,6 @@ async def _deliver(call: Call, engine: Engine) -> None:
     if call.request.headers.get("user-agent", "").startswith("opencode/"):
         await call.state.streams.delivered(engine.location.directory, _DELIVERY_SECONDS)
         await asyncio.sleep(_HOLD_BACK_SECONDS)
-
-
-def _document(message: StoredMessage) -> Document:
-    return {"info": message.info, "parts": list(message.parts)}
 
 
 def _find_message(engine: Engine, call: Call) -> StoredMessage:

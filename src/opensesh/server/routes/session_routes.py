@@ -12,6 +12,7 @@ from ...errors import NotFoundError
 from ...events import SessionDeleted
 from ...records import Document, FileDiff, Rule, Session, Todo
 from ...sessions import trash
+from ..client_documents import client_info
 from ..operations import Call, Routes
 from ..parameters import MessageID, PartID, SessionID
 from ..responses import RequestError
@@ -104,7 +105,7 @@ async def list_sessions(call: Call, query: SessionListQuery) -> object:
     def read(engine: Engine) -> list[Document]:
         limit = None if query.limit is None else max(int(query.limit), 0)
         sessions = engine.sessions.newest_first(engine.location.id)
-        return [session.document for session in islice(filter(is_selected, sessions), limit)]
+        return [client_info(session.document) for session in islice(filter(is_selected, sessions), limit)]
 
     async with call.engine() as engine:
         return await run_in_thread_uncancellable(read, engine)
@@ -117,7 +118,7 @@ async def create_session(call: Call, body: SessionCreate) -> object:
         session = await engine.create(title=body.title, parent_id=body.parent_id, permission=body.permission)
         if body.metadata is not None:
             session = await _edit(engine, session.id, {"metadata": body.metadata})
-        return session.document
+        return client_info(session.document)
 
 
 @routes.get("/session/status", "session.status", response=dict[str, Any], errors=(400,))
@@ -131,7 +132,7 @@ async def session_status(call: Call) -> object:
 async def get_session(call: Call) -> object:
     """Get a session."""
     async with call.engine() as engine:
-        return (await run_in_thread_uncancellable(engine.sessions.get, call.parameters["sessionID"])).document
+        return await _stored(engine, call.parameters["sessionID"])
 
 
 @routes.delete("/session/{sessionID}", "session.delete", response=bool, errors=(400, 404))
@@ -168,7 +169,7 @@ async def update_session(call: Call, body: SessionUpdate) -> object:
         changes["metadata"] = body.metadata
     archived = None if body.time is None or body.time.archived is None else int(body.time.archived)
     async with call.session_engine() as engine:
-        return (await _edit(engine, call.parameters["sessionID"], changes, archived)).document
+        return client_info((await _edit(engine, call.parameters["sessionID"], changes, archived)).document)
 
 
 @routes.get("/session/{sessionID}/children", "session.children", response=list[Session], errors=(400, 404))
@@ -179,7 +180,7 @@ async def session_children(call: Call) -> object:
             children = await run_in_thread_uncancellable(engine.sessions.children, call.parameters["sessionID"])
         except NotFoundError:
             return []
-        return [session.document for session in reversed(children)]
+        return [client_info(session.document) for session in reversed(children)]
 
 
 @routes.get("/session/{sessionID}/todo", "session.todo", response=list[Todo], errors=(400, 404))
@@ -202,7 +203,7 @@ async def fork_session(call: Call, body: SessionFork) -> object:
     async with call.session_engine() as engine:
         fork = engine.sessions.fork
         session = await run_in_thread_uncancellable(fork, call.parameters["sessionID"], before=body.message_id)
-        return session.document
+        return client_info(session.document)
 
 
 @routes.post("/session/{sessionID}/abort", "session.abort", response=bool, errors=(400, 404))
@@ -224,7 +225,7 @@ async def revert_session(call: Call, body: SessionRevert) -> object:
     session_id = call.parameters["sessionID"]
     async with call.session_engine() as engine:
         await engine.revert(session_id, body.message_id, body.part_id)
-        return (await run_in_thread_uncancellable(engine.sessions.get, session_id)).document
+        return await _stored(engine, session_id)
 
 
 @routes.post("/session/{sessionID}/unrevert", "session.unrevert", response=Session, errors=(400, 404, 409))
@@ -233,7 +234,7 @@ async def unrevert_session(call: Call) -> object:
     session_id = call.parameters["sessionID"]
     async with call.session_engine() as engine:
         await engine.unrevert(session_id)
-        return (await run_in_thread_uncancellable(engine.sessions.get, session_id)).document
+        return await _stored(engine, session_id)
 
 
 @routes.post("/session/{sessionID}/share", "session.share", response=Session, errors=(400, 404))
@@ -242,7 +243,7 @@ async def share_session(call: Call) -> object:
     session_id = call.parameters["sessionID"]
     async with call.session_engine() as engine:
         await engine.share(session_id)
-        return (await run_in_thread_uncancellable(engine.sessions.get, session_id)).document
+        return await _stored(engine, session_id)
 
 
 @routes.delete("/session/{sessionID}/share", "session.unshare", response=Session, errors=(400, 404))
@@ -251,7 +252,11 @@ async def unshare_session(call: Call) -> object:
     session_id = call.parameters["sessionID"]
     async with call.session_engine() as engine:
         await engine.unshare(session_id)
-        return (await run_in_thread_uncancellable(engine.sessions.get, session_id)).document
+        return await _stored(engine, session_id)
+
+
+async def _stored(engine: Engine, session_id: str) -> Document:
+    return client_info((await run_in_thread_uncancellable(engine.sessions.get, session_id)).document)
 
 
 async def _edit(engine: Engine, session_id: str, changes: Document, archived: int | None = None) -> Session:
