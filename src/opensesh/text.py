@@ -32,3 +32,13 @@ def close_matches(word: str, known: Iterable[str], most: int = 1, *, letters: Ca
 def did_you_mean(near: Sequence[str]) -> str:
     """Return a suggestion to append to an error message; empty if there are no similar names."""
     return f" Did you mean {' or '.join(near)}?" if near else ""
+
+
+def format_bytes(number: int) -> str:
+    """Return a number of bytes as ``950 B``, ``12.3 KB`` or ``4.5 MB``."""
+    amount = float(number)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 999.95 or (unit == "B" and amount < 1000):
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from opensesh.cli.output import bar, calendar, format_bytes
+from opensesh.cli.output import bar, calendar
 from opensesh.cli.stats_command import money, short
+from opensesh.text import format_bytes
 
 from ..history.sample_tree import Sample
 from .running import Screen, Terminal

@@ -17,7 +17,7 @@ from ..sessions import Sessions
 from ..sessions.trash import restore, writable_tree
 from ..storage import open_store
 from ..storage.json_tree.migrations import migrate
-from ..text import pluralize
+from ..text import format_bytes, pluralize
 from ..tools.shell.sandbox import find_lock
 from ..workspace import disk_use, tidy_store
 from . import output
@@ -73,7 +73,7 @@ def run(options: Namespace) -> int:
             sizes = {"before": tidied.before._asdict(), "after": tidied.after._asdict()}
             output.print_json({**sizes, "snapshots": tidied.snapshots, "notes": list(tidied.notes)})
         else:
-            before, after = (output.format_bytes(sum(sizes)) for sizes in (tidied.before, tidied.after))
+            before, after = (format_bytes(sum(sizes)) for sizes in (tidied.before, tidied.after))
             print(f"{before} before, {after} after; {pluralize(tidied.snapshots, 'snapshot')} deleted.")
             print("".join(f"{note}\n" for note in tidied.notes), end="", file=sys.stderr)
         return 0
@@ -89,7 +89,7 @@ def run(options: Namespace) -> int:
     else:
         _print_diagnosis(diagnosis, store, options)
         if any(usage.values()):
-            sizes = {name: output.format_bytes(size) for name, size in usage.items()}
+            sizes = {name: format_bytes(size) for name, size in usage.items()}
             print(
                 f"Also on disk: snapshots {sizes['snapshots']}, originals of overwritten files {sizes['kept']}, "
                 f"revert journals {sizes['journals']}. --tidy deletes what no session needs."

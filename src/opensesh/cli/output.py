@@ -88,16 +88,6 @@ def format_time(milliseconds: int, *, utc: bool = False) -> str:
     return time.strftime("%Y-%m-%d %H:%M", moment)
 
 
-def format_bytes(number: int) -> str:
-    """Return a number of bytes as ``950 B``, ``12.3 KB`` or ``4.5 MB``."""
-    amount = float(number)
-    for unit in ("B", "KB", "MB", "GB"):
-        if amount < 999.95 or (unit == "B" and amount < 1000):
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"
-
-
 def format_counts(*counts: tuple[int, str, str]) -> str:
     """Return ``1 archived session (--archived), 2 subagent sessions``.
 

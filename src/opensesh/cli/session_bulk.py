@@ -14,7 +14,7 @@ from ..history.maintenance.disk_usage import measure
 from ..history.user_times import parse_time
 from ..sessions import moving, trash
 from ..sessions.trash import IN_DATABASE
-from ..text import pluralize
+from ..text import format_bytes, pluralize
 from . import output
 from .session_argument import named_session
 from .terminal import confirm, ensure_can_ask
@@ -133,7 +133,7 @@ def _session_lines(result: Bulk, options: Namespace) -> list[str]:
 
 def _amount(result: Bulk) -> str:
     sessions, files = pluralize(len(result.sessions), "session"), pluralize(result.files, "file")
-    return f"{sessions}, {files}, {output.format_bytes(result.bytes)}"
+    return f"{sessions}, {files}, {format_bytes(result.bytes)}"
 
 
 def _print_result(result: Bulk, store: Store, options: Namespace) -> None:

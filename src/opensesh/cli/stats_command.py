@@ -15,9 +15,9 @@ from ..history.cache.derived_cache import open_cache
 from ..history.stats.csv_tables import write_csv, write_tool_csv
 from ..history.stats.money import dollars
 from ..history.stats.usage_layer import UsageTable
-from ..history.stats.usage_stats import UNKNOWN, UsageFilter, add_up, cached_statistics, of_project
+from ..history.stats.usage_stats import UNKNOWN, UsageFilter, add_up, cached_statistics, of_project, without_included
 from ..history.user_times import TIMES, parse_time
-from ..text import pluralize
+from ..text import format_bytes, pluralize
 from . import output
 from .command_arguments import PROJECT, count
 
@@ -98,7 +98,7 @@ def run(options: Namespace) -> int:
 
 
 def _print_table(statistics: Statistics, options: Namespace) -> None:
-    rows = statistics.rows if options.children else _without_included(statistics.rows)
+    rows = statistics.rows if options.children else without_included(statistics.rows)
     if not rows:
         print(f"No model calls{' in that time' if options.since or options.until else ''}.", file=sys.stderr)
         return
@@ -120,21 +120,6 @@ def _print_table(statistics: Statistics, options: Namespace) -> None:
     _print_rows(statistics, shown, names)
     for note in _notes(statistics, len(shown), len(rows)):
         print(output.paint(note, 2))
-
-
-def _without_included(rows: Sequence[StatsRow]) -> list[StatsRow]:
-    """Return the rows that no other row includes: a subagent's session only if its ancestors have no row."""
-    by_key = {row.key: row for row in rows}
-
-    def is_included(row: StatsRow) -> bool:
-        seen: set[str] = set()
-        ancestor = row
-        while ancestor.parent in by_key and ancestor.key not in seen:  # damaged parents may form a circle
-            seen.add(ancestor.key)
-            ancestor = by_key[ancestor.parent]
-        return ancestor is not row
-
-    return [row for row in rows if not is_included(row)]
 
 
 def _inclusive(row: StatsRow) -> UsageTotals:
@@ -249,15 +234,15 @@ def _print_disk_usage(options: Namespace) -> int:
         for number, usage in enumerate(usages):
             gap = "\n" if number else ""
             records = pluralize(usage.total.records, "record")
-            title = output.paint(f"{usage.place}: {output.format_bytes(usage.total.bytes)} in {records}", 1)
+            title = output.paint(f"{usage.place}: {format_bytes(usage.total.bytes)} in {records}", 1)
             print(f"{gap}{title}")
             _print_usage_sections(usage, options.limit)
             largest = usage.largest()
             rows = [
                 (
                     entry.session,
-                    output.format_bytes(entry.own.bytes),
-                    output.format_bytes(entry.inclusive),
+                    format_bytes(entry.own.bytes),
+                    format_bytes(entry.inclusive),
                     f"{entry.own.records:,}",
                     entry.info.title if entry.info else "",
                 )
@@ -290,7 +275,7 @@ def _print_usage_sections(usage: StoreDiskUsage, limit: int) -> None:
             rows = [
                 (
                     output.clip(name or "(unnamed)", 30),
-                    output.format_bytes(share.bytes),
+                    format_bytes(share.bytes),
                     f"{share.records:,}",
                     f"{100 * share.bytes / (usage.total.bytes or 1):.1f}%",
                 )
@@ -300,7 +285,7 @@ def _print_usage_sections(usage: StoreDiskUsage, limit: int) -> None:
             values = [share.bytes for _, share in ranked]
             output.table_with_bars((head, "BYTES", "RECORDS", "SHARE"), rows, values, usage.total.bytes)
     for name, size in usage.beside.items():
-        print(output.paint(f"outside of the sessions, {name}: {output.format_bytes(size)}", 2))
+        print(output.paint(f"outside of the sessions, {name}: {format_bytes(size)}", 2))
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------

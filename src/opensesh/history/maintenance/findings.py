@@ -50,6 +50,21 @@ class Finding(NamedTuple):
         """Whether there is a safe repair."""
         return bool(self.changes) or self.edit is not None or self.act is not None
 
+    @property
+    def repairs(self) -> list[str]:
+        """What ``--fix`` does, in words."""
+        texts = ["the record is corrected; the old content is kept"] if self.edit is not None else []
+        for change in self.changes:
+            if change.mode is not None:
+                texts.append(f"{change.path}: the permissions become {change.mode:o}")
+            elif change.aside:
+                texts.append(f"{change.path} is moved to the quarantine")
+            elif change.to:
+                texts.append(f"{change.path} becomes {change.to}")
+            else:
+                texts.append(f"{change.path} is written anew; what was there is kept")
+        return texts if self.act is None else [*texts, "the leftover is removed"]
+
     def document(self, *, fixed: bool) -> Document:
         """Return the finding as JSON."""
         return {
@@ -59,6 +74,7 @@ class Finding(NamedTuple):
             "message": self.message,
             "fixable": self.fixable,
             "fixed": fixed and self.fixable,
+            "repairs": self.repairs,
             "remedy": self.remedy or None,
         }
 

@@ -323,3 +323,18 @@ def _add_inclusive(usage: UsageTable, rows: dict[str, StatsRow]) -> None:
         info = usage.infos.get(session)
         about = {} if info is None else {"title": info.title, "project": info.project, "parent": info.parent}
         rows[session] = row._replace(inclusive=inclusive, **about)
+
+
+def without_included(rows: Sequence[StatsRow]) -> list[StatsRow]:
+    """Return the rows that no other row includes: a subagent's session only if its ancestors have no row."""
+    by_key = {row.key: row for row in rows}
+
+    def is_included(row: StatsRow) -> bool:
+        seen: set[str] = set()
+        ancestor = row
+        while ancestor.parent in by_key and ancestor.key not in seen:  # damaged parents may form a circle
+            seen.add(ancestor.key)
+            ancestor = by_key[ancestor.parent]
+        return ancestor is not row
+
+    return [row for row in rows if not is_included(row)]

@@ -25,7 +25,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from ...text import pluralize
+from ...text import format_bytes, pluralize
 from ..operations import respond
 from ..responses import error_response
 from . import display
@@ -123,7 +123,9 @@ def _environment() -> Environment:
 
 
 def _template(name: str) -> Template:
-    return _environment().get_template(name, globals={**display.FUNCTIONS, "pluralize": pluralize})
+    return _environment().get_template(
+        name, globals={**display.FUNCTIONS, "pluralize": pluralize, "format_bytes": format_bytes}
+    )
 
 
 def _context(request: Request | None) -> dict[str, Any]:
