@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -255,6 +256,67 @@ async def test_a_link_among_the_plans_leads_nowhere(project: Path) -> None:
         plan.symlink_to(project / "a.txt")
         await on.ask(f"{call('write', filePath=str(plan), content='x')}\n---\nSAY tried", agent="plan")
         assert (project / "a.txt").read_text() == "one\n"
+
+
+def mcp_calls(project: Path) -> list[str]:
+    target = str(project / "a.txt")
+    nested = [{"tool": "box_put", "parameters": {"path": target}}]
+    task = {"description": "d", "prompt": f"CHILD {call('box_put', path=target)}", "subagent_type": "loose"}
+    return [
+        call("box_put", path=target),
+        call("box_change", path=target),
+        call("batch", tool_calls=nested),
+        call("task", **task),
+        call("asking", path=target),
+        call("quiet", path=target),
+    ]
+
+
+@pytest.mark.parametrize("config", BROAD)
+@pytest.mark.parametrize("answer", ["always", "reject"])
+async def test_c2_no_tool_of_a_server_or_package_writes_while_planning_even_if_the_user_allows_it(
+    project: Path, config: dict[str, Any], answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENSESH_TRUST_PLUGINS", "1")
+    loose = {"loose": {"mode": "all", "permission": "allow", "description": "May do anything."}}
+    box = {"type": "local", "command": [sys.executable, str(Path(__file__).parent / "writing_server.py")]}
+    config = config | {"agent": config.get("agent", {}) | loose, "mcp": {"box": box}}
+    child = f"{call('box_put', path=str(project / 'a.txt'))}\n---\nSAY tried"
+    models = ScriptedModel(None, route=of_child, sessions={"CHILD": child})
+    async with planning(project, models, config, answer=answer, tools=own_tools()) as (on, user):
+        before = digest(*folders(project))
+        for each in mcp_calls(project):
+            await on.ask(f"{each}\n---\nSAY tried", agent="plan")
+            assert digest(*folders(project)) == before, each
+        assert all("Plan mode refuses" in str(part["state"]) for part in on.parts("tool")[:3])
+        assert user.asked == []
+        await on.ask(f"{call('box_peek', path=str(project / 'a.txt'))}\n---\nSAY tried", agent="plan")
+        assert [asked.permission for asked in user.asked][:1] == ["box_peek"]
+        assert on.parts("tool")[-1]["state"]["status"] == ("completed" if answer == "always" else "error")
+        await on.ask(f"{call('box_put', path=str(project / 'a.txt'))}\n---\nSAY done", agent="build")
+        assert (project / "a.txt").read_text() == "x"
+
+
+async def test_the_section_of_the_plan_agent_lifts_the_tools_that_it_names(project: Path) -> None:
+    config = {"agent": {"plan": {"permission": {"asking": "allow"}}}}
+    script = f"{call('asking', path=str(project / 'a.txt'))}\n---\nSAY done"
+    async with planning(project, script, config, tools=own_tools()) as (on, user):
+        await on.ask("Try.", agent="plan")
+        assert (project / "a.txt").read_text() == "x"
+        assert user.asked == []
+
+
+async def test_a_tool_of_python_that_is_declared_read_only_is_asked_about(project: Path) -> None:
+    @tool(read_only=True)
+    def look(path: str) -> str:
+        """Read a file."""
+        return Path(path).read_text()
+
+    script = f"{call('look', path=str(project / 'a.txt'))}\n---\nSAY done"
+    async with planning(project, script, {}, answer="once", tools=[look]) as (on, user):
+        await on.ask("Try.", agent="plan")
+        assert on.parts("tool")[0]["state"]["output"] == "one\n"
+        assert [asked.permission for asked in user.asked] == ["look"]
 
 
 @pytest.mark.parametrize("config", BROAD)

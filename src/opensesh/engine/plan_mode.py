@@ -3,8 +3,9 @@
 Plan mode is enforced, not only requested of the model. It holds for the agent ``plan`` and for every subagent that
 works for it, at any depth. Neither rules of the configuration nor permissions that the user gave for good while
 building open it; only the section of the agent ``plan`` does. Files are guarded by the agent's rules, which deny all
-edits but those of the plan. Every other call that is not known to be read-only needs the user's permission each time,
-and is refused where no user can be asked.
+edits but those of the plan. Commands run in the sandbox, and those that are not known to be read-only need the user's
+permission each time. Tools of MCP servers, plugins and packages run outside of the sandbox, in processes that began
+before the mode: those that are declared read-only need the user's permission each time, all others are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from .. import ids
 from ..config import rules as rules_of
 from ..config.rules import EDITING, decide
-from ..errors import InvalidArgumentsError
+from ..errors import InvalidArgumentsError, PermissionDeniedError
 from ..records import ModelRef, Rule, TextPart, UserMessage
 from ..storage.protocol import StoredMessage
 from ..tools.arguments import decode
@@ -56,10 +57,23 @@ class PlanModeGuard:
         self._allowed = allowed
 
     def permission_needed_for(self, tool: Tool, arguments: Mapping[str, Any]) -> str | None:
-        """Return the permission that a call needs anew each time; ``None`` if it is read-only or guarded otherwise."""
+        """Return the permission that a call needs anew each time; ``None`` if it is read-only or guarded otherwise.
+
+        Raises :class:`~opensesh.errors.PermissionDeniedError` for a tool that no permission makes safe.
+        """
         is_builtin = isinstance(tool, BuiltinTool) and type(tool).__module__.startswith("opensesh.tools.")
         if not is_builtin and not isinstance(tool, StructuredOutput):
-            return tool.id  # also a custom tool with the name of a built-in one
+            # Also a custom tool with the name of a built-in one. A declaration is the word of a program that the user
+            # has chosen to run, so it decides whether the user is asked, not whether the call is allowed.
+            if getattr(tool, "read_only", False) is not True and not self.is_explicitly_allowed(tool.id, ["*"]):
+                raise PermissionDeniedError(
+                    f"Plan mode refuses {tool.id}: it is not declared read-only, and it runs outside of the sandbox. "
+                    f'The user can allow it with "agent": {{"{PLAN}": {{"permission": {{"{tool.id}": "allow"}}}}}}',
+                    permission=tool.id,
+                    pattern="*",
+                    rules=[],
+                )
+            return tool.id
         if tool.id == "bash":
             return None if _is_read_only_command(arguments) else "bash"
         return None if tool.id in _READ_ONLY or tool.id in _SELF_GUARDED else tool.id

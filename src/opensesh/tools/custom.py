@@ -54,8 +54,16 @@ _NAME = r"[A-Za-z0-9_-]{1,64}"
 class FunctionTool:
     """A tool made from a function. A plain function runs in a thread, a coroutine function in the event loop."""
 
-    def __init__(self, function: Function, *, name: str | None = None, description: str | None = None) -> None:
+    def __init__(
+        self,
+        function: Function,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        read_only: bool = False,
+    ) -> None:
         self._function = function
+        self.read_only = read_only
         self.id = name or function.__name__
         self.description = description or inspect.getdoc(function) or ""
         if not re.fullmatch(_NAME, self.id):
@@ -119,14 +127,24 @@ class FunctionTool:
 @overload
 def tool(function: Function, /) -> FunctionTool: ...
 @overload
-def tool(*, name: str | None = None, description: str | None = None) -> Callable[[Function], FunctionTool]: ...
 def tool(
-    function: Function | None = None, /, *, name: str | None = None, description: str | None = None
+    *, name: str | None = None, description: str | None = None, read_only: bool = False
+) -> Callable[[Function], FunctionTool]: ...
+def tool(
+    function: Function | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    read_only: bool = False,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
-    """Make a tool of a function: ``@tool``, or ``@tool(name="...")``."""
+    """Make a tool of a function: ``@tool``, or ``@tool(name="...")``.
+
+    Plan mode refuses custom tools, except those that are declared ``read_only``: it asks the user about them.
+    """
 
     def wrap(wrapped: Function) -> FunctionTool:
-        return FunctionTool(wrapped, name=name, description=description)
+        return FunctionTool(wrapped, name=name, description=description, read_only=read_only)
 
     return wrap if function is None else wrap(function)
 

@@ -51,13 +51,17 @@ class Caller(Protocol):
 class McpTool:
     """A tool of an MCP server."""
 
-    def __init__(self, server: Caller, name: str, description: str, schema: Mapping[str, Any]) -> None:
+    def __init__(
+        self, server: Caller, name: str, description: str, schema: Mapping[str, Any], *, read_only: bool = False
+    ) -> None:
         self._server = server
         self._name = name
         self.id = tool_key(server.name, name)
         self.server = server.name
         self.description = description
         self.schema = usable_schema(schema)
+        self.read_only = read_only
+        """Whether the server declares that the tool changes nothing (``readOnlyHint``)."""
 
     async def run(self, arguments: Mapping[str, Any], ctx: Context) -> ToolOutput:
         """Ask for the permission named like the tool, then call the server."""
