@@ -9,16 +9,22 @@ from pathlib import Path
 import pytest
 
 from opensesh.cli.main import run
+from opensesh.history.import_export.import_sources import read_sessions
+from opensesh.history.import_export.importing import Importer
 from opensesh.history.library import Library
-from opensesh.sessions import moving, trash
+from opensesh.history.maintenance.doctor import repair
+from opensesh.project import resolve
+from opensesh.sessions import Sessions, moving, trash
 from opensesh.storage import open_store, paths
+from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.migrations import migrate
 from opensesh.storage.leases import leases_of
 from tests.cli.running import Terminal
 from tests.history.sample_tree import Sample, contents
 
 _CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.move")
 _DIED = 86
-_KINDS = ("session/", "message/", "part/")
+_KINDS = ("session/", "message/", "part/", "session_diff/")
 
 
 def die_at(point: int, act: Callable[[], object]) -> bool:
@@ -108,6 +114,168 @@ def test_m1_a_killed_operation_is_completed_or_undone_by_the_next_command(
         if not died:
             return
     pytest.fail("it never ends")
+
+
+def fork(root: Path, session: str) -> object:
+    store = open_store(str(root))
+    return Sessions(store, resolve(str(root.parent))).fork(session)
+
+
+def purge(root: Path, session: str) -> object:
+    store = open_store(str(root))
+    return Sessions(store, resolve(str(root.parent))).purge(session)
+
+
+def import_new(root: Path, session: str) -> object:
+    return Importer(open_store(str(root))).take(read_sessions(str(root.parent / "other" / "storage")))
+
+
+def import_more(root: Path, session: str) -> object:
+    return Importer(open_store(str(root))).take(read_sessions(str(root.parent / "longer" / "storage")))
+
+
+def migrate_tree(root: Path, session: str) -> object:
+    return migrate(JsonTree(root), lambda worktree: "global")
+
+
+def mend(root: Path, session: str) -> object:
+    return repair(open_store(str(root)))
+
+
+def normal(records: dict[str, bytes]) -> list[tuple[str, int]]:
+    """The kinds of all records: the ids of a fork are new each time."""
+    kinds = [path.split("/")[0] for path in records]
+    return sorted((kind, kinds.count(kind)) for kind in set(kinds))
+
+
+@pytest.mark.parametrize("act", [fork, purge, import_new, import_more, migrate_tree, mend])
+def test_m1_l9_a_killed_operation_leaves_all_or_nothing_after_the_next_command(
+    sample: Sample, terminal: Terminal, tmp_path: Path, act: Act
+) -> None:
+    talk = sample.talk("Work", answers=2)
+    sample.talk("Other", answers=1)
+    if act is mend:
+        sample.write(("part", "msg_gone", "prt_a"), {"id": "prt_a"})
+        sample.write(("part", "msg_gone", "prt_b"), {"id": "prt_b"})
+    if act is migrate_tree:
+        (sample.root / "migration").write_text("1")
+        for title in ("First", "Second"):
+            sample.session(title, summary={"diffs": [{"file": "a", "additions": 1, "deletions": 2}]})
+    if act is import_more:
+        shutil.copytree(sample.root, sample.root.parent / "longer" / "storage")
+        longer = Sample(sample.root.parent / "longer" / "storage")
+        longer.clock = sample.clock
+        longer.prompt(talk, "And then?")
+        longer.answer(talk, "Then that.")
+    other = Sample(sample.root.parent / "other" / "storage")
+    other.clock += 5_000_000
+    other.talk("Elsewhere", answers=3)
+    kept = tmp_path / "kept"
+    shutil.copytree(sample.root, kept)
+    before = normal(records_in(sample.root))
+    act(sample.root, talk["id"])
+    done = normal(records_in(sample.root))
+    states: set[str] = set()
+    for point in range(1, 400):
+        shutil.rmtree(sample.root)
+        shutil.rmtree(paths.state(), ignore_errors=True)
+        shutil.copytree(kept, sample.root)
+        died = die_at(point, lambda: act(sample.root, talk["id"]))
+        terminal.run("list")
+        assert terminal.code == 0
+        after = normal(records_in(sample.root))
+        assert after in (before, done), (point, after)
+        states.add("before" if after == before else "done")
+        terminal.run("doctor")
+        assert terminal.code == 0, (point, terminal.error)
+        assert not list((Path(paths.state()) / "unfinished").glob("*")), point
+        if not died:
+            break
+    assert states == {"before", "done"}
+
+
+def test_m1_a_removal_from_two_stores_is_undone_in_both(tmp_path: Path, terminal: Terminal) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    fixture = Path(__file__).parents[1] / "fixtures" / "opencode-1.2" / "opencode.db"
+    shutil.copy(fixture, data / "opencode.db")
+    (data / "storage").mkdir()
+    (entry, *_) = Library(str(data)).sessions()
+    Importer(JsonTree(data / "storage")).take(
+        source for source in read_sessions(str(data / "opencode.db")) if source.id == entry.id
+    )
+    kept = tmp_path / "kept"
+    shutil.copytree(data, kept)
+
+    def copies() -> list[int]:
+        stores = (open_store(str(data / "opencode.db")), open_store(str(data / "storage")))
+        return [len(store.messages(entry.id)) for store in stores]
+
+    whole = copies()
+    assert all(whole)
+    states: set[tuple[int, ...]] = set()
+    for point in range(1, 400):
+        shutil.rmtree(data)
+        shutil.rmtree(paths.state(), ignore_errors=True)
+        shutil.copytree(kept, data)
+        died = die_at(point, lambda: remove(data, entry.id))
+        terminal.run("list", "--store", str(data))
+        assert terminal.code == 0
+        states.add(tuple(copies()))
+        if not died:
+            break
+    assert states == {tuple(whole), (0, 0)}
+
+
+def test_m1_a_trash_that_was_being_emptied_offers_nothing_that_is_gone(
+    sample: Sample, terminal: Terminal, tmp_path: Path
+) -> None:
+    session = sample.talk("Work", answers=2)["id"]
+    remove(sample.root, session)
+    kept = tmp_path / "kept"
+    shutil.copytree(paths.state(), kept)
+    store = open_store(str(sample.root))
+    for point in range(1, 200):
+        shutil.rmtree(paths.state())
+        shutil.copytree(kept, paths.state())
+        died = die_at(point, lambda: trash.empty(store))
+        if trash.contents(store):
+            terminal.run("session", "restore", session)
+            assert terminal.code == 0, (point, terminal.error)
+            assert sessions_in(sample.root) == [(session, 4)], point
+            remove(sample.root, session)
+        if not died:
+            return
+    pytest.fail("it never ends")
+
+
+def test_m1_a_journal_does_not_replace_what_was_changed_since(sample: Sample, terminal: Terminal) -> None:
+    tree = JsonTree(sample.root)
+    for name in ("a", "b"):
+        tree.write(("session", "proj", f"ses_{name}"), {"id": f"ses_{name}", "title": "old"})
+
+    def write() -> None:
+        with tree.batch() as batch:
+            for name in ("a", "b"):
+                batch.write(("session", "proj", f"ses_{name}"), {"id": f"ses_{name}", "title": "new"})
+
+    point = 0
+    while (tree.read(("session", "proj", "ses_a"))["title"], tree.read(("session", "proj", "ses_b"))["title"]) != (
+        "new",
+        "old",
+    ):
+        point += 1
+        assert die_at(point, write)
+        if tree.read(("session", "proj", "ses_b"))["title"] == "new":
+            pytest.fail("the state in between was never met")
+        if tree.read(("session", "proj", "ses_a"))["title"] == "old":
+            shutil.rmtree(os.path.join(paths.state(), "unfinished"), ignore_errors=True)
+            for left in sample.root.rglob("*.tmp"):
+                left.unlink()
+    sample.path("session", "proj", "ses_b").write_text('{"id": "ses_b", "title": "by OpenCode, meanwhile"}')
+    terminal.run("list")
+    assert tree.read(("session", "proj", "ses_b"))["title"] == "by OpenCode, meanwhile"
+    assert not list(sample.root.rglob("*.tmp"))
 
 
 def test_m1_what_another_process_is_doing_is_left_alone(sample: Sample, terminal: Terminal) -> None:

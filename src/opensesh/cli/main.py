@@ -179,21 +179,26 @@ def _run(words: Sequence[str]) -> int:
         return int(help_printed.code or 0)
     if name not in _NO_STORE:
         _check_store(name, options)
-        _undo_unfinished(options)
+        _settle_unfinished(options)
     with open(os.devnull, "w", encoding="utf-8") as null, redirect_stderr(null if options.quiet else sys.stderr):
         return module.run(options) or 0
 
 
-def _undo_unfinished(options: argparse.Namespace) -> None:
-    """Undo what a command that was killed had begun to change in the store."""
-    from ..storage.paths import state  # what follows takes long to load and is hardly ever needed
+def _settle_unfinished(options: argparse.Namespace) -> None:
+    """Complete or undo what a command that was killed had begun to change in the store."""
+    from ..storage import unfinished  # not needed for commands without a store
 
-    if not os.path.isdir(folder := os.path.join(state(), "unfinished")) or not os.listdir(folder):
+    if not os.path.isdir(folder := unfinished.folder()) or not os.listdir(folder):
         return
-    from ..sessions.undo import undo_unfinished
+    from ..sessions.undo import undo_unfinished  # these take long to load and are hardly ever needed
     from ..storage import open_store
+    from ..storage.json_tree.journal import complete_journals
 
-    for header, result in undo_unfinished(open_store(options.store, report=lambda damage: None)):
+    store = open_store(options.store, report=lambda damage: None)
+    completed = complete_journals(store)
+    if completed:
+        print(f"An operation that was interrupted is completed: {completed} files.", file=sys.stderr)
+    for header, result in undo_unfinished(store):
         left = f", {len(result.left)} could not be" if result.left else ""
         restored = f"{result.restored} files restored{left}"
         print(f"A '{header.what}' that was interrupted is undone: {restored}.", file=sys.stderr)

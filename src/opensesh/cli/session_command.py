@@ -11,6 +11,7 @@ from ..history.library import Library
 from ..project import resolve
 from ..sessions import Sessions
 from ..storage import open_store
+from ..storage.protocol import log_damage
 from . import output
 from .command_arguments import PROJECT, SESSION
 from .logfile import show_warnings
@@ -36,6 +37,8 @@ _MODULES = {
     "trash": "session_trash",
 }
 """Modules of actions, each with a function ``run(options, sessions)``. Only that of the chosen action is loaded."""
+_READING = ("diff", "trash")
+"""Actions that change no session, and therefore do without a database that cannot be opened."""
 
 
 def configure(parser: CommandParser) -> None:
@@ -114,7 +117,7 @@ def _configure_bulk(parser: CommandParser) -> None:
 def run(options: Namespace) -> int:
     """Run the action."""
     with show_warnings():
-        store = open_store(options.store)
+        store = open_store(options.store, report=log_damage if options.action in _READING else None)
         sessions = Sessions(store, resolve(os.getcwd(), store=store))
         if options.action in _MODULES:
             module: Any = importlib.import_module(f".{_MODULES[options.action]}", __package__)

@@ -220,12 +220,12 @@ class Sessions:
             "time": {"created": now, "updated": now},
         }
         copies = _copies(history, info["id"])
+        if imports.is_marked(self.store, session_id):
+            imports.mark(self.store, info["id"])
         with self.store.batch() as batch:
             for message in copies:
                 _write_message(batch, message)
             batch.write(self._key(info), info)
-        if imports.is_marked(self.store, session_id):
-            imports.mark(self.store, info["id"])
         self._publish(events.SessionCreated(info=info))
         for message in copies:
             self._publish_message(message)

@@ -35,6 +35,7 @@ from .undo import (
     read_undo_file,
     take_back,
     undo_files,
+    undo_note,
 )
 
 if TYPE_CHECKING:
@@ -136,21 +137,25 @@ def change_members(store: Store, what: str, sessions: Sequence[Session], plan: P
     members = [(member, record_paths(member)) for member in member_stores(store) if member.writable]
     chosen, skipped = available(store, sessions, {name for _, filed in members for name in filed})
     changed: dict[str, Session] = {}
+    removed: list[tuple[str, str, str]] = []
     files, size, undo = 0, 0, list[str]()
-    for member, filed in members:
-        own = [session for session in chosen if session.id in filed]
-        changes = plan(member, filed, own)
-        records = record_files(member)
-        names = {os.path.basename(path).removesuffix(".json") for change in changes for path in (change.path,)}
-        touched = [session for session in own if session.id in names]
-        changed |= {session.id: session for session in touched}
-        files += files_changed(changes)
-        size += sum(records.size(change.path) if change.aside else len(change.data or b"") for change in changes)
-        if changes and not dry_run:
-            undo.append(perform(member, what, changes, _titles(touched)))
-        if what == "remove" and not dry_run:
-            for session in touched:
-                _move_journals(os.path.dirname(undo[-1]), session.id, member.id, back=False)
+    with undo_note() as note:
+        for member, filed in members:
+            own = [session for session in chosen if session.id in filed]
+            changes = plan(member, filed, own)
+            records = record_files(member)
+            names = {os.path.basename(path).removesuffix(".json") for change in changes for path in (change.path,)}
+            touched = [session for session in own if session.id in names]
+            changed |= {session.id: session for session in touched}
+            files += files_changed(changes)
+            size += sum(records.size(change.path) if change.aside else len(change.data or b"") for change in changes)
+            if changes and not dry_run:
+                undo.append(perform(member, what, changes, _titles(touched), note=note))
+                if what == "remove":
+                    removed += [(os.path.dirname(undo[-1]), session.id, member.id) for session in touched]
+    # When nothing can undo the removal any more, because that leaves them where they are.
+    for folder, session_id, store_id in removed:
+        _move_journals(folder, session_id, store_id, back=False)
     result = [session for session in chosen if session.id in changed]
     return Bulk(result, files, size, skipped, undo[0] if undo else "", tuple(undo[1:]))
 

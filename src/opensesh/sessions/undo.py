@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, json
 
 from ..errors import NotFoundError, RecordError, StoreError, WriteError
-from ..storage import paths
-from ..storage.disk import Disk, names_in, read_file, write_failed
+from ..storage import paths, unfinished
+from ..storage.disk import Disk, read_file, write_failed
 from ..storage.json_tree import JsonTree
 from ..storage.protocol import Damage, Store, member_stores, store_ids
 from ..storage.raw_rows import RawRows
@@ -37,8 +37,8 @@ UNDO_FILE = "undo.jsonl"
 _FORMAT = "opensesh-undo-1"
 FILES = "files"
 """The subfolder for records that were moved away, by their path in the store."""
-UNFINISHED = "unfinished"
-"""The folder of notes about operations that are being carried out."""
+_NOTE = "undo"
+"""The kind of notes about changes that are being applied or undone."""
 _BEFORE = "before"
 """The subfolder for copies of records that were replaced."""
 _FOLDERS = {"doctor": "quarantine", "remove": "trash", "archive": "archived", "move": "moved"}
@@ -100,14 +100,25 @@ def files_changed(changes: Iterable[Change]) -> int:
 
 
 def perform(
-    store: Store, what: str, changes: Sequence[Change], about: dict[str, Any] | None = None, *, raw: bool = False
+    store: Store,
+    what: str,
+    changes: Sequence[Change],
+    about: dict[str, Any] | None = None,
+    *,
+    raw: bool = False,
+    note: UndoNote | None = None,
 ) -> str:
     """Apply changes to a store and return the undo file. Nothing is created if there are no changes.
 
-    With ``raw``, the paths of the changes name rows of a store in tables.
+    With ``raw``, the paths of the changes name rows of a store in tables. If the process is killed, the next command
+    undoes the changes. With ``note``, that holds as long as the note exists, for changes to several stores that belong
+    together.
     """
     if not changes:
         return ""
+    if note is None:
+        with undo_note() as own_note:
+            return perform(store, what, changes, about, raw=raw, note=own_note)
     if isinstance(store, JsonTree):
         store.check_layout()
     records, disk = _files_of(store, raw=raw), Disk()
@@ -125,10 +136,10 @@ def perform(
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)  # nothing was changed yet
             raise
+        note.add(folder)
         try:
-            with _unfinished(folder, disk):
-                for change, line in zip(changes, lines, strict=True):
-                    _apply(records, folder, change, line)
+            for change, line in zip(changes, lines, strict=True):
+                _apply(records, folder, change, line)
         except WriteError as error:
             message = f"{error} The changes before that can be undone: {undo_file}"
             raise WriteError(message, **error.data, undo=undo_file) from error
@@ -148,7 +159,8 @@ def take_back(undo_file: str, only: Collection[str] = (), *, store: Store | None
     records = _files_of(_store_of(header, store), raw=header.raw)
     outcome = Undone()
     restored: set[str] = set()
-    with records.lock(), _unfinished(folder, Disk(), only):
+    with undo_note() as note, records.lock():
+        note.add(folder, only)
         for line in reversed(lines):
             if only and line.path not in only:
                 continue
@@ -165,45 +177,53 @@ def take_back(undo_file: str, only: Collection[str] = (), *, store: Store | None
     return outcome
 
 
-@contextmanager
-def _unfinished(folder: str, disk: Disk, only: Collection[str] = ()) -> Generator[None]:
-    """Keep a note while the changes of a folder are applied or undone; a process that dies leaves it behind."""
-    path = os.path.join(paths.state(), UNFINISHED, os.path.basename(folder))
-    disk.make_folder(os.path.dirname(path))
-    disk.replace(path, "\n".join([folder, *only]).encode(errors="surrogateescape"))
-    try:
-        yield
-    except Exception:
-        disk.remove(path)  # the error names the undo file, and the user decides
-        raise
-    disk.remove(path)
-
-
 def undo_unfinished(store: Store) -> list[tuple[Header, Undone]]:
     """Undo what a process that died had begun to change in a store: half a removal, archiving, move or repair.
 
-    An undo that was interrupted is completed. What other processes are doing at this moment is left to them: they hold
-    the lock of the store.
+    An undo that was interrupted is completed. What other processes are doing at this moment is left to them.
     """
     undone: list[tuple[Header, Undone]] = []
     known = store_ids(store)
-    for name in names_in(os.path.join(paths.state(), UNFINISHED)):
-        path = os.path.join(paths.state(), UNFINISHED, name)
-        try:
-            folder, *only = read_file(path).decode(errors="surrogateescape").split("\n")
-            header, _ = read_undo_file(os.path.join(folder, UNDO_FILE))
-        except FileNotFoundError:
-            continue  # completed meanwhile
-        except (NotFoundError, RecordError):
-            Disk().remove(path)  # undone, but for this note
-            continue
-        if header.root not in known and os.path.realpath(header.root) not in known:
-            continue
-        with _files_of(_store_of(header, store), raw=header.raw).lock():
-            is_abandoned = os.path.exists(path)
-        if is_abandoned:
-            undone.append((header, take_back(folder, only, store=store)))
+    for path, content in unfinished.abandoned(_NOTE):
+        is_settled = True
+        for entry in reversed(json.decode(content, type=list[_Unfinished])):
+            try:
+                header, _ = read_undo_file(os.path.join(entry.folder, UNDO_FILE))
+            except (NotFoundError, RecordError):
+                continue  # undone, but for this note
+            if header.root in known or os.path.realpath(header.root) in known:
+                undone.append((header, take_back(entry.folder, entry.only, store=store)))
+            else:
+                is_settled = False  # of a store that is not open
+        if is_settled:
+            unfinished.forget(path)
     return undone
+
+
+class _Unfinished(Struct):
+    folder: str
+    only: list[str]
+    """The paths to undo; all if empty."""
+
+
+class UndoNote:
+    """A note of the undo folders whose changes are being applied or undone."""
+
+    def __init__(self, note: unfinished.Note) -> None:
+        self._note = note
+        self._entries: list[_Unfinished] = []
+
+    def add(self, folder: str, only: Collection[str] = ()) -> None:
+        """Note that the changes of a folder begin."""
+        self._entries.append(_Unfinished(folder, list(only)))
+        self._note.write(json.encode(self._entries))
+
+
+@contextmanager
+def undo_note() -> Generator[UndoNote]:
+    """Keep a note: if the process is killed meanwhile, the next command undoes what was added to it."""
+    with unfinished.noted(_NOTE) as note:
+        yield UndoNote(note)
 
 
 def read_undo_file(path: str) -> tuple[Header, list[_Line]]:
@@ -236,7 +256,8 @@ def undo_files(what: str) -> Iterator[tuple[str, Header]]:
 
 
 def discard(folder: str) -> None:
-    """Delete the folder of an undo file for good."""
+    """Delete the folder of an undo file for good. The undo file goes first: without it the rest is nothing."""
+    Disk().remove(os.path.join(folder, UNDO_FILE))
     shutil.rmtree(folder)
 
 

@@ -170,18 +170,29 @@ class MergedStore:
         """Collect writes and removals, and apply each in the member that has the record."""
         batch = _MergedBatch()
         yield batch
-        created = {key[-1] for key, write in batch.operations if key[0] == "session" and write is not None}
-        for session_id in created:
+        new_sessions: set[str] = set()
+        for session_id in {key[-1] for key, write in batch.operations if key[0] == "session" and write is not None}:
             self._owners.pop(session_id, None)  # it may be a move
-            self._owners[session_id] = self._owner(session_id) or self.members[0]
-        operations = [(self._store_for(key, write), key, write) for key, write in batch.operations]
-        for store, group in groupby(operations, key=lambda operation: operation[0]):
-            with store.batch() as member_batch:
-                for _, key, write in group:
-                    if write is None:
-                        member_batch.remove(key)
-                    else:
-                        member_batch.write(key, write[0])
+            if self._owner(session_id) is None:
+                new_sessions.add(session_id)
+                self._owners[session_id] = self._first_writable()
+        located = [(self._store_for(key, write), (key, write)) for key, write in batch.operations]
+        for store, group in groupby(located, key=lambda operation: operation[0]):
+            operations = [operation for _, operation in group]
+            try:
+                _apply(store, operations)
+            except StoreError:
+                # Damage of a database may show only when it is written, and nothing was. What is new goes where it
+                # would have gone had the damage been known; what belongs to a session of the database cannot.
+                is_new = all(
+                    key[0] == "project" or _session_of(key, write[0] if write else None) in new_sessions
+                    for key, write in operations
+                )
+                if store.writable or not (is_new and self.writable):
+                    raise
+                other = self._first_writable()
+                self._owners.update(dict.fromkeys(new_sessions, other))
+                _apply(other, operations)
         for key, write in batch.operations:
             if key[0] == "session" and write is None:
                 self._owners.pop(key[-1], None)
@@ -239,7 +250,7 @@ class MergedStore:
     def _store_for(self, key: Key, write: tuple[Any] | None) -> Store:
         """Return the member for an operation: that of the record's session if there is one, else the first."""
         if key[0] == "project":
-            return self.members[0]
+            return self._first_writable()
         copies, damaged = self._copies(key) if key[0] == "part" and write is None else ([], [])
         session_id = _session_of(key, write[0] if write else copies[0][1] if copies else None)
         owner = self._owner(session_id) if session_id else None
@@ -249,10 +260,14 @@ class MergedStore:
             copies, damaged = self._copies(key)
         return copies[0][0] if copies else (damaged or self.members)[0]
 
+    def _first_writable(self) -> Store:
+        """Return the member that new records go to."""
+        return next((member for member in self.members if member.writable), self.members[0])
+
     def _owner(self, session_id: str) -> Store | None:
         """Return the member that a session is written to: that with the copy updated last."""
         if session_id not in self._owners:
-            keys = {key for store in self.members for key in store.list(("session",)) if key[-1] == session_id}
+            keys = {key for store in self.members for key in _list(store, ("session",)) if key[-1] == session_id}
             copies = [copy for key in sorted(keys) for copy in self._copies(key)[0]]
             if not copies:
                 damaged = [store for key in keys for store in self._copies(key)[1]]
@@ -310,6 +325,16 @@ class MergedStore:
             )
 
         return max(sorted(set(keys)), key=rank)
+
+
+def _apply(store: Store, operations: Sequence[tuple[Key, tuple[Any] | None]]) -> None:
+    """Apply operations to one member, in one batch."""
+    with store.batch() as batch:
+        for key, write in operations:
+            if write is None:
+                batch.remove(key)
+            else:
+                batch.write(key, write[0])
 
 
 class _MergedBatch:

@@ -169,17 +169,20 @@ class Importer:
             kept = {name: stored[name] for name in ("projectID", "directory") if stored and name in stored}
             newer = {name: stored[name] for name in _NEWER_FIELDS if stored and name in stored}
             records.append((session_key, newer | session.info | kept))
-        count = self._store(records)
+        count = self._store(records, mark=session.id)
         self._session_keys[session.id] = session_key
         self._projects.add(session_key[1])
-        if count and not self._dry_run:
-            imports.mark(self.target, session.id)
         return count
 
-    def _store(self, records: Iterable[tuple[Key, Any]]) -> int:
-        """Store, in one batch, the records that are missing or differ; return how many."""
+    def _store(self, records: Iterable[tuple[Key, Any]], *, mark: str = "") -> int:
+        """Store, in one batch, the records that are missing or differ; return how many.
+
+        ``mark`` is the session to mark as imported first: without the mark it would be taken for one that ran here.
+        """
         changed = [(key, value) for key, value in records if self._read(key) != value]
         if changed and not self._dry_run:
+            if mark:
+                imports.mark(self.target, mark)
             with self.target.batch() as batch:
                 for key, value in changed:
                     batch.write(key, value)

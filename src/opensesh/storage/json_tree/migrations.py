@@ -2,8 +2,9 @@
 
 The file ``migration`` in the tree counts the steps already taken. Step 0 gathers the trees of the time before 0.6.0,
 one a project, into one; step 1 moves the diffs out of the session records. A step writes everything aside first, so
-that it either finishes or leaves the tree as it was and raises :class:`MigrationError`; then it can be repeated, as it
-can after a crash. Sources are never deleted, nor are files that a step does not understand: the result names them.
+that it either finishes or leaves the tree as it was and raises :class:`MigrationError`; then it can be repeated. A step
+that was killed while it put files in place is completed by the next command. Sources are never deleted, nor are files
+that a step does not understand: the result names them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ...records import as_list, as_object, codec
 from ..disk import Disk, names_in, read_file
 from ..keys import GLOBAL, check_key
 from ..protocol import Damage, FileTree, ignore_damage
+from .journal import journaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -110,14 +112,15 @@ class _Work:
         self.written += len(self._aside)
         self._aside[counter] = self.disk.stage(counter, str(steps).encode())
         self._sync()
-        for path, temporary in self._aside.items():
-            if path == counter:
-                self._sync()
-            self._before.append((path, read_file(path) if os.path.exists(path) else None))
-            self.disk.rename(temporary, path)
-            if self.disk.durable:
-                self.disk.sync_folder(os.path.dirname(path))
-        self.disk.sync_folder(self.tree.root)
+        with journaled(self.tree.root, self._aside.items(), durable=self.disk.durable):
+            for path, temporary in self._aside.items():
+                if path == counter:
+                    self._sync()
+                self._before.append((path, read_file(path) if os.path.exists(path) else None))
+                self.disk.rename(temporary, path)
+                if self.disk.durable:
+                    self.disk.sync_folder(os.path.dirname(path))
+            self.disk.sync_folder(self.tree.root)
         self._aside.clear()
         self._before.clear()
 

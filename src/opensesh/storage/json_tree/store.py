@@ -17,6 +17,7 @@ from ..locks import Locks
 from ..protocol import Damage, Key, StoredMessage, ignore_damage, log_damage
 from ..record_ids import with_ids_of_key
 from ..stream_journal import StreamJournals, with_streamed_text
+from .journal import journaled
 from .listings import Listings
 
 if TYPE_CHECKING:
@@ -129,11 +130,13 @@ class JsonTree:
 
     @contextmanager
     def batch(self) -> Generator[_TreeBatch]:
-        """Stage writes as temporary files, then apply them and the removals in order. Not atomic.
+        """Stage writes as temporary files, then apply them and the removals in order. Not atomic for readers.
 
-        If the block raises, or a value cannot be staged, no record changes. After a crash or a refused rename, the
-        first operations are applied and the later ones are not. Before the batch moves on to another folder, the names
-        in the last one are synced: a message is never on disk without the parts that were written before it.
+        If the block raises, or a value cannot be staged, no record changes. After a refused rename, the first
+        operations are applied and the later ones are not. What a process that was killed has not applied is applied by
+        the next command (see :mod:`.journal`), unless the batch is a single message: its parts come first, and nothing
+        refers to them without it. Before the batch moves on to another folder, the names in the last one are synced: a
+        message is never on disk without the parts that were written before it.
         """
         batch = _TreeBatch(self, self._disk)
         try:
@@ -288,6 +291,24 @@ class _TreeBatch:
 
     def apply(self, lock: Callable[[Key], AbstractContextManager[None]], remove: Callable[[Key], None]) -> None:
         """Carry the operations out, in order."""
+        messages = {key[-1 if key[0] == "message" else 1] for key, _ in self._staged if key[0] in ("message", "part")}
+        others = sum(key[0] not in ("message", "part") for key, _ in self._staged)
+        if len(messages) + others <= 1:
+            self._apply_in_order(lock, remove)
+            return
+        files = [(self._tree.locate(key), temporary) for key, temporary in self._staged]
+        with journaled(self._tree.root, files, durable=self._disk.durable):
+            try:
+                self._apply_in_order(lock, remove)
+            except Exception:
+                raise
+            except BaseException:
+                self._staged.clear()  # the journal is kept, and needs the temporary files
+                raise
+
+    def _apply_in_order(
+        self, lock: Callable[[Key], AbstractContextManager[None]], remove: Callable[[Key], None]
+    ) -> None:
         unsynced = ""
         for position, (key, temporary) in enumerate(self._staged):
             path = self._tree.locate(key)

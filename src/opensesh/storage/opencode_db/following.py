@@ -37,10 +37,15 @@ class Follower:
         self._own: set[str] = set()
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._version = file.data_version()
-        with file.snapshot() as connection:
-            self._sequences = _sequences(connection)
-            self._sessions = _sessions(connection)
+        self._sequences: dict[str, int] = {}
+        self._sessions: dict[str, tuple[Any, ...]] = {}
+        try:
+            self._version = file.data_version()
+            with file.snapshot() as connection:
+                self._sequences, self._sessions = _sequences(connection), _sessions(connection)
+        except StoreError as error:  # a damaged page costs the changes of other programs, not those of this object
+            _log.warning("changes of other programs are not noticed: %s", error)
+            return
         threading.Thread(target=self._follow, name="opensesh-follow", daemon=True).start()
 
     def stop(self) -> None:

@@ -72,11 +72,15 @@ class RecordReader:
             return self.find(connection, known, key)
 
     def find(self, connection: Connection, known: Sources, key: Key) -> Any | None:
-        """Return the record of a key in one state of the database, if there is one."""
+        """Return the record of a key in one state of the database, if there is one.
+
+        Raises :class:`RecordError` if it may be on a damaged page.
+        """
         if len(key) != DEPTH.get(key[0]):
             return None
+        damage: list[Damage] = []
         for source in known.get(key[0], []):
-            for row in source.find(connection, key):
+            for row in list(self._contained(source.below(connection, key), source, damage.append)):
                 try:
                     records = source.records(row)
                 except RecordError as error:
@@ -84,6 +88,8 @@ class RecordReader:
                 for record_key, value in records:
                     if record_key == key:
                         return value
+        if damage:
+            raise RecordError(damage[0].reason, path=self.file.path)
         return None
 
     def keys(self, prefix: Key) -> set[Key]:

@@ -52,6 +52,8 @@ class SqliteWriter:
         self._checkpointer: sqlite3.Connection | None = None
         self._pages = 0
         self._is_closed = False
+        self.damage = ""
+        """What a write found to be damaged; nothing is written after that."""
 
     def close(self) -> None:
         """Close the connections. Closing twice is not an error."""
@@ -94,7 +96,10 @@ class SqliteWriter:
     def _explain(self, error: sqlite3.Error) -> StoreError:
         if error_code(error) in _REFUSED:
             return WriteError(f"{self.path}: could not be written ({error}). Nothing was changed.", path=self.path)
-        return explain(self.path, error, self._busy_seconds)
+        explained = explain(self.path, error, self._busy_seconds)
+        if error_code(error) == sqlite3.SQLITE_CORRUPT:
+            self.damage = explained.message.removeprefix(f"{self.path}: ")
+        return explained
 
     def _connect(self) -> sqlite3.Connection:
         if self._is_closed:

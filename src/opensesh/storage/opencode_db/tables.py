@@ -79,10 +79,6 @@ class TableSource(NamedTuple):
             return made
         return [((self.kind, *(rows.identifier(row, name) for name in self.key)), made)]
 
-    def find(self, connection: Connection, key: Key) -> list[Row]:
-        """Return the row of a record, if there is one."""
-        return list(self.below(connection, key))
-
     def below(self, connection: Connection, prefix: Key, order: str = "") -> Generator[Row]:
         """Iterate over the rows below ``prefix``. The caller closes the iterator."""
         values = self.address(prefix)

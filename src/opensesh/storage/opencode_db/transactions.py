@@ -37,7 +37,7 @@ class Transactions:
         path = self._file.path
         if not (os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK)):
             return "the file or its folder is read-only"
-        return self._examined(connection).refusal
+        return self._file.damage or self._examined(connection).refusal
 
     def columns(self, connection: Connection, table: str) -> frozenset[str]:
         """Return the columns of a table; none if the database does not have it."""

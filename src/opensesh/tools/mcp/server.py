@@ -353,9 +353,7 @@ class McpServer:
             pages = await _pages(lambda cursor: client.list_tools(cursor=cursor, cache_mode="refresh"))
             for listed in [listed for page in pages for listed in page.tools]:
                 read_only = listed.annotations is not None and listed.annotations.read_only_hint is True
-                tool = McpTool(
-                    self, listed.name, listed.description or "", listed.input_schema, read_only=read_only
-                )
+                tool = McpTool(self, listed.name, listed.description or "", listed.input_schema, read_only=read_only)
                 if tools.setdefault(tool.id, tool) is not tool:
                     log.warning("the MCP server %s has two tools named %s", self.name, tool.id)
         self._tools = tuple(tools.values())
