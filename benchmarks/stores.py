@@ -30,13 +30,15 @@ class Builder:
         self.files = 0
         self._project()
 
-    def session(self, messages: int, parts: int = 4, *, words: int = 150) -> str:
+    def session(
+        self, messages: int, parts: int = 4, *, words: int = 150, title: str = "", directory: str = "/srv/dev/bench"
+    ) -> str:
         """A session of so many messages, each with so many parts; its id."""
         self.clock += 60_000
         session = self._mint.descending("ses")
         info = {
             "id": session, "slug": "amber-cove", "version": "1.1.65", "projectID": "global",
-            "directory": "/srv/dev/bench", "title": f"Session {session[-4:]}",
+            "directory": directory, "title": title or f"Session {session[-4:]}",
             "time": {"created": self.clock, "updated": self.clock},
         }  # fmt: skip
         self._write(("session", "global", session), info)
