@@ -279,6 +279,24 @@ async def test_cookie_and_key_count_as_the_password_and_neither_does_alone(tmp_p
         assert (await redeem(client, "guess")).status_code == 403
 
 
+async def test_a_page_changes_the_history_only_with_cookie_and_key(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        browser = await sign_in(client)
+        session_id = await client.create()
+        body = {"sessions": [session_id]}
+
+        async def archive(**headers: str) -> int:
+            sent = {name.replace("_", "-"): value for name, value in headers.items()}
+            return (await bare(client).post("/history/sessions/archive", json=body, headers=sent)).status_code
+
+        own = {name.replace("-", "_"): value for name, value in browser.headers.items()}
+        assert await archive(**own) == 200
+        assert await archive() == 200
+        for changes in ({"x_opensesh_key": ""}, {"cookie": ""}, {"origin": "http://localhost:3000"}):
+            assert await archive(**own | changes) == 403
+        assert await archive(origin="http://localhost:3000") == 403
+
+
 async def test_wrong_hosts_are_refused_on_pages(tmp_path: Path) -> None:
     async with serving(tmp_path / "p") as client:
         browser = await sign_in(client)

@@ -131,6 +131,9 @@ class AccessMiddleware:
             return self._pages.rejection(scope, headers)
         if not is_accepted and _is_cross_site(scope, headers):
             return error_response(RequestError(403, "ForbiddenError", "requests of other web pages are not allowed"))
+        if self._pages.rejects_change(scope, headers):
+            message = "pages change the history only with the cookie and the key of a signed-in browser"
+            return error_response(RequestError(403, "ForbiddenError", message))
         if self._is_authorized(scope, headers):
             return None
         unauthorized = Response("Unauthorized", 401, {"www-authenticate": 'Basic realm="Secure Area"'})

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse
 
 from ..bus import Bus
+from ..engine.cancellation import run_in_thread_uncancellable
 from ..engine.components import Settings
 from ..engine.engine import open_engine
 from ..engine.pool import EnginePool
@@ -67,6 +68,7 @@ def application(options: ServerOptions, url: str, hosts: Iterable[str]) -> tuple
         finally:
             await state.terminals.close()
             state.streams.close()
+            await run_in_thread_uncancellable(state.history.close)
             store.close()
 
     async def not_found(request: Request, error: Exception) -> Response:

@@ -15,6 +15,7 @@ from ..events import Other
 from ..history.library import Library
 from ..sessions import Sessions
 from .event_streams import EventStreams
+from .history_index import HistoryIndex
 from .page_streams import PageRendering
 from .terminals import Terminals
 from .web.browsers import Browsers
@@ -71,6 +72,7 @@ class ServerState:
         self.credentials = credentials
         """The password of the server, if it has one."""
         self.browsers = Browsers()
+        self.history = HistoryIndex(store, lambda: bus.last)
         self.store = store
         self.history_slots = asyncio.Semaphore(_HISTORY_SLOTS)
         """How many queries of the history run at the same time."""

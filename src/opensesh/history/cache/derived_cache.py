@@ -97,6 +97,11 @@ class DerivedCache:
         """Records that could not be read during the last refresh."""
         return list(dict.fromkeys(damage for feed in self.feeds for damage in feed.damage))
 
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the cache is of this object alone, and other objects of the store do not see what it has."""
+        return not self._kept or self._temporary_path is not None
+
     def refresh(self, layer: CacheLayer, *, full: bool = False, progress: Progress | None = None) -> None:
         """Bring a layer up to date. With ``full``, every record is compared, however unlikely a change is.
 

@@ -138,12 +138,18 @@ class Results(NamedTuple):
     """Why there may be more; empty if the results are complete."""
 
 
-def search(cache: DerivedCache, query: Query, *, now: int | None = None, ranked: int = RANKED_PARTS) -> Results:
-    """Query a cache as it is; refresh its text layer first. Only the newest ``ranked`` matches are ranked."""
+def search(
+    cache: DerivedCache, query: Query, *, now: int | None = None, ranked: int = RANKED_PARTS, widen: bool = True
+) -> Results:
+    """Query a cache as it is; refresh its text layer first. Only the newest ``ranked`` matches are ranked.
+
+    If no whole word matches, words that contain those of the query are searched, unless ``widen`` is false: while
+    another object writes the first index, that would wait for its end.
+    """
     moment = time.time_ns() // 1_000_000 if now is None else now
     parse = {"words": parse_words, "text": parse_text, "regex": parse_regex}[query.mode]
     results = _run(cache, query, parse(query.text), moment, ranked)
-    words = query.text.split() if query.mode == "words" and not results.total else ()
+    words = query.text.split() if widen and query.mode == "words" and not results.total else ()
     if words and all(word.isascii() and word.isalnum() for word in words):
         inside_others = parse_words(" ".join(f"*{word}*" for word in words))
         again = _run(cache, query, inside_others, moment, ranked)

@@ -6,8 +6,6 @@ items; ``next`` is passed as ``after`` to get the following ones.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -17,14 +15,11 @@ from ...engine.cancellation import run_in_thread_uncancellable
 from ...history.filters import Selection
 from ...history.formats import FormatOptions
 from ...history.import_export.exporting import Export
-from ...history.library import Library, SessionFilter
-from ...history.search.search_filters import Filters
-from ...history.search.text_search import Query
+from ...history.library import Library
 from ...history.transcript import TranscriptOptions
 from ...redaction import Redactor, known_secrets
 from ..history_answers import answer_with_etag, history_answer
 from ..operations import Call, Routes
-from ..responses import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,23 +35,6 @@ _MEDIA_TYPES = {
     "prompts": "text/plain",
     "jsonl": "application/x-ndjson",
 }
-
-
-class SessionsQuery(Struct, frozen=True):
-    """Which sessions."""
-
-    project: str | None = None
-    """A name, folder, remote or id; need not be exact."""
-    q: str = ""
-    """In the title."""
-    since: int = 0
-    """Active at this time or later, in milliseconds since 1970."""
-    until: int = 0
-    archived: bool = False
-    children: bool = False
-    """With the sessions of subagents."""
-    limit: PageSize = 50
-    after: str | None = None
 
 
 class TranscriptQuery(Struct, frozen=True):
@@ -81,53 +59,6 @@ class ExportQuery(Struct, frozen=True):
     format: Literal["jsonl", "json", "opencode", "markdown", "html", "prompts", "hf"] = "json"
     redact: bool = False
     children: bool = False
-
-
-class SearchQuery(Struct, frozen=True):
-    """What to search for, and where."""
-
-    q: str = ""
-    mode: Literal["words", "text", "regex"] = "words"
-    project: str | None = None
-    session: str = ""
-    role: str = ""
-    tool: str = ""
-    file: str = ""
-    model: str = ""
-    agent: str = ""
-    since: int = 0
-    until: int = 0
-    roots: bool = False
-    newest: bool = False
-    limit: PageSize = 20
-    offset: Annotated[int, Meta(ge=0)] = 0
-
-
-@routes.get("/history/sessions", "history.sessions", response=dict[str, Any], errors=(400, 404))
-async def list_history(call: Call, query: SessionsQuery) -> object:
-    """List the sessions of all projects, those with the latest activity first."""
-
-    def read(library: Library) -> Document:
-        project = library.resolve_project(query.project) if query.project else None
-        session_filter = SessionFilter(
-            project, since=query.since, until=query.until, children=query.children, archived=query.archived
-        )
-        overview = library.overview(session_filter)
-        text = query.q.casefold()
-        sessions = [session for session in overview.sessions if text in session.title.casefold()]
-        position = _position(query.after)
-        following = [one for one in sessions if position is None or (-one.updated, one.id) > position]
-        page = following[: query.limit]
-        has_more = len(following) > len(page)
-        return {
-            "items": [_row(session) for session in page],
-            "total": len(sessions),
-            "children": overview.children,
-            "archived": overview.archived,
-            "next": _cursor(page[-1]) if has_more else None,
-        }
-
-    return await history_answer(call, read)
 
 
 @routes.get("/history/sessions/{name}", "history.session", response=dict[str, Any], errors=(400, 404))
@@ -205,37 +136,6 @@ async def export_session(call: Call, query: ExportQuery) -> object:
     return StreamingResponse(chunks, headers=headers, media_type=_MEDIA_TYPES.get(query.format, "application/json"))
 
 
-@routes.get("/history/search", "history.search", response=dict[str, Any], errors=(400, 404))
-async def search_history(call: Call, query: SearchQuery) -> object:
-    """Search the texts of all sessions."""
-
-    def read(library: Library) -> Document:
-        filters = Filters(
-            session=library.session(query.session).id if query.session else "",
-            since=query.since,
-            until=query.until,
-            role=query.role,
-            tool=query.tool,
-            model=query.model,
-            agent=query.agent,
-            file=query.file,
-            children=not query.roots,
-        )
-        asked = Query(query.q, query.mode, filters, query.limit, query.offset, query.newest)
-        results = library.search(asked, project=query.project)
-        return {
-            "total": results.total,
-            "sessions": results.sessions,
-            "widened": results.widened,
-            "note": results.note or None,
-            "hits": [hit.document() for hit in results.hits],
-        }
-
-    if not query.q.strip() and not query.file:
-        raise RequestError(400, "BadRequest", "nothing to search for: q or file is needed")
-    return await history_answer(call, read)
-
-
 def _row(session: Session) -> Document:
     return {
         "id": session.id,
@@ -249,20 +149,6 @@ def _row(session: Session) -> Document:
         "archived": session.time.archived,
         "share": session.share.url if session.share is not None and session.share.url else None,
     }
-
-
-def _cursor(session: Session) -> str:
-    return base64.urlsafe_b64encode(f"{session.updated} {session.id}".encode()).decode()
-
-
-def _position(cursor: str | None) -> tuple[int, str] | None:
-    if not cursor:
-        return None
-    try:
-        updated, _, session_id = base64.urlsafe_b64decode(cursor.encode()).decode().partition(" ")
-        return -int(updated), session_id
-    except (binascii.Error, ValueError):
-        raise RequestError(400, "BadRequest", "'after' must be the 'next' of an earlier answer") from None
 
 
 def _block(block: Block) -> Document:

@@ -34,6 +34,7 @@ class NewTicket(Struct, frozen=True):
 @pages.get("/ui/enter", "ui.enter", response=None)
 async def entry_page(call: Call) -> object:
     """Show the page that exchanges a ticket."""
+    call.state.history.warm_up()
     return render(call, "enter.html", failure="", has_password=call.state.credentials is not None)
 
 
@@ -71,6 +72,7 @@ async def issue_ticket(call: Call) -> object:
     expected = call.state.browsers.control_token
     if scheme.lower() != "bearer" or not hmac.compare_digest(token.encode(), expected.encode()):
         raise RequestError(401, "UnauthorizedError", "the control token is missing or wrong")
+    call.state.history.warm_up()  # a browser will ask for the list of sessions next
     return {"ticket": call.state.browsers.issue_ticket(), "seconds": TICKET_SECONDS}
 
 

@@ -61,6 +61,15 @@ class PageAccess:
             return None
         return _forbidden("the key of this browser is missing; 'opensesh web' signs it in again")
 
+    def rejects_change(self, scope: Scope, headers: dict[str, str]) -> bool:
+        """Whether a request of a page would change the history without being allowed to.
+
+        OpenCode's API accepts the pages of every local port; its extension here need not.
+        """
+        is_change = scope["path"].startswith("/history/") and scope.get("method") not in (*_SAFE_METHODS, "OPTIONS")
+        is_page = "origin" in headers or headers.get("sec-fetch-site", "none") != "none"
+        return is_change and is_page and self.authorizes(headers) is None
+
     def authorizes(self, headers: dict[str, str]) -> Browser | None:
         """Return the browser that a request to the API comes from, if it is signed in and has its key."""
         browser = self._browsers.identify(headers) if "cookie" in headers else None

@@ -1,26 +1,176 @@
-"""The list of sessions of all projects."""
+"""The list of sessions of all projects, and exports of several of them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import zipfile
+from collections import Counter
+from datetime import datetime, timedelta
+from io import BytesIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlencode
 
-from ...history.library import Library, SessionFilter
+from msgspec import Meta, Struct
+from starlette.responses import StreamingResponse
+
+from ...engine.cancellation import run_in_thread_uncancellable
+from ...errors import NotFoundError, UsageError
+from ...history.filters import Selection
+from ...history.formats import FormatOptions
+from ...history.import_export.exporting import Export
 from ..operations import Call, Routes
+from ..session_list import SessionsQuery, list_sessions, session_states
+from .display import day
 from .pages import render
 
 if TYPE_CHECKING:
-    from ...history.library import Overview
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ...history.session_table import SessionTable
+    from ...records import Document
 
 pages = Routes()
-_PAGE_SIZE = 100
+_MAX_CHOICES = 60
+SORTS = {
+    "updated": "latest activity",
+    "created": "newest",
+    "cost": "most expensive",
+    "messages": "most messages",
+    "title": "title",
+}
+_DEFAULTS: dict[str, Any] = {"sort": "updated", "limit": 100}
+
+
+class ListQuery(SessionsQuery, frozen=True):
+    """The list, and how much of the page."""
+
+    fragment: Literal["", "rows"] = ""
+
+
+class ExportsQuery(Struct, frozen=True):
+    """Which sessions, separated by commas, and in which format."""
+
+    ids: Annotated[str, Meta(pattern=r"^ses[0-9A-Za-z_.-]{0,200}(,ses[0-9A-Za-z_.-]{0,200}){0,499}$")]
+    format: Literal["jsonl", "opencode", "markdown", "html"] = "markdown"
 
 
 @pages.get("/ui/", "ui.sessions", response=None)
-async def sessions_page(call: Call) -> object:
+async def sessions_page(call: Call, query: ListQuery) -> object:
     """List the sessions."""
+    history = call.state.history
+    states = session_states(call.state)
 
-    def read(library: Library) -> Overview:
-        return library.overview(SessionFilter(), _PAGE_SIZE)
+    def read() -> dict[str, Any] | None:
+        table, is_fresh = history.sessions()
+        if not history.table_progress.is_ready:
+            return None
+        failure, near = "", list[str]()
+        try:
+            page = list_sessions(table, query, states)
+        except (NotFoundError, UsageError) as error:
+            failure, near = error.message, list(table.project_names())[:8]
+            page = list_sessions(table, SessionsQuery(q="\0"), states)
+        return {
+            "page": page,
+            "groups": _by_day(page.items, query.sort),
+            "choices": _choices(table) if not query.fragment else None,
+            "is_fresh": is_fresh,
+            "failure": failure,
+            "near": near,
+            "damage": len(table.damage),
+            "has_stores": len({store for row in table.rows[:2000] for store in row.stores}) > 1,
+        }
 
-    overview = await call.state.read_history(read)
-    return render(call, "sessions.html", overview=overview)
+    values = await run_in_thread_uncancellable(read)
+    if values is None:
+        return render(call, "preparing.html", progress=history.table_progress)
+    template = "session_rows.html" if query.fragment else "sessions.html"
+    filters = {name: value for name, value in _parameters(query).items() if name not in ("sort", "after")}
+    return render(
+        call,
+        template,
+        query=query,
+        sorts=SORTS,
+        is_filtered=bool(filters),
+        next_address=address(query, after=values["page"].next, fragment="") if values["page"].next else "",
+        **values,
+    )
+
+
+@pages.get("/ui/export", "ui.exports", response=None)
+async def export_sessions(call: Call, query: ExportsQuery) -> object:
+    """Download sessions: one as a file, several as one file or as an archive of files."""
+
+    def prepare() -> tuple[str, Iterable[bytes]]:
+        export = Export(call.state.store, Selection(ids=tuple(query.ids.split(","))), query.format, FormatOptions())
+        if not export.selected:
+            raise NotFoundError("none of these sessions exists")
+        suffix = export.format.suffix
+        if len(export.selected) == 1:
+            return f"{export.selected[0].id}{suffix}", export.chunks(export.selected[0])
+        if export.format.delimiters is not None:
+            return f"sessions{suffix}", _joined(export, export.format.delimiters)
+        archive = BytesIO()
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as files:
+            for selected in export.selected:
+                files.writestr(f"{selected.id}{suffix}", b"".join(export.chunks(selected)))
+        return "sessions.zip", [archive.getvalue()]
+
+    name, chunks = await run_in_thread_uncancellable(prepare)
+    headers = {
+        "content-disposition": f'attachment; filename="{name}"',
+        "content-security-policy": "sandbox; default-src 'none'",
+    }
+    return StreamingResponse(iter(chunks), headers=headers, media_type="application/octet-stream")
+
+
+def address(query: Struct, **changes: Any) -> str:
+    """Return the address of this page with other parameters."""
+    parameters = {name: value for name, value in (_parameters(query) | changes).items() if value not in ("", None)}
+    return "/ui/" + (f"?{urlencode(parameters)}" if parameters else "")
+
+
+def _parameters(query: Struct) -> dict[str, Any]:
+    """Return the parameters that differ from their defaults, as an address has them."""
+    values: dict[str, Any] = {}
+    for name in query.__struct_fields__:
+        value: str | int | bool = getattr(query, name)
+        if value not in ("", False, _DEFAULTS.get(name)):
+            values[name] = 1 if value is True else value
+    return values
+
+
+def _by_day(items: Iterable[Document], sort: str) -> list[tuple[str, list[Document]]]:
+    """Return the items in groups of one day, in lists that are sorted by time."""
+    if sort not in ("updated", "created"):
+        return [("", list(items))]
+    now = datetime.now().astimezone()
+    names = {f"{now:%Y-%m-%d}": "Today", f"{now - timedelta(days=1):%Y-%m-%d}": "Yesterday"}
+    groups: list[tuple[str, list[Document]]] = []
+    for item in items:
+        date = day(item[sort])
+        name = names.get(date, date)
+        if not groups or groups[-1][0] != name:
+            groups.append((name, []))
+        groups[-1][1].append(item)
+    return groups
+
+
+def _choices(table: SessionTable) -> Mapping[str, list[str]]:
+    """Return the values that the filters offer, the most frequent or latest first."""
+    models = Counter(model for row in table.rows for model in row.models)
+    agents = Counter(agent for row in table.rows for agent in row.agents)
+    return {
+        "projects": list(table.project_names())[:_MAX_CHOICES],
+        "models": [name for name, _ in models.most_common(_MAX_CHOICES)],
+        "agents": [name for name, _ in agents.most_common(_MAX_CHOICES)],
+    }
+
+
+def _joined(export: Export, delimiters: tuple[bytes, bytes, bytes]) -> Iterator[bytes]:
+    before, between, after = delimiters
+    yield before
+    for number, selected in enumerate(export.selected):
+        if number:
+            yield between
+        yield from export.chunks(selected)
+    yield after

@@ -1,8 +1,23 @@
-// What every page has.
+// What every page has: keys that lead to other pages, and the palette.
+import { onKeys } from "./keys.js";
+import { openPalette } from "./palette.js";
+
+/** @param {string} path */
+const go = (path) => () => location.assign(path);
+
+onKeys({
+  "/": () => document.getElementById("search-everything")?.focus(),
+  "?": go("/ui/keys"),
+  "g s": go("/ui/"),
+  "g l": go("/ui/live"),
+  "g p": go("/ui/projects"),
+  "g c": go("/ui/costs"),
+  "g d": go("/ui/doctor"),
+});
+
 document.addEventListener("keydown", (event) => {
-  const target = /** @type {HTMLElement} */ (event.target);
-  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (target.closest("input, textarea, select, [contenteditable]") || document.documentElement.dataset.keys === "off") return;
-  event.preventDefault();
-  document.getElementById("search-everything")?.focus();
+  if ((event.ctrlKey || event.metaKey) && !event.shiftKey && event.key.toLowerCase() === "k") {
+    event.preventDefault();
+    openPalette();
+  }
 });

@@ -1,0 +1,281 @@
+"""All sessions as a table in memory, with their figures: for lists that are filtered and sorted many times.
+
+The rows come from the usage layer of the derived cache, so that they agree with the statistics. A change of a session
+costs the reading of one row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from ..errors import NotFoundError
+from ..storage.keys import GLOBAL
+from . import discovery
+from .discovery import ProjectFilter, base_name, project_title
+from .library import Library
+from .stats.forks import copied_messages, may_be_fork
+from .stats.session_usage import SessionInfo, UsageTotals
+from .stats.usage_layer import UsageLayer, UsageTable, damage_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Set as AbstractSet
+    from sqlite3 import Connection
+
+    from ..records import Project
+    from ..storage.protocol import Damage, Store
+    from .cache.derived_cache import DerivedCache, Progress
+
+Sort = Literal["updated", "created", "cost", "messages", "title"]
+_ROWS = "SELECT session, generation, info, first, buckets FROM usage WHERE session IN (SELECT value FROM json_each(?))"
+_COPIES = "SELECT c.session, s.store_id FROM copy c JOIN source s ON s.id = c.source WHERE s.layer = 'usage'"
+
+
+class SessionRow(NamedTuple):
+    """A session and its figures."""
+
+    info: SessionInfo
+    is_fork: bool
+    """Whether it may be a fork; ``info.fork`` names the original only in sessions of 2.x."""
+    messages: int
+    cost: int
+    """What it spent itself, in units of :mod:`opensesh.history.stats.money`; without what a fork copied."""
+    inclusive: int
+    """With its subagents."""
+    models: tuple[str, ...]
+    """As ``provider/model``, the last used first."""
+    agents: tuple[str, ...]
+    stores: tuple[str, ...]
+    """The ids of the stores that have a copy."""
+
+
+class RowFilter(NamedTuple):
+    """Which rows. Empty fields have no effect."""
+
+    project: ProjectFilter | None = None
+    text: str = ""
+    """Part of the title, or of the id."""
+    since: int = 0
+    """Updated at this time or later, in milliseconds."""
+    until: int = 0
+    model: str = ""
+    """Part of ``provider/model``."""
+    agent: str = ""
+    ids: AbstractSet[str] | None = None
+    children: bool = False
+    """With the sessions of subagents."""
+    archived: bool = False
+    """With archived sessions."""
+
+    def matches(self, row: SessionRow) -> bool:
+        """Whether a row is selected, apart from ``children`` and ``archived``."""
+        info = row.info
+        return (
+            info.updated >= self.since
+            and (not self.until or info.updated < self.until)
+            and (self.ids is None or info.id in self.ids)
+            and (not self.text or self.text in info.title.casefold() or self.text in info.id.casefold())
+            and (not self.model or any(self.model in model.casefold() for model in row.models))
+            and (not self.agent or self.agent in row.agents)
+            and (self.project is None or self.project.matches(info.project, info.directory, info.title))
+        )
+
+
+class SelectedRows(NamedTuple):
+    """The rows that a filter selects, sorted, and how many others it would."""
+
+    rows: list[SessionRow]
+    children: int
+    """Excluded as sessions of subagents."""
+    archived: int
+    """Excluded as archived."""
+
+
+class SessionTable(NamedTuple):
+    """One state of the table."""
+
+    rows: Sequence[SessionRow]
+    """Those with the latest activity first."""
+    by_id: dict[str, SessionRow]
+    projects: dict[str, Project]
+    damage: list[Damage]
+
+    def select(self, row_filter: RowFilter, sort: Sort = "updated") -> SelectedRows:
+        """Return the rows that a filter selects."""
+        row_filter = row_filter._replace(text=row_filter.text.casefold(), model=row_filter.model.casefold())
+        selected: list[SessionRow] = []
+        children = archived = 0
+        for row in self.rows:
+            if not row_filter.matches(row):
+                continue
+            if row.info.parent and not row_filter.children:
+                children += 1
+            elif row.info.archived and not row_filter.archived:
+                archived += 1
+            else:
+                selected.append(row)
+        if sort != "updated":
+            selected.sort(key=sort_key(sort))
+        return SelectedRows(selected, children, archived)
+
+    def project_name(self, info: SessionInfo) -> str:
+        """Return the name of a session's project; for a session outside of any, that of its folder."""
+        project = self.projects.get(info.project)
+        if project is None or info.project == GLOBAL or project.worktree == "/":
+            return base_name(info.directory) or info.project
+        return project_title(project)
+
+    def resolve_project(self, name: str) -> ProjectFilter:
+        """Return a filter for a project; see :meth:`opensesh.history.library.Library.resolve_project`."""
+        if here := discovery.resolve_path_argument(name):
+            return discovery.current_project(here)
+        folders = {row.info.directory.rstrip("/\\") for row in self.rows}
+        project = discovery.resolve_project(name, [*self.projects.values()], folders)
+        if project is not None:
+            return project
+        folded = name.casefold()
+        if any(folded in row.info.title.casefold() for row in self.rows):
+            return ProjectFilter(frozenset(), frozenset(), folded, by_title=True)
+        raise NotFoundError(f"no project resembles {name!r}", name=name)
+
+    def project_names(self) -> dict[str, int]:
+        """Return the names of all projects that have sessions and the number of those, the latest used first."""
+        names: dict[str, int] = {}
+        for row in self.rows:
+            name = self.project_name(row.info)
+            names[name] = names.get(name, 0) + 1
+        return names
+
+
+def sort_key(sort: Sort) -> Callable[[SessionRow], tuple[int | str, str]]:
+    """Return the key that sorts rows: the latest, most expensive or largest first, or by title."""
+    match sort:
+        case "updated":
+            return lambda row: (-row.info.updated, row.info.id)
+        case "created":
+            return lambda row: (-row.info.created, row.info.id)
+        case "cost":
+            return lambda row: (-row.inclusive, row.info.id)
+        case "messages":
+            return lambda row: (-row.messages, row.info.id)
+        case "title":
+            return lambda row: (row.info.title.casefold(), row.info.id)
+
+
+class _Figures(NamedTuple):
+    """What is known of a session from its own row in the cache."""
+
+    generation: int
+    info: SessionInfo
+    first: int
+    messages: int
+    cost: int
+    models: tuple[str, ...]
+    agents: tuple[str, ...]
+
+
+class SessionTableLoader:
+    """Keeps a table up to date. For one thread at a time."""
+
+    def __init__(self, cache: DerivedCache, store: Store) -> None:
+        self._cache = cache
+        self._store = store
+        self._layer = UsageLayer()
+        self._figures: dict[str, _Figures] = {}
+        self._generation: object = None
+        self.table = SessionTable([], {}, {}, [])
+
+    def refresh(self, progress: Progress | None = None) -> None:
+        """Bring the cache and :attr:`table` up to date."""
+        self._cache.refresh(self._layer, progress=progress)
+        sql = "SELECT value FROM meta WHERE name = 'generation usage'"
+        generation = self._cache.query(self._layer, lambda db: db.execute(sql).fetchone())
+        if generation == self._generation:
+            return
+        stores = self._cache.query(self._layer, self._load)
+        self.table = self._table(stores)
+        self._generation = generation
+
+    def _load(self, db: Connection) -> dict[str, list[str]]:
+        """Read the rows that have changed; return the stores of each session."""
+        versions: dict[str, int] = dict(db.execute("SELECT session, generation FROM usage WHERE info IS NOT NULL"))
+        for session in self._figures.keys() - versions.keys():
+            del self._figures[session]
+        changed = [
+            session
+            for session, version in versions.items()
+            if session not in self._figures or self._figures[session].generation != version
+        ]
+        for session, version, info, first, buckets in db.execute(_ROWS, [json.dumps(changed)]):
+            self._figures[session] = _figures(version, info, first, json.loads(buckets))
+        stores: dict[str, list[str]] = {}
+        for session, store_id in db.execute(_COPIES):
+            stores.setdefault(session, []).append(store_id)
+        return stores
+
+    def _table(self, stores: dict[str, list[str]]) -> SessionTable:
+        costs = {session: figures.cost for session, figures in self._figures.items()}
+        forks = {one.info.id for one in self._figures.values() if may_be_fork(one.info, one.first)}
+        if forks:
+            usage = UsageTable(self._cache, self._layer)
+            for session, positions in copied_messages(usage).items():
+                entries = usage.entries(session)
+                costs[session] = sum(
+                    entry.totals.cost for position, entry in enumerate(entries) if position not in positions
+                )
+        children: dict[str, list[str]] = {}
+        for figures in self._figures.values():
+            if figures.info.parent:
+                children.setdefault(figures.info.parent, []).append(figures.info.id)
+        rows = [
+            SessionRow(
+                one.info,
+                one.info.id in forks,
+                one.messages,
+                costs[one.info.id],
+                costs[one.info.id] + _below(one.info.id, children, costs),
+                one.models,
+                one.agents,
+                tuple(stores.get(one.info.id, ())),
+            )
+            for one in self._figures.values()
+        ]
+        rows.sort(key=sort_key("updated"))
+        library = Library(store=self._store)
+        projects = {project.id: project for project in library.projects}
+        damage = damage_of(self._cache, self._layer) + library.damage
+        return SessionTable(rows, {row.info.id: row for row in rows}, projects, damage)
+
+
+def _below(session: str, children: dict[str, list[str]], costs: dict[str, int]) -> int:
+    if session not in children:
+        return 0
+    return sum(costs.get(name, 0) for name in discovery.descendants(session, children))
+
+
+def _figures(
+    version: int, info: str, first: int, buckets: Iterable[tuple[int, int, str, str, str, list[int]]]
+) -> _Figures:
+    messages = cost = 0
+    models: dict[str, None] = {}
+    agents: dict[str, None] = {}
+    for _, _, provider, model, agent, totals in buckets:
+        sums = UsageTotals(*totals)
+        messages += sums.messages
+        cost += sums.cost
+        # The last used one is to be the last: it is removed and added again.
+        if model:
+            models.pop(f"{provider}/{model}", None)
+            models[f"{provider}/{model}"] = None
+        if agent:
+            agents.pop(agent, None)
+            agents[agent] = None
+    last_used = (tuple(reversed(models)), tuple(reversed(agents)))
+    return _Figures(version, SessionInfo(*json.loads(info)), first, messages, cost, *last_used)
+
+
+def store_label(store_id: str) -> str:
+    """Return a short name for a store: ``tree``, or the name of its file."""
+    return os.path.basename(store_id) if os.path.isfile(store_id) else "tree"

@@ -1,0 +1,179 @@
+"""The session table and the search index of a server, kept up to date in the background.
+
+Finding out what has changed takes time in a large store, and the first index of a long history takes minutes. A request
+waits for neither: it waits for a moment, and then uses what there is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from threading import Condition, Thread
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import OpenseshError
+from ..history.cache.derived_cache import DerivedCache
+from ..history.search.facets import count_facets
+from ..history.search.text_layer import TEXT, build_vocabulary, has_vocabulary
+from ..history.search.text_search import search
+from ..history.session_table import SessionTableLoader
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable
+
+    from ..history.search.text_search import Query, Results
+    from ..history.session_table import SessionTable
+    from ..storage.protocol import Store
+
+log = logging.getLogger("opensesh.server")
+MAX_AGE_SECONDS = 1.0
+"""How old the state is that a request uses without asking for a newer one."""
+WAIT_SECONDS = 0.15
+"""How long a request waits for a newer state than the one that there is."""
+
+
+class Progress(NamedTuple):
+    """How far a first refresh is."""
+
+    is_ready: bool
+    """Whether there was a refresh that ended."""
+    done: int
+    of: int
+
+
+class _StoppedError(Exception):
+    """Ends a refresh when the server stops."""
+
+
+class BackgroundRefresh:
+    """A thread that refreshes something when it is asked to, and those who wait for it."""
+
+    def __init__(self, name: str, refresh: Callable[[Callable[[int, int], None]], None]) -> None:
+        self._refresh = refresh
+        self._changed = Condition()
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._is_started = False
+        self._is_wanted = False
+        self._is_stopping = False
+        self._begun = 0.0
+        self._runs = 0
+        self._failure: OpenseshError | None = None
+        self.progress = Progress(is_ready=False, done=0, of=0)
+
+    def ensure(self, max_age: float = MAX_AGE_SECONDS, wait: float = WAIT_SECONDS, *, since: float = 0.0) -> bool:
+        """Ask for a state that is at most so old, and not older than ``since``; return whether there is one after at
+        most ``wait`` seconds."""
+        wanted = max(time.monotonic() - max_age, since)
+        with self._changed:
+            if self._runs and self._begun >= wanted:
+                return self._raise_failure()
+            if not self._is_started:
+                self._is_started = True
+                self._thread.start()
+            self._is_wanted = True
+            self._changed.notify_all()
+            is_fresh = self._changed.wait_for(lambda: self._runs > 0 and self._begun >= wanted, wait)
+            return self._raise_failure() if is_fresh else False
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        if self._is_started:
+            self._thread.join()
+
+    def _raise_failure(self) -> bool:
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_wanted or self._is_stopping)
+                if self._is_stopping:
+                    return
+                self._is_wanted = False
+            begun = time.monotonic()
+            failure: OpenseshError | None = None
+            try:
+                self._refresh(self._report)
+            except _StoppedError:
+                return
+            except OpenseshError as error:
+                failure = error
+            except Exception as error:  # the thread must answer those who wait
+                log.exception("a refresh failed")
+                failure = OpenseshError(f"the history could not be read: {error}")
+            with self._changed:
+                self._begun, self._failure, self._runs = begun, failure, self._runs + 1
+                self.progress = Progress(failure is None, 0, 0)
+                self._changed.notify_all()
+
+    def _report(self, done: int, of: int) -> None:
+        if self._is_stopping:
+            raise _StoppedError
+        if not self.progress.is_ready:
+            self.progress = Progress(is_ready=False, done=done, of=of)
+
+
+class HistoryIndex:
+    """What lists and searches of a server are answered from."""
+
+    def __init__(self, store: Store, version: Callable[[], int]) -> None:
+        """``version`` changes when this server changes the store."""
+        self._table_cache = DerivedCache(store=store)
+        self._loader = SessionTableLoader(self._table_cache, store)
+        self._table_refresh = BackgroundRefresh("session table", self._loader.refresh)
+        self._writer = DerivedCache(store=store)
+        self._reader = DerivedCache(store=store)
+        """Beside the writer, because an object of the cache serves one thread at a time."""
+        self._text_refresh = BackgroundRefresh("search index", self._refresh_text)
+        self._version = version
+        self._seen: dict[BackgroundRefresh, tuple[int, float]] = {}
+
+    def sessions(self, wait: float = WAIT_SECONDS) -> tuple[SessionTable, bool]:
+        """Return the session table, and whether it is up to date. It is empty until it was made for the first time."""
+        is_fresh = self._ensure(self._table_refresh, wait)
+        return self._loader.table, is_fresh
+
+    @property
+    def table_progress(self) -> Progress:
+        """How far the first session table is."""
+        return self._table_refresh.progress
+
+    def warm_up(self) -> None:
+        """Begin to make what pages will need."""
+        self._table_refresh.ensure(wait=0)
+        self._text_refresh.ensure(wait=0)
+
+    def search(self, query: Query, wait: float = WAIT_SECONDS) -> tuple[Results, dict[str, Counter[str]], Progress]:
+        """Search what the index has; return the results, their facets, and how far the index is."""
+        self._ensure(self._text_refresh, wait)
+        progress = self._text_refresh.progress
+        cache = self._writer if self._writer.is_temporary else self._reader
+        return search(cache, query, widen=progress.is_ready), count_facets(cache, query), progress
+
+    def close(self) -> None:
+        """End the refreshes, and close all files."""
+        for refresh in (self._table_refresh, self._text_refresh):
+            refresh.close()
+        for cache in (self._table_cache, self._writer, self._reader):
+            cache.close()
+
+    def _ensure(self, refresh: BackgroundRefresh, wait: float) -> bool:
+        """Ask for a refresh that began after the last change that this server made."""
+        version = self._version()
+        known, noticed = self._seen.get(refresh, (-1, 0.0))
+        if version != known:
+            noticed = time.monotonic()
+            self._seen[refresh] = version, noticed
+        return refresh.ensure(wait=wait, since=noticed)
+
+    def _refresh_text(self, report: Callable[[int, int], None]) -> None:
+        self._writer.refresh(TEXT, progress=report)
+        # So that a search for a part of a word does not have to wait for it.
+        if not self._writer.query(TEXT, has_vocabulary):
+            self._writer.write(build_vocabulary)

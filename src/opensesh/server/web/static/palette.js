@@ -1,0 +1,73 @@
+// The palette: sessions, projects, pages and a search, by a few letters.
+import { make } from "./dom.js";
+import { send } from "./requests.js";
+
+const SILENCE_MS = 80;
+/** @type {[string, string][]} */
+const PAGES = [
+  ["Sessions", "/ui/"], ["Live", "/ui/live"], ["Projects", "/ui/projects"], ["Costs", "/ui/costs"], ["Doctor", "/ui/doctor"],
+  ["Trash", "/ui/trash"], ["Search", "/ui/search"], ["Settings", "/ui/settings"], ["Keys", "/ui/keys"],
+];
+
+/** Opens the palette; the focus returns to where it was when it closes. */
+export function openPalette() {
+  if (document.querySelector("dialog.palette")) return;
+  const input = /** @type {HTMLInputElement} */ (make("input", {
+    type: "text", role: "combobox", placeholder: "Session, project or page", "aria-label": "Session, project or page",
+    "aria-controls": "palette-list", "aria-expanded": "true", "aria-autocomplete": "list", autocomplete: "off",
+  }));
+  const list = make("ul", { id: "palette-list", class: "palette-list", role: "listbox", "aria-label": "Results" });
+  const dialog = /** @type {HTMLDialogElement} */ (make("dialog", { class: "palette", "aria-label": "Palette" }, input, list));
+  let pending = new AbortController();
+  let timer = 0;
+  let position = 0;
+
+  /** @param {{kind: string, label: string, note: string, path: string}[]} entries */
+  function show(entries) {
+    list.replaceChildren(...entries.map((entry, index) => {
+      const link = make("a", { href: entry.path, tabindex: "-1" },
+        make("span", { class: "palette-kind" }, entry.kind), make("bdi", { class: "cut" }, entry.label), make("span", { class: "dim small cut" }, entry.note));
+      return make("li", { role: "option", id: `palette-${index}`, "aria-selected": "false" }, link);
+    }));
+    select(0);
+  }
+
+  /** @param {number} index */
+  function select(index) {
+    const options = [...list.children];
+    position = Math.min(Math.max(index, 0), options.length - 1);
+    options.forEach((option, number) => option.setAttribute("aria-selected", String(number === position)));
+    input.setAttribute("aria-activedescendant", options.length ? `palette-${position}` : "");
+    options[position]?.scrollIntoView({ block: "nearest" });
+  }
+
+  async function load() {
+    const text = input.value.trim();
+    const pages = PAGES.filter(([name]) => name.toLowerCase().includes(text.toLowerCase()))
+      .map(([name, path]) => ({ kind: "page", label: name, note: "", path }));
+    pending.abort();
+    pending = new AbortController();
+    let found = { projects: [], sessions: [] };
+    try {
+      found = await send("GET", `/history/suggest?q=${encodeURIComponent(text)}`, undefined, pending.signal);
+    } catch (error) {
+      if (/** @type {Error} */ (error).name === "AbortError") return;
+    }
+    const sessions = found.sessions.map((/** @type {any} */ one) => ({ kind: "session", label: one.title, note: one.projectName, path: `/ui/session/${one.id}` }));
+    const projects = found.projects.map((/** @type {string} */ name) => ({ kind: "project", label: name, note: "", path: `/ui/?project=${encodeURIComponent(name)}` }));
+    const search = text ? [{ kind: "search", label: `Search all texts for “${text}”`, note: "", path: `/ui/search?q=${encodeURIComponent(text)}` }] : [];
+    show(text ? [...sessions, ...projects, ...pages, ...search] : [...pages, ...sessions]);
+  }
+
+  input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(() => void load(), SILENCE_MS); });
+  dialog.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step) { event.preventDefault(); select(position + step); }
+    if (event.key === "Enter") { event.preventDefault(); list.children[position]?.querySelector("a")?.click(); }
+  });
+  dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+  dialog.addEventListener("close", () => { pending.abort(); dialog.remove(); });
+  document.body.append(dialog);
+  dialog.showModal();
+  void load();
+}
