@@ -16,7 +16,8 @@ from opensesh import ids
 from opensesh.project import resolve
 from opensesh.sessions import Sessions
 from opensesh.storage.json_tree import JsonTree
-from opensesh.workspace import Reverts, Snapshots
+from opensesh.workspace.revert import Reverts
+from opensesh.workspace.snapshots import Snapshots
 
 from .report import interleaved, line
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from .records.codec import Document
+from .records.codec import Document, as_object
 from .records.view import js_name
 
 Publish = Callable[["Event"], object]
@@ -31,6 +31,12 @@ class Event(Struct, frozen=True, kw_only=True, rename=js_name):
         """The payload, without fields that are ``None``."""
         pairs = zip(self.__struct_encode_fields__, self.__struct_fields__, strict=True)
         return {key: value for key, name in pairs if (value := getattr(self, name)) is not None}
+
+    def concerns(self, session_id: str) -> bool:
+        """Return whether the event is about this session, one of its messages or parts."""
+        properties = self.properties
+        records = (properties, as_object(properties.get("info")) or {}, as_object(properties.get("part")) or {})
+        return any(session_id in (record.get("sessionID"), record.get("id")) for record in records)
 
 
 class SessionCreated(Event, frozen=True, kw_only=True, tag="session.created"):

@@ -9,6 +9,7 @@ show it would file it, so :func:`resolve` goes by the conventions of a store.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -100,7 +101,6 @@ def other_ids(location: ProjectLocation) -> tuple[str, ...]:
 
 def remote_id(url: str) -> str:
     """Return the project id of OpenCode 1.15.11 and later for this ``origin``; empty for a local remote."""
-    import re
     from hashlib import sha1
 
     remote = re.fullmatch(r"(?:https?|ssh|git)://(?:[^@/]*@)?([^/:]+)(?::\d+)?/(.+)", url) or re.fullmatch(

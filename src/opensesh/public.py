@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from . import errors, events, plugins
-from .engine.components import Settings
 from .engine.engine import Engine
 from .engine.engine import open_engine as open  # noqa: A004
 from .engine.loop import Outcome
 from .engine.prompt import Prompt
+from .engine.settings import Settings
 from .errors import OpenseshError
 from .tools.custom import tool
 

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from opensesh.tools.builtin_tools import builtin
-from opensesh.tools.registry import Features
 from opensesh.tools.tool import Tool
+from opensesh.tools.tool_registry import Features
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tools.md").read_text("utf-8")
 EVERY: list[Tool] = [

@@ -11,10 +11,10 @@ from typing import Any
 
 from opensesh import events
 from opensesh.bus import Envelope
-from opensesh.engine.components import Settings
 from opensesh.engine.engine import Engine, open_engine
 from opensesh.engine.loop import Outcome
 from opensesh.engine.prompt import Prompt
+from opensesh.engine.settings import Settings
 from opensesh.models.request import Provider, Request
 from opensesh.models.stream_events import StreamEvent
 from opensesh.plugins import Pluggable

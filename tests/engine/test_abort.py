@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from opensesh import events
-from opensesh.engine.components import Settings
 from opensesh.engine.context_window import is_pruned
+from opensesh.engine.settings import Settings
 from opensesh.records import Rule
 from opensesh.retry import RetryPolicy
 from opensesh.storage.json_tree import JsonTree

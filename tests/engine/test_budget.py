@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from opensesh.engine.budget import Account, Budget, CostReport, budget_from_environment, parse_amount
-from opensesh.engine.components import Settings
+from opensesh.engine.budget import Account, CostReport, budget_from_environment, parse_amount
+from opensesh.engine.settings import Budget, Settings
 from opensesh.errors import OverBudgetError, UsageError
 from opensesh.models.anthropic_request import request_body
 from opensesh.models.model import Limit, Model, Price, Rates

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from opensesh import events
-from opensesh.engine.tool_calls import LoopDetector, LoopLimits
+from opensesh.engine.settings import LoopLimits
+from opensesh.engine.tool_calls import LoopDetector
 from opensesh.records import Rule
 from opensesh.testing.scripted import ScriptedModel
 from opensesh.tools.custom import tool

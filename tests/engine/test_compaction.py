@@ -9,9 +9,9 @@ import pytest
 
 from opensesh.engine import context_window
 from opensesh.engine.compaction_undo import undo_compaction
-from opensesh.engine.components import Settings
 from opensesh.engine.context_window import estimate
 from opensesh.engine.engine import Engine, open_engine
+from opensesh.engine.settings import Settings
 from opensesh.engine.summary_text import split_transcript, transcript, user_prompts_verbatim
 from opensesh.models.request import Request
 from opensesh.models.stream_events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage

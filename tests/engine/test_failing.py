@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from opensesh.engine.components import Settings
 from opensesh.engine.prompt import Prompt
+from opensesh.engine.settings import Settings
 from opensesh.errors import ModelNotFoundError, NotFoundError, OpenseshError, UsageError
 from opensesh.models.request import Request
 from opensesh.models.stream_events import StreamEvent

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from opensesh import events
-from opensesh.engine.components import Settings
 from opensesh.engine.loop import Outcome
 from opensesh.engine.prompt import Prompt, text_prompt
+from opensesh.engine.settings import Settings
 from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory

@@ -12,7 +12,7 @@ from opensesh.engine.prompts import format_day
 from opensesh.errors import OpenseshError, UsageError
 from opensesh.models.request import File, User
 from opensesh.storage.memory import Memory
-from opensesh.workspace import Reverts
+from opensesh.workspace.revert import Reverts
 
 from .stage import Ledger, Stage, stage
 

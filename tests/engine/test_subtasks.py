@@ -5,8 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from opensesh import events
-from opensesh.engine.budget import Budget
-from opensesh.engine.components import Settings
+from opensesh.engine.settings import Budget, Settings
 from opensesh.testing.scripted import ScriptedModel
 from opensesh.tools.custom import tool
 

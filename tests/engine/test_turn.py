@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from opensesh import events
-from opensesh.engine.components import Settings
+from opensesh.engine.settings import Settings
 from opensesh.errors import ModelConnectionError, WriteError
 from opensesh.models import stream_events as stream
 from opensesh.models.request import Request
@@ -20,7 +20,7 @@ from opensesh.retry import RetryPolicy
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Key
 from opensesh.testing.scripted import Say, Split, Think, script, turn
-from opensesh.workspace import Reverts
+from opensesh.workspace.revert import Reverts
 
 from .stage import Acting, Ledger, Playing, Stage, echo, stage
 

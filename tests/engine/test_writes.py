@@ -13,8 +13,10 @@ from opensesh.errors import RevertConflictError
 from opensesh.records import Rule
 from opensesh.storage.memory import Memory
 from opensesh.testing.scripted import ScriptedModel
-from opensesh.workspace import Originals, Reverts, SnapshotLimits
 from opensesh.workspace.files import blob_id
+from opensesh.workspace.originals import Originals
+from opensesh.workspace.revert import Reverts
+from opensesh.workspace.snapshots import SnapshotLimits
 
 from ..harness import ProcessGroup
 from . import runners

@@ -22,12 +22,11 @@ from opensesh.history.cache.derived_cache import DerivedCache
 from opensesh.history.search.text_layer import TEXT
 from opensesh.history.search.text_search import Filters, Query, search
 from opensesh.storage import paths
-from opensesh.storage.change_feeds import fingerprint
+from opensesh.storage.change_feeds import UNSTABLE, RawRecord, StoredSession, fingerprint
 from opensesh.storage.json_tree.change_feed import JsonTreeFeed
 from opensesh.storage.locations import StoreLocations, find_stores
 from opensesh.storage.locks import open_lock_file, try_lock_file
 from opensesh.storage.opencode_db.change_feed import OpencodeDBFeed
-from opensesh.storage.protocol import UNSTABLE, RawRecord, StoredSession
 
 from ..storage.test_opencode_v2 import Writer as V2Writer
 from .shelf import Database, Tree, settle

@@ -256,6 +256,11 @@ def test_json_stays_valid_and_keeps_its_shape(value: Any) -> None:
     assert shape(again) == shape(json.loads(dumps(value)))
 
 
+@pytest.mark.parametrize("command", ["curl -s -u ann:swordfish1", "mysql -u ann -pswordfish1"])
+def test_a_command_that_follows_a_password_without_a_space_is_recognised(command: str) -> None:
+    assert "swordfish1" not in Redactor().text(f"[{command}[{command}[")
+
+
 @given(st.lists(secrets, min_size=1, max_size=4), st.text(alphabet=" \n\t\"'{}[](),;", min_size=1, max_size=5))
 def test_no_secret_survives_among_others(found: list[str], between: str) -> None:
     cleaned = Redactor().text(between.join(["", *found, ""]))

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, assert_never
 from msgspec.structs import replace
 
 from opensesh.config import load
-from opensesh.engine.components import Settings
 from opensesh.engine.engine import Engine, open_engine
 from opensesh.engine.projection import clean
 from opensesh.engine.prompt import Prompt
+from opensesh.engine.settings import Settings
 from opensesh.engine.titles import is_provisional
 from opensesh.models.request import Text, User
 from opensesh.project import resolve
@@ -22,7 +22,7 @@ from opensesh.sessions import Sessions
 from opensesh.storage import open_store
 from opensesh.storage.json_tree import JsonTree
 from opensesh.testing.scripted import ReportUsage, ScriptedCall, ScriptedModel
-from opensesh.workspace import Reverts
+from opensesh.workspace.revert import Reverts
 
 from .comparison import whole
 from .opencode import JSON_FILES, MODEL, OpenCode

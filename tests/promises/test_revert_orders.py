@@ -17,7 +17,9 @@ from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree import JsonTree
 from opensesh.testing.scripted import ScriptedModel
-from opensesh.workspace import Reverts, Snapshots, data_folder
+from opensesh.workspace.repository import data_folder
+from opensesh.workspace.revert import Reverts
+from opensesh.workspace.snapshots import Snapshots
 
 from ..workspace.desk import new_repository
 

@@ -10,8 +10,8 @@ from opensesh.engine.engine import open_engine
 from opensesh.records import Rule
 from opensesh.storage.disk import Disk
 from opensesh.testing.scripted import ScriptedModel
-from opensesh.workspace import RevertPreview, Reverts
 from opensesh.workspace.attribution import CallTarget, command_targets
+from opensesh.workspace.revert import RevertPreview, Reverts
 
 from ..workspace.desk import Desk, call, contents, new_repository, shell, write, writes
 

@@ -9,8 +9,8 @@ import pytest
 import opensesh
 from opensesh import events
 from opensesh.config import rule
-from opensesh.engine.components import Settings
 from opensesh.engine.engine import open_engine
+from opensesh.engine.settings import Settings
 from opensesh.plugins import ChatInput, ChatParamsOutput, Plugin
 from opensesh.storage.memory import Memory
 from opensesh.testing.scripted import ScriptedModel

@@ -22,7 +22,7 @@ from opensesh.tools.apply_patch import ApplyPatchTool
 from opensesh.tools.edit import EditTool, WriteTool
 from opensesh.tools.grep import GrepTool
 from opensesh.tools.read import ReadTool
-from opensesh.workspace import Reverts
+from opensesh.workspace.revert import Reverts
 
 from ..engine.stage import stage
 from ..tools.bench import Bench

@@ -10,11 +10,10 @@ import pytest
 
 from opensesh.history.library import Library
 from opensesh.storage import Store
-from opensesh.storage.change_feeds import ScanFeed, feeds_of
+from opensesh.storage.change_feeds import UNSTABLE, ChangeFeed, ChangeFeedProvider, ScanFeed, feeds_of
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.merged import MergedStore
-from opensesh.storage.protocol import UNSTABLE, ChangeFeed, ChangeFeedProvider
 
 SESSION = {"id": "ses_1", "projectID": "p", "directory": "/d", "title": "Dig", "time": {"created": 1, "updated": 2}}
 MESSAGE = {"id": "msg_1", "sessionID": "ses_1", "role": "user", "time": {"created": 1}}

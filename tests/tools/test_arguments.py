@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from opensesh.errors import InvalidArgumentsError
 from opensesh.tools.arguments import Arguments, Positive, decode, schema_of
 from opensesh.tools.builtin_tools import builtin
-from opensesh.tools.registry import Features
+from opensesh.tools.tool_registry import Features
 
 
 class Inner(Struct, frozen=True, rename="camel"):

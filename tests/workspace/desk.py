@@ -16,7 +16,8 @@ from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.protocol import Store, StoredMessage
-from opensesh.workspace import Patch, Reverts, Snapshots
+from opensesh.workspace.revert import Reverts
+from opensesh.workspace.snapshots import Patch, Snapshots
 
 FileChange = Callable[[Path], Document | None]
 

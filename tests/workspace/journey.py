@@ -21,8 +21,10 @@ from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree import JsonTree
 from opensesh.testing.scripted import ScriptedModel
-from opensesh.workspace import RevertPreview, RevertResult, Reverts, Snapshots, data_folder
 from opensesh.workspace.files import FileState, blob_id
+from opensesh.workspace.repository import data_folder
+from opensesh.workspace.revert import RevertPreview, RevertResult, Reverts
+from opensesh.workspace.snapshots import Snapshots
 
 from .desk import git
 from .test_revert_crash import Died, DyingDisk

@@ -8,7 +8,7 @@ from typing import Any
 from opensesh.records import Revert
 from opensesh.storage import keys
 from opensesh.storage.protocol import StoredMessage
-from opensesh.workspace import RevertTrash
+from opensesh.workspace.revert_journal import RevertTrash
 
 from .desk import Desk, contents, creates, edits, write, writes
 

@@ -11,8 +11,9 @@ import pytest
 
 from opensesh.errors import RevertConflictError
 from opensesh.records import Rule
-from opensesh.workspace import Reverts, tidy_snapshots
+from opensesh.workspace.revert import Reverts
 from opensesh.workspace.snapshots import SnapshotLimits
+from opensesh.workspace.tidying import tidy_snapshots
 
 from ..engine.stage import stage
 from .desk import Desk, FileChange, call, contents, edits, git, new_repository, write, writes

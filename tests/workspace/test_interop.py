@@ -10,7 +10,7 @@ from opensesh.project import register
 from opensesh.records import dumps, loads
 from opensesh.storage import keys
 from opensesh.testing.wire import WireServer
-from opensesh.workspace import snapshot_range, summarize
+from opensesh.workspace.diffs import snapshot_range, summarize
 
 from ..interop.opencode import OpenCode
 from .desk import Desk, contents, deletes, edits, write, writes

@@ -6,8 +6,10 @@ import time
 from pathlib import Path
 
 from opensesh.storage.protocol import StoredMessage
-from opensesh.workspace import RevertTrash, Snapshots, tidy_snapshots
 from opensesh.workspace.diffs import snapshots_in
+from opensesh.workspace.revert_journal import RevertTrash
+from opensesh.workspace.snapshots import Snapshots
+from opensesh.workspace.tidying import tidy_snapshots
 
 from .desk import Desk, git, new_repository, since, write, writes
 

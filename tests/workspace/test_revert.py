@@ -15,7 +15,7 @@ from opensesh.storage.disk import Disk
 from opensesh.storage.leases import FileLeases
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Key
-from opensesh.workspace import Reverts
+from opensesh.workspace.revert import Reverts
 
 from .desk import Desk, FileChange, call, contents, creates, deletes, edits, git, new_repository, shell, write, writes
 

@@ -12,8 +12,9 @@ from opensesh.project import resolve
 from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree import JsonTree
-from opensesh.workspace import Reverts, Snapshots
+from opensesh.workspace.revert import Reverts
 from opensesh.workspace.revert_journal import RevertTrash
+from opensesh.workspace.snapshots import Snapshots
 
 from ..harness import ProcessGroup
 from .desk import Desk, contents, creates, deletes, edits, new_repository, write, writes

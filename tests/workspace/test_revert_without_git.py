@@ -7,9 +7,8 @@ import pytest
 
 from opensesh.errors import RevertConflictError
 from opensesh.records import Document
-from opensesh.workspace import Originals
 from opensesh.workspace.files import file_state
-from opensesh.workspace.originals import MAX_FILE_BYTES
+from opensesh.workspace.originals import MAX_FILE_BYTES, Originals
 
 from .desk import Desk, FileChange, call, contents, creates, edits, write, writes
 

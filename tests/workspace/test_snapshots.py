@@ -14,10 +14,9 @@ import pytest
 
 from opensesh.errors import SnapshotError
 from opensesh.project import ProjectLocation, resolve
-from opensesh.workspace import SnapshotLimits, Snapshots
 from opensesh.workspace.files import FileState
 from opensesh.workspace.git import Git, git_environment
-from opensesh.workspace.snapshots import MEBIBYTE
+from opensesh.workspace.snapshots import MEBIBYTE, SnapshotLimits, Snapshots
 
 from .desk import Desk, git, new_repository, since, write
 

@@ -7,7 +7,7 @@ from opensesh.records.message import UserMessage
 from opensesh.storage import keys
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.protocol import StoredMessage
-from opensesh.workspace import history_diffs, snapshot_range, summarize, totals, turn_messages
+from opensesh.workspace.diffs import history_diffs, snapshot_range, summarize, totals, turn_messages
 
 from .desk import Desk, call, creates, edits, write, writes
 

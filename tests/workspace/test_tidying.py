@@ -15,8 +15,10 @@ from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.merged import MergedStore
 from opensesh.storage.paths import digest
-from opensesh.workspace import Originals, data_folder, disk_use, tidy_in_background, tidy_store
 from opensesh.workspace import tidying as module
+from opensesh.workspace.originals import Originals
+from opensesh.workspace.repository import data_folder
+from opensesh.workspace.tidying import disk_use, tidy_in_background, tidy_store
 
 from ..engine.stage import stage
 from .desk import Desk, call, contents, write, writes

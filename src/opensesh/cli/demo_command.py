@@ -17,9 +17,9 @@ import tempfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..engine.components import Settings
 from ..engine.engine import open_engine
 from ..engine.prompt import text_prompt
+from ..engine.settings import Settings
 from ..sessions import Sessions
 from ..storage import open_tree, paths
 from ..testing.scripted import ScriptedModel

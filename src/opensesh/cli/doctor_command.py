@@ -19,7 +19,7 @@ from ..storage import open_store
 from ..storage.json_tree.migrations import migrate
 from ..text import format_bytes, pluralize
 from ..tools.shell.sandbox import find_lock
-from ..workspace import disk_use, tidy_store
+from ..workspace.tidying import disk_use, tidy_store
 from . import output
 from .session_trash import print_restored
 from .terminal import Progress

@@ -21,10 +21,12 @@ from ..history.import_export.exporting import Export
 from ..history.library import Library
 from ..history.stats.usage_stats import of_project
 from ..history.user_times import TIMES, parse_time
+from ..redaction import Redactor
 from ..storage import open_store
 from ..text import pluralize
 from . import output
 from .command_arguments import PROJECT, SESSION
+from .directory_config import secrets_of_this_machine
 from .session_argument import named_session
 from .terminal import Progress
 
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator
 
-    from ..redaction import Redactor
     from ..storage.protocol import Damage
     from .command_arguments import CommandParser
 
@@ -84,7 +85,8 @@ def run(options: Namespace) -> int:
         options.split, options.output = options.output, None
     damage: list[Damage] = []
     store = open_store(options.store, report=damage.append)
-    redactor = _redactor(options) if options.redact or options.redact_paths else None
+    redacts = options.redact or options.redact_paths
+    redactor = Redactor(secrets_of_this_machine(), paths=options.redact_paths) if redacts else None
     shown = FormatOptions(options.tools or "", not options.no_reasoning, options.utc, indexed=bool(options.split))
     if options.session and (options.project or options.since or options.until):
         raise UsageError("name sessions or use --project, --since and --until, not both")
@@ -110,13 +112,6 @@ def run(options: Namespace) -> int:
         print(f"Redacted: {counts or 'nothing'}.", file=sys.stderr)
     output.report_damage(damage)
     return 0
-
-
-def _redactor(options: Namespace) -> Redactor:
-    from ..redaction import Redactor  # compiles many patterns
-    from .directory_config import secrets_of_this_machine
-
-    return Redactor(secrets_of_this_machine(), paths=options.redact_paths)
 
 
 def _write(export: Export, options: Namespace) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .. import __version__, errors
 from ..loading import load_msgspec
+from ..storage import find_stores, open_store, unfinished
 from ..text import close_matches
 from .command_arguments import CommandParser
 from .terminal import Stream, escape_terminals
@@ -186,12 +187,9 @@ def _run(words: Sequence[str]) -> int:
 
 def _settle_unfinished(options: argparse.Namespace) -> None:
     """Complete or undo what a command that was killed had begun to change in the store."""
-    from ..storage import unfinished  # not needed for commands without a store
-
     if not os.path.isdir(folder := unfinished.folder()) or not os.listdir(folder):
         return
     from ..sessions.undo import undo_unfinished  # these take long to load and are hardly ever needed
-    from ..storage import open_store
     from ..storage.json_tree.journal import complete_journals
 
     store = open_store(options.store, report=lambda damage: None)
@@ -249,8 +247,6 @@ def load_command(name: str) -> CommandModule:
 
 def _check_store(command: str, options: argparse.Namespace) -> None:
     """Raise if the store that the user named does not exist, or may not be read, before it looks like an empty one."""
-    from ..storage.locations import find_stores  # not needed for commands without a store
-
     named = options.store or os.environ.get("OPENSESH_STORE")
     location = find_stores(options.store)
     if named and command not in _MAY_CREATE_STORE and not os.path.exists(location.place):

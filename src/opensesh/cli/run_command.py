@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ..engine.budget import budget_from_environment, parse_amount
-from ..engine.components import Settings
 from ..engine.engine import open_engine
 from ..engine.prompt import Prompt, file_part
+from ..engine.settings import Settings
 from ..errors import NotFoundError, UsageError
 from ..history.library import Library
 from ..models.model import SCRIPTED_PROVIDER

@@ -124,13 +124,6 @@ def _is_confirmed(plan: Bulk, options: Namespace, *, named: bool) -> bool:
     return confirm(f"{_WORDS[options.action][0]}: {_amount(plan)}?")
 
 
-def _session_lines(result: Bulk, options: Namespace) -> list[str]:
-    return [
-        f"{session.id}  {output.format_time(session.updated, utc=options.utc)}  {output.clip(session.title, 60)}"
-        for session in sorted(result.sessions, key=lambda session: -session.updated)
-    ]
-
-
 def _amount(result: Bulk) -> str:
     sessions, files = pluralize(len(result.sessions), "session"), pluralize(result.files, "file")
     return f"{sessions}, {files}, {format_bytes(result.bytes)}"
@@ -156,8 +149,9 @@ def _print_result(result: Bulk, store: Store, options: Namespace) -> None:
     if not result.sessions and not result.left:
         print("No sessions match.", file=sys.stderr)
         return
-    for line in _session_lines(result, options):
-        print(line)
+    for session in sorted(result.sessions, key=lambda session: -session.updated):
+        updated = output.format_time(session.updated, utc=options.utc)
+        print(f"{session.id}  {updated}  {output.clip(session.title, 60)}")
     for reason, number in Counter(reason for _, reason in result.left).items():
         first = next(session_id for session_id, why in result.left if why == reason)
         print(f"{first if number == 1 else f'{number:,} sessions'} not changed: {reason}", file=sys.stderr)

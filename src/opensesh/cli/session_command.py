@@ -136,7 +136,7 @@ def run(options: Namespace) -> int:
                     how = f"undo it with 'opensesh session unrevert {session.id}'"
                     raise UsageError(f"the revert is not final yet; {how}")
                 else:
-                    from ..workspace import RevertTrash  # only for --reverted
+                    from ..workspace.revert_journal import RevertTrash  # only for --reverted
 
                     history = RevertTrash(sessions).history_before(session.id)
                     session = sessions.fork_messages(session.id, history)

@@ -16,7 +16,10 @@ from ..storage import keys
 from ..storage.protocol import conventions_of
 from ..text import pluralize
 from ..tools.diff import compare
-from ..workspace import Originals, Snapshots, data_folder, history_diffs, snapshot_range, turn_messages
+from ..workspace.diffs import history_diffs, snapshot_range, turn_messages
+from ..workspace.originals import Originals
+from ..workspace.repository import data_folder
+from ..workspace.snapshots import Snapshots
 from . import output
 from .session_argument import named_session
 from .terminal import escape_control

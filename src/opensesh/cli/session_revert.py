@@ -10,7 +10,7 @@ from ..errors import NotFoundError
 from ..history.library import Library
 from ..storage.leases import leases_of
 from ..text import pluralize
-from ..workspace import Reverts
+from ..workspace.revert import Reverts
 from . import output
 from .session_argument import named_session
 from .session_diff import snapshots_of
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ..records import Session
     from ..sessions import Sessions
     from ..storage.protocol import StoredMessage
-    from ..workspace import PlannedFile, RevertPreview, RevertResult
+    from ..workspace.revert import RevertPreview, RevertResult
+    from ..workspace.revert_plan import PlannedFile
 
 _MARKS = {"restore": "~", "create": "+", "delete": "-", "keep": "="}
 

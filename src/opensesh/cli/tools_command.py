@@ -17,7 +17,7 @@ from ..text import pluralize
 from ..tools.builtin_tools import builtin
 from ..tools.custom import load_installed_tools
 from ..tools.mcp.servers import McpServers
-from ..tools.registry import CatalogEntry, DescriptionVariables
+from ..tools.tool_registry import CatalogEntry, DescriptionVariables
 from . import output
 from .directory_config import add_directory_option, load_config
 from .logfile import show_warnings

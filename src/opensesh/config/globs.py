@@ -137,7 +137,9 @@ class _Automaton:
         for char in path:
             following = state.get(char)
             if following is None:
-                following = state[char] = self._state(self._closure(self._step(state.positions, char)))
+                tests = ((position, self._tests[position]) for position in state.positions)
+                reached = (position + 1 for position, test in tests if test is not None and test.fullmatch(char))
+                following = state[char] = self._state(self._closure(reached))
             state = following
             if not state.positions:
                 return False
@@ -149,12 +151,6 @@ class _Automaton:
                 state.clear()  # states refer to each other; none must keep the others alive
             self._states.clear()
         return self._states.setdefault(positions, _State(positions))
-
-    def _step(self, positions: frozenset[int], char: str) -> Iterator[int]:
-        for position in positions:
-            test = self._tests[position]
-            if test is not None and test.fullmatch(char):
-                yield position + 1
 
     def _closure(self, positions: Iterable[int]) -> frozenset[int]:
         reached = set(positions)

@@ -21,7 +21,7 @@ from .source import read_limited, upward
 from .trust import owner_of, project_root
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterator
 
     from .config import Config, Origin
     from .source import Fetch
@@ -60,8 +60,7 @@ def system_paths(config: Config) -> list[str]:
     candidates = [os.path.join(folder, NAMES[0]) for folder in (*named, folders.config)]
     if not flags.disable_claude_code_prompt:
         candidates.append(os.path.join(folders.home, ".claude", "CLAUDE.md"))
-    if global_file := _first_file(candidates):
-        paths.append(global_file)
+    paths += [path for path in candidates if os.path.isfile(path)][:1]
     paths += _configured(config, project or named)
     return list(dict.fromkeys(os.path.abspath(path) for path in paths))
 
@@ -174,7 +173,3 @@ def _is_own_file(config: Config, path: str) -> bool:
         return True
     log.warning("instructions: %s is left out: it leads to %s, which is not part of the project", path, real)
     return False
-
-
-def _first_file(paths: Iterable[str]) -> str | None:
-    return next((path for path in paths if os.path.isfile(path)), None)

@@ -28,6 +28,7 @@ from ..models.stream_events import FinishStep, Usage
 from ..records import as_amount, as_object, as_whole
 from .cancellation import run_in_thread_uncancellable
 from .context_window import message_tokens, request_tokens
+from .settings import Budget
 from .turn import closing_stream
 
 if TYPE_CHECKING:
@@ -49,24 +50,6 @@ _MIN_ANSWER_TOKENS = 256
 """A request whose answer the budget would limit to less is not sent."""
 _THINKING_OPTIONS = ("thinking", "reasoningConfig")
 """Options with tokens for thinking that Claude is given in addition to the limit of the answer."""
-
-
-class Budget(Struct, frozen=True, kw_only=True):
-    """What may be spent. ``None`` means unlimited."""
-
-    run: Decimal | None = None
-    """By one run: from a prompt to its outcome, with the subagents it starts."""
-    session: Decimal | None = None
-    """By a session with its subagents, over its whole life."""
-    task: Decimal | None = None
-    """By one subagent, each time it is given a task."""
-    unpriced: Literal["refuse", "warn"] = "refuse"
-    """What to do about a model whose price is not known, so that the budget cannot be enforced."""
-
-    @property
-    def is_set(self) -> bool:
-        """Whether there is any limit."""
-        return (self.run, self.session, self.task) != (None, None, None)
 
 
 def parse_amount(text: str) -> Decimal:

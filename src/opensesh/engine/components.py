@@ -1,4 +1,4 @@
-"""Settings of an engine, and the services that it is made of.
+"""The services that an engine is made of.
 
 :class:`Components` builds the services of one directory and hands each of them what it needs. Only
 :class:`~opensesh.engine.engine.Engine` knows all of them.
@@ -6,28 +6,30 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
-
-from msgspec import Struct, field
+from typing import TYPE_CHECKING
 
 from ..bus import Bus
 from ..config import load_and_fetch
 from ..errors import OpenseshError
-from ..flags import Flags
+from ..models.auth import Keyring
+from ..models.catalogue import Catalogue
 from ..models.connect import Connections
 from ..models.model import SCRIPTED_PROVIDER
+from ..models.provider_trust import untrusted_reason
 from ..permissions import Permissions
 from ..plugins import hooks
 from ..plugins.calling import apply_config_hooks, plugin_tools
 from ..plugins.hook_types import Host
-from ..retry import RetryPolicy
+from ..plugins.loader import load_plugins
 from ..storage.leases import leases_of
 from ..storage.protocol import conventions_of
 from ..tools.mcp.servers import McpServers
-from .budget import Budget, Budgets, CostReport, MeteredConnections, budget_from_environment
+from ..workspace.originals import Originals
+from ..workspace.repository import data_folder
+from ..workspace.revert import Reverts
+from ..workspace.snapshots import Snapshots
+from .budget import Budgets, CostReport, MeteredConnections, budget_from_environment
 from .cancellation import run_in_thread_uncancellable
 from .compaction import Compactions, Compactor
 from .inspector import Inspector
@@ -37,88 +39,29 @@ from .plugin_hooks import PluginHooks
 from .prompt import PromptComposer, PromptServices
 from .runs import Runs, RunServices, Statuses
 from .session_writer import SessionWriter
+from .settings import EngineOptions
 from .step import Planner, PlannerServices, ToolSources, enabled_features
 from .subtasks import SubagentServices
 from .titles import TitleWriter
-from .tool_calls import LoopLimits
 from .tool_context import ToolEnvironment, output_limits
 from .user_commands import UserCommands
-from .user_requests import QuestionCallback, Questions
+from .user_requests import Questions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import asyncio
+    from collections.abc import Awaitable, Callable
 
-    from ..config import Config
     from ..models.model import Model
-    from ..models.request import Provider
-    from ..plugins import Pluggable
     from ..records import Session
     from ..sessions import Sessions
     from ..storage.protocol import StoredMessage
     from ..tools.filetimes import FileTimes
-    from ..tools.tool import Tool
-    from ..workspace import Reverts
     from .inspector import Inspection
     from .loop import Outcome
     from .prompt import Prompt
     from .session_history import History
 
     RunPrompt = Callable[[str, Prompt], Awaitable[Outcome]]
-
-
-class Settings(Struct, frozen=True, kw_only=True):
-    """Settings of an engine for Python callers, beside the configuration."""
-
-    retry: RetryPolicy = RetryPolicy()
-    repetition: LoopLimits = LoopLimits()
-    owner: str = "opensesh"
-    """Name of the runner in the lease of a session."""
-    interactive: bool = True
-    """Whether a user can answer questions."""
-    question: QuestionCallback | None = None
-    """Answers questions of models; without it they wait for :meth:`~opensesh.Engine.reply_question`."""
-    budget: Budget | None = None
-    """Limits of cost; without it, that of the environment variable ``OPENSESH_BUDGET``."""
-    task_seconds: float | None = 3600.0
-    """How long a subagent may work on a task, without the time that requests wait for the user. The task can be
-    continued later."""
-    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
-    """Waits before a model call is retried, given seconds."""
-    find_plugins: bool = True
-    """Whether plugins are looked for, besides those that are passed."""
-    snapshot_timeout_seconds: float = 60.0
-    """How long tools wait for the snapshot before a step; the first of a large project can take minutes."""
-    snapshot_start_seconds: float = 0.0
-    """How long the record of a step's start waits for that snapshot; it is added later otherwise."""
-    title_timeout_seconds: float = 5.0
-    """How long closing waits for titles that are being written."""
-    lease_timeout_seconds: float = 5.0
-    """How long to wait for the lease of a runner that has died."""
-    other_program_timeout_seconds: float = 10.0
-    """How long to wait for another program, such as OpenCode, that is running the session."""
-    ignore_other_programs: bool = field(default_factory=lambda: Flags().on("IGNORE_OTHER_PROGRAMS"))
-    """Whether to run sessions that another program seems to be running; by default as the environment variable
-    ``OPENSESH_IGNORE_OTHER_PROGRAMS`` says."""
-    plugin_timeout_seconds: float = 5.0
-    """How long closing waits for plugins."""
-    opencode_events: bool = False
-    """Whether clients of OpenCode follow the events, and expect what it publishes: no provisional title, the status
-    with every step, after a failed model call and with an abort, the list of changed files with every prompt, summaries
-    of compactions without anything that the model did not write, the finish of the model where no step follows,
-    reminders and retries without parts, the disabled tools of subagents, interrupted texts without an end, and a prompt
-    after the subtask of a command."""
-    unanswered_warning_seconds: float = 10.0
-    """When a request that no callback answers is logged."""
-
-
-class EngineOptions(NamedTuple):
-    """The arguments of :func:`~opensesh.engine.engine.open_engine` that services are built from."""
-
-    settings: Settings = Settings()
-    config: Config | None = None
-    scripts: Mapping[str, Provider] | None = None
-    tools: tuple[Tool, ...] = ()
-    plugins: tuple[Pluggable, ...] = ()
 
 
 class Components:
@@ -133,11 +76,6 @@ class Components:
     ) -> None:
         """Reads the configuration and loads plugins, so that it is called in a thread. ``run`` runs a prompt in a child
         session."""
-        from ..models.auth import Keyring
-        from ..models.catalogue import Catalogue
-        from ..plugins.loader import load_plugins
-        from ..workspace import Originals, Reverts, Snapshots, data_folder
-
         self.settings = settings = options.settings
         self.writer = writer = SessionWriter(sessions, bus)
         self.location = location = sessions.location
@@ -215,8 +153,6 @@ class Components:
 
     def leased_reverts(self) -> Reverts:
         """Return reverts that take a session's lease, for callers that do not run the session."""
-        from ..workspace import Reverts
-
         sessions = self.writer.sessions
         return Reverts(
             sessions,
@@ -265,8 +201,6 @@ class Components:
         """Return why a provider that the project configures may not be used; empty if it may."""
         if model.provider_id not in (SCRIPTED_PROVIDER, *self.config.settings.provider):
             return ""
-        from ..models.provider_trust import untrusted_reason
-
         return untrusted_reason(self.config, model.provider_id, model.id)
 
 

@@ -12,22 +12,22 @@ from msgspec.structs import replace
 
 from .. import project
 from ..bus import Bus, Envelope
-from ..errors import BusyError, OpenseshError, UsageError
-from ..events import CommandExecuted, Missed, PromptEnded, SessionError
+from ..errors import OpenseshError, UsageError
+from ..events import CommandExecuted, Missed, SessionError
 from ..plugins import hooks as plugin_hooks
 from ..plugins.calling import EventFeed
-from ..records import as_object, write_failure
+from ..records import write_failure
 from ..sessions import Sessions
-from ..sessions.following import publish_foreign_changes
+from ..sessions.foreign_changes import publish_foreign_changes
 from ..storage import open_store
 from ..tools.tool import missing_attributes
 from .cancellation import run_in_thread_uncancellable, run_uncancellable, uncancellable
 from .compaction_undo import redo_compaction, undo_compaction
-from .components import Components, EngineOptions, Settings
 from .model_errors import failure_of
 from .prompt import Prompt, PromptOptions, mentioned_parts
 from .runs import releasing_on_error
 from .session_history import USER_SHELL_PROMPT
+from .settings import EngineOptions, Settings
 from .tool_context import output_limits
 from .user_commands import run_user_shell
 from .user_requests import CallbackDispatcher, RequestCallbacks
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from ..plugins import Pluggable
     from ..project import ProjectLocation
     from ..records import Document, Rule, Session
-    from ..sharing.share_service import ShareResult, UnshareResult
+    from ..sharing.share_service import ShareResult, ShareService, UnshareResult
     from ..storage.protocol import Store, StoredMessage
     from ..tools.filetimes import FileTimes
     from ..tools.tool import Tool
-    from ..workspace import RevertPreview, RevertResult
+    from ..workspace.revert import RevertPreview, RevertResult
     from .budget import Costs, Spent
-    from .components import RunPrompt
+    from .components import Components, RunPrompt
     from .inspector import Inspection
     from .loop import Outcome
     from .runs import Runs
@@ -195,22 +195,14 @@ class Engine:
             outcome = await self.submit(session_id, prompt, **options)
             outcome.add_done_callback(lambda _: subscription.close_after(self.bus.last))
             async for envelope in subscription:
-                if concerns(envelope, session_id) or isinstance(envelope.event, Missed):
+                if envelope.event.concerns(session_id) or isinstance(envelope.event, Missed):
                     yield envelope
         ended = outcome.result()
         info = ended.message.info if ended.message is not None else {}
         messages = await run_in_thread_uncancellable(self.sessions.messages, session_id)
         answers = [message.info for message in messages if message.info.get("parentID") == info.get("parentID", "")]
         cost = self.spent(answers).cost
-        event = PromptEnded(
-            session_id=session_id,
-            state=ended.kind,
-            text=ended.text,
-            cost=None if cost is None else float(cost),
-            structured=info.get("structured"),
-            error=ended.error,
-        )
-        yield Envelope(self.bus.last, event, self.components.location.directory)
+        yield Envelope(self.bus.last, ended.event(session_id, cost), self.components.location.directory)
 
     async def run(self, session_id: str, prompt: str | Prompt, **options: Unpack[PromptOptions]) -> Outcome:
         """Submit a prompt and wait for its outcome. Cancelling this aborts the session's run, and waits for its end."""
@@ -237,10 +229,7 @@ class Engine:
         async with runs.session_lock(session_id):
             run = await runs.open(session_id)
             with releasing_on_error(run):
-                is_running = run.task is not None
-                message = await run.composer.compose(replace(prompt, steering=True) if is_running else prompt)
-                await runs.prepare_for_prompt(run)
-                await self.components.writer.add_message(message, touch=True)
+                message = await runs.add_prompt(run, replace(prompt, steering=prompt.steering or run.task is not None))
             return await runs.join(run, message)
 
     @uncancellable
@@ -250,9 +239,7 @@ class Engine:
         async with runs.session_lock(session_id):
             run = await runs.open(session_id)
             try:
-                message = await run.composer.compose(prompt)
-                await runs.prepare_for_prompt(run)
-                return await self.components.writer.add_message(message, touch=True)
+                return await runs.add_prompt(run, prompt)
             finally:
                 if run.task is None:
                     run.lease.release()
@@ -307,39 +294,19 @@ class Engine:
             raise UsageError("the command contains a NUL character, which no shell accepts")
         parts: tuple[Document, ...] = ({"type": "text", "text": USER_SHELL_PROMPT, "synthetic": True},)
         prompt = Prompt(parts=parts, agent=agent, model=model)
-        outcome = await run_uncancellable(self._shell(session_id, command, prompt))
+        components = self.components
+
+        async def execute(answer: AnswerWriter) -> bool:
+            limits = output_limits(components.config)
+            return await run_user_shell(answer, command, self.location.directory, limits, components.hooks)
+
+        outcome = await run_uncancellable(self._runs.start_shell(session_id, prompt, execute))
         try:
             return await asyncio.shield(outcome)
         except asyncio.CancelledError:
             self.abort(session_id)
             await run_uncancellable(outcome)
             raise
-
-    async def _shell(self, session_id: str, command: str, prompt: Prompt) -> asyncio.Future[Outcome]:
-        """Start the command; return its own future, since prompts that arrive meanwhile are answered after it."""
-        components, runs = self.components, self._runs
-        async with runs.session_lock(session_id):
-            if runs.get(session_id) is not None:
-                raise BusyError(f"{session_id} is running; stop it, or wait until it is done", session_id=session_id)
-            run = await runs.open(session_id)
-            with releasing_on_error(run):
-                message = await run.composer.compose(prompt)
-                await runs.prepare_for_prompt(run)
-                await components.writer.add_message(message, touch=True)
-            ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-            async def execute(answer: AnswerWriter) -> bool:
-                limits = output_limits(components.config)
-                return await run_user_shell(answer, command, self.location.directory, limits, components.hooks)
-
-            async def first() -> Outcome:
-                outcome = await run.loop.run_shell(message, execute)
-                ended.set_result(outcome)
-                return outcome
-
-            run.outcome().add_done_callback(lambda done: None if ended.done() else ended.set_result(done.result()))
-            runs.start(run, first)
-            return ended
 
     @uncancellable
     async def resume(self, session_id: str) -> asyncio.Future[Outcome] | None:
@@ -473,7 +440,7 @@ class Engine:
 
     async def diff(self, session_id: str, message_id: str | None = None) -> list[Document]:
         """Return the file changes of a session, or of one prompt and its answers."""
-        from ..workspace import history_diffs, turn_messages
+        from ..workspace.diffs import history_diffs, turn_messages
 
         def read() -> list[Document]:
             messages = self.sessions.messages(session_id)
@@ -494,17 +461,18 @@ class Engine:
 
     async def share(self, session_id: str, *, redact: bool | None = None) -> ShareResult:
         """Share a session, or update its share, by the settings of the configuration."""
-        from ..sharing.share_service import open_share_service
-
-        async with open_share_service(self.sessions, self.config) as service:
+        async with self._share_service() as service:
             return await service.share(session_id, redact=redact)
 
     async def unshare(self, session_id: str) -> UnshareResult:
         """Take down the share of a session."""
-        from ..sharing.share_service import open_share_service
-
-        async with open_share_service(self.sessions, self.config) as service:
+        async with self._share_service() as service:
             return await service.unshare(session_id)
+
+    def _share_service(self) -> ShareService:
+        from ..sharing.share_service import open_share_service  # most engines share nothing
+
+        return open_share_service(self.sessions, self.config)
 
 
 def open_engine(  # noqa: PLR0913 - the public constructor; each argument is a name that a caller may pass
@@ -541,6 +509,8 @@ def open_engine(  # noqa: PLR0913 - the public constructor; each argument is a n
     events = Bus(keep=16_384) if bus is None else bus
 
     def build(run: RunPrompt) -> Components:
+        from .components import Components  # loads most of the engine, in the thread that opens it
+
         service = sessions
         if service is None:
             if not os.path.isdir(directory):
@@ -551,10 +521,3 @@ def open_engine(  # noqa: PLR0913 - the public constructor; each argument is a n
         return Components(service, events, run, options)
 
     return Engine(build, events, permission=permission)
-
-
-def concerns(envelope: Envelope, session_id: str) -> bool:
-    """Whether an event is about this session."""
-    properties = envelope.event.properties
-    records = (properties, as_object(properties.get("info")) or {}, as_object(properties.get("part")) or {})
-    return any(session_id in (record.get("sessionID"), record.get("id")) for record in records)

@@ -35,16 +35,17 @@ from .tool_calls import CallRunner, LoopDetector
 from .turn import StepFiles, Turn, TurnResult
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from decimal import Decimal
 
     from ..config import Config
     from ..records import Document, Failure, Session
-    from ..workspace import Snapshots
+    from ..workspace.snapshots import Snapshots
     from .compaction import Compactions
-    from .components import Settings
     from .plugin_hooks import PluginHooks
     from .session_history import History
     from .session_writer import AnswerWriter, SessionWriter
+    from .settings import Settings
     from .step import Planner, Step
     from .tool_calls import StructuredOutput
 
@@ -74,6 +75,17 @@ class Outcome(NamedTuple):
             return self.kind
         failure = read_failure(self.error)
         return getattr(failure, "message", "") or type(failure).__name__
+
+    def event(self, session_id: str, cost: Decimal | None) -> events.PromptEnded:
+        """Return the event that ends the events of a prompt."""
+        return events.PromptEnded(
+            session_id=session_id,
+            state=self.kind,
+            text=self.text,
+            cost=None if cost is None else float(cost),
+            structured=self.message.info.get("structured") if self.message is not None else None,
+            error=self.error,
+        )
 
 
 class LoopServices(NamedTuple):
@@ -153,7 +165,10 @@ class Loop:
                 writer.publish(events.SessionDiff(session_id=session_id, diff=diff))
             store = self._session_writer.sessions.store
             shared = store if isinstance(store, SharedSessions) else None
-            known = await run_in_thread_uncancellable(self._stored_ids) if shared is not None else frozenset[str]()
+            known: frozenset[str] = frozenset()
+            if shared is not None:
+                stored = await run_in_thread_uncancellable(store.list, ("message", self.session.id))
+                known = frozenset(key[-1] for key in stored)
             while (prompt := self.history.unanswered_prompt()) is not None:
                 subtask = next_requested_subtask(prompt, self.history.answers)
                 if compaction_part(prompt) is not None:
@@ -170,23 +185,15 @@ class Loop:
                     self.drain_inbox()
                 elif shared is not None:
                     foreign = await run_in_thread_uncancellable(shared.foreign_messages, self.session.id, known)
-                    if foreign:
-                        self._stop_for_other_program(foreign)
+                    if foreign:  # two runners would answer each other's prompts
+                        failure = UnknownError(
+                            message=f"another program added {', '.join(foreign)} to this session; stopped after the "
+                            f"current step. Continue with: opensesh run --session {self.session.id}"
+                        )
+                        self._outcome = Outcome("failed", self.history.last_assistant(), write_failure(failure))
+                        self._publish_error(failure)
                         break
         return self._outcome
-
-    def _stored_ids(self) -> frozenset[str]:
-        return frozenset(key[-1] for key in self._session_writer.sessions.store.list(("message", self.session.id)))
-
-    def _stop_for_other_program(self, messages: Sequence[str]) -> None:
-        """End the run after a step because another program has written to the session: two runners would answer each
-        other's prompts."""
-        failure = UnknownError(
-            message=f"another program added {', '.join(messages)} to this session; stopped after the current step. "
-            f"Continue with: opensesh run --session {self.session.id}"
-        )
-        self._outcome = Outcome("failed", self.history.last_assistant(), write_failure(failure))
-        self._publish_error(failure)
 
     async def run_shell(self, prompt: StoredMessage, run: Callable[[AnswerWriter], Awaitable[bool]]) -> Outcome:
         """Record a shell command of the user as the answer to ``prompt``. ``run`` executes it and tells whether it
@@ -356,7 +363,8 @@ class Loop:
     async def _finish_prompt(self) -> None:
         """Record what the run changed, prune, and schedule a cleanup. An abort ends only this, since the prompts have
         their answers, unless another prompt has arrived."""
-        from ..workspace import record_no_changes, summarize, tidy_in_background
+        from ..workspace.diffs import record_no_changes, summarize
+        from ..workspace.tidying import tidy_in_background
 
         writer, messages = self._session_writer, list(self.history)
         prompt = self.history.last_user()

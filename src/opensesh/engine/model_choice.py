@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..config import agents as configured_agents
 from ..config import default_agent, evaluate
 from ..errors import NotFoundError
-from ..models import options
+from ..models import choice, options
 from ..records import as_object
 
 if TYPE_CHECKING:
@@ -80,8 +80,6 @@ class Models:
 
     def default(self) -> Model:
         """Return the model for prompts that name none."""
-        from ..models import choice
-
         return choice.default_model(self.catalogue, self.keyring, self._config.document, choice.recent_models())
 
     def small(self, agent: Agent, main: Model) -> Model:
@@ -89,8 +87,6 @@ class Models:
         provider, or ``main`` itself."""
         if agent.model is not None:
             return self.of_reference(agent.model)
-        from ..models import choice
-
         small = choice.small_model(self.catalogue, self.keyring, self._config.document, main.provider_id)
         # What was said to one provider is not sent to another unless the user configured it.
         may_leave = self._config.settings.small_model

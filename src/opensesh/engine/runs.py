@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from ..records import Document, Session
     from ..storage.protocol import Lease, StoredMessage
-    from ..workspace import Reverts
+    from ..workspace.revert import Reverts
     from .budget import Budgets
-    from .components import Settings
-    from .prompt import PromptComposer
-    from .session_writer import SessionWriter
+    from .prompt import Prompt, PromptComposer
+    from .session_writer import AnswerWriter, SessionWriter
+    from .settings import Settings
     from .titles import TitleWriter
 
 log = logging.getLogger("opensesh.engine")
@@ -238,6 +238,12 @@ class Runs:
             sessions = self._services.writer.sessions
             await run_in_thread_uncancellable(close_interrupted, sessions, run.loop.history)
 
+    async def add_prompt(self, run: Run, prompt: Prompt) -> StoredMessage:
+        """Store a prompt in a session that is open, if it is valid."""
+        message = await run.composer.compose(prompt)
+        await self.prepare_for_prompt(run)
+        return await self._services.writer.add_message(message, touch=True)
+
     async def join(self, run: Run, message: StoredMessage) -> asyncio.Future[Outcome]:
         """Add a stored prompt to the run; to a new one if it ended while the prompt was being stored."""
         if run.task is not None and self._runs.get(run.session_id) is not run:
@@ -256,6 +262,28 @@ class Runs:
         self._runs[run.session_id] = run
         run.task = self._group.create_task(self._drive(run, first or run.loop.run))
         run.task.add_done_callback(lambda _: self._end(run, Outcome("aborted")))
+
+    async def start_shell(
+        self, session_id: str, prompt: Prompt, execute: Callable[[AnswerWriter], Awaitable[bool]]
+    ) -> asyncio.Future[Outcome]:
+        """Start a run with a command of the user's shell, or raise :class:`BusyError` if the session runs. Return the
+        command's own future, since prompts that arrive meanwhile are answered after it."""
+        async with self.session_lock(session_id):
+            if session_id in self._runs:
+                raise BusyError(f"{session_id} is running; stop it, or wait until it is done", session_id=session_id)
+            run = await self.open(session_id)
+            with releasing_on_error(run):
+                message = await self.add_prompt(run, prompt)
+            ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+            async def first() -> Outcome:
+                outcome = await run.loop.run_shell(message, execute)
+                ended.set_result(outcome)
+                return outcome
+
+            run.outcome().add_done_callback(lambda done: None if ended.done() else ended.set_result(done.result()))
+            self.start(run, first)
+            return ended
 
     def abort(self, session_id: str) -> bool:
         """Stop a session's run; whether there was one."""

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ..models.stream_events import FinishStep, Metadata, Usage
     from ..records import Document, Failure, Rule, Session
     from ..sessions import Sessions
-    from ..workspace import Patch
+    from ..workspace.snapshots import Patch
 
 JOURNAL_SECONDS = 0.3
 """How often streamed text is written to the journal. What was published half a second ago survives a crash."""

@@ -11,7 +11,8 @@ from ..models import options
 from ..models.request import Assistant, Request, Text, ToolSpec, User
 from ..permissions import disabled
 from ..records import as_object, merged
-from ..tools.registry import CatalogEntry, DescriptionVariables, Features, Registry, to_spec
+from ..tools.custom import load_installed_tools
+from ..tools.tool_registry import CatalogEntry, DescriptionVariables, Features, Registry, to_spec
 from .model_choice import subagents
 from .plan_mode import SessionModes, plan_agent_rules, plan_file, plan_mode_guard
 from .projection import mark_cache_points
@@ -64,8 +65,6 @@ class ToolSources:
         """Return all tools, with the ``remote`` ones of MCP servers. Those of installed packages are loaded when a
         session first runs."""
         if self._installed is None:
-            from ..tools.custom import load_installed_tools
-
             self._installed = tuple(installed.tool for installed in load_installed_tools().tools)
         return Registry.standard(self._features, self._custom, (*self._installed, *remote))
 

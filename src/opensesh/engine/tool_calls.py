@@ -11,8 +11,6 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
 from .. import ids
 from ..containment import ends_task
 from ..errors import (
@@ -28,6 +26,7 @@ from ..records import EXTENSION_KEY, as_object, dumps_compact
 from ..tools.question import QuestionTool
 from ..tools.tool import ToolOutput, invoke
 from .cancellation import run_uncancellable
+from .settings import LoopLimits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -247,17 +246,6 @@ class StructuredOutput:
         self.was_called = True
         self.value = dict(arguments)
         return ToolOutput("Structured Output", "The answer was taken.", {"valid": True})
-
-
-class LoopLimits(Struct, frozen=True, kw_only=True):
-    """Thresholds for doom-loop detection."""
-
-    same: int = 3
-    """Identical calls in a row."""
-    pairs: int = 3
-    """Rounds of two alternating calls."""
-    errors: int = 3
-    """Identical errors of one tool in a row."""
 
 
 class LoopDetector:

@@ -14,6 +14,7 @@ from ..config import Skill, evaluate, nearby
 from ..errors import RecordError
 from ..models.request import Text, User
 from ..permissions import disabled, may_be_denied
+from ..plugins import ToolExecuteBeforeInput
 from ..records import (
     EXTENSION_KEY,
     Completed,
@@ -44,14 +45,14 @@ if TYPE_CHECKING:
     from ..config import Agent, Config
     from ..models.request import ModelMessage
     from ..permissions import Permissions
-    from ..plugins import ToolExecuteBeforeInput
     from ..records import Document
     from ..sessions import Sessions
     from ..storage.protocol import StoredMessage
     from ..tools.filetimes import FileTimes
     from ..tools.services import Modes, Subtasks, UserQuestion
     from ..tools.tool import Tool, ToolOutput
-    from ..workspace import Originals, Snapshots
+    from ..workspace.originals import Originals
+    from ..workspace.snapshots import Snapshots
     from .plan_mode import PlanModeGuard
     from .plugin_hooks import PluginHooks
     from .session_writer import SessionWriter
@@ -108,8 +109,6 @@ class ToolCallContextFactory(NamedTuple):
 
     def plugin_tool_call(self, tool: str, call_id: str) -> ToolExecuteBeforeInput:
         """Return the input of the plugin hooks for a call."""
-        from ..plugins import ToolExecuteBeforeInput
-
         return ToolExecuteBeforeInput(
             session_id=self.session_id,
             message_id=self.message_id,

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..models.request import Provider, Request
     from ..records import Document
-    from ..workspace import Patch, PendingSnapshot, Snapshots
-    from .components import Settings
+    from ..workspace.snapshots import Patch, PendingSnapshot, Snapshots
     from .session_writer import AnswerWriter
+    from .settings import Settings
     from .tool_calls import CallRunner
 
 

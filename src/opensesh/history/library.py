@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from contextlib import suppress
+from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +20,6 @@ from .discovery import ProjectFilter, ProjectGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from decimal import Decimal
 
     from ..records import Document
     from .cache.derived_cache import DerivedCache
@@ -431,8 +431,6 @@ class Library:
 def _session_totals(
     store: Store, session: Document, calls: CountedCalls, report: Callable[[Damage], None]
 ) -> SessionTotals:
-    from decimal import Decimal
-
     prompts = 0
     infos: list[Document] = []
     first: tuple[Any, str] | None = None

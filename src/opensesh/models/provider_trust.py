@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..config import Config
-    from ..config.config import Origin
     from ..config.source import SettingPath
 
 
@@ -57,7 +56,10 @@ def _script_items(config: Config) -> Iterator[UntrustedItem]:
     for path, origin in config.origins.items():
         if path[-1] not in ("model", "small_model") or owner_of(origin, config) != "project":
             continue
-        provider_id, _, name = _value(config, path).partition("/")
+        value: Any = config.document
+        for step in path:
+            value = value[step]
+        provider_id, _, name = str(value).partition("/")
         if provider_id != SCRIPTED_PROVIDER or name == SCRIPTED_PROMPT:
             continue
         try:
@@ -72,14 +74,14 @@ def _script_items(config: Config) -> Iterator[UntrustedItem]:
 
 def _provider_item(config: Config, name: str) -> UntrustedItem | None:
     """Return the item for a provider if the project gives it a URL, a key or headers."""
-    covered_origins = (
-        origin
-        for path, origin in config.origins.items()
-        if path[:2] == ("provider", name)
-        and (_is_url(path[2:]) or (_is_sent(path[2:]) and not _is_own_key(path[2:], origin)))
-        and owner_of(origin, config) == "project"
-    )
-    origin = next(covered_origins, None)
+    origin = None
+    for path, own in config.origins.items():
+        # A key that only names the variable with the user's key is the user's own.
+        is_own_key = path[2:] == ("options", "apiKey") and re.fullmatch(_VARIABLE, own.written or "") is not None
+        is_covered = _is_url(path[2:]) or (_is_sent(path[2:]) and not is_own_key)
+        if path[:2] == ("provider", name) and is_covered and owner_of(own, config) == "project":
+            origin = own
+            break
     if origin is None:
         return None
     values = configured_values(config, "provider", name, files=True)
@@ -96,24 +98,12 @@ def _provider_item(config: Config, name: str) -> UntrustedItem | None:
     )
 
 
-def _value(config: Config, path: SettingPath) -> str:
-    value: Any = config.document
-    for step in path:
-        value = value[step]
-    return str(value)
-
-
 def _is_url(path: SettingPath) -> bool:
     match path:
         case ("api",) | ("options", "baseURL" | "endpoint") | ("models", _, "provider", "api"):
             return True
         case _:
             return False
-
-
-def _is_own_key(path: SettingPath, origin: Origin) -> bool:
-    """Return whether a setting only names the variable that contains the user's key."""
-    return path == ("options", "apiKey") and re.fullmatch(_VARIABLE, origin.written or "") is not None
 
 
 def _is_sent(path: SettingPath) -> bool:

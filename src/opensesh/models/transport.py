@@ -198,12 +198,9 @@ class HTTPProvider:
         await self._transport.aclose()
 
 
-def _body(response: httpx2.Response, deadline: float | None) -> AsyncIterator[bytes]:
-    return response.aiter_bytes() if deadline is None else _until(deadline, response.aiter_bytes())
-
-
-async def _until(deadline: float, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield ``chunks``; :class:`TimeoutError` comes at the deadline, but never while the caller handles a chunk."""
+async def _body(response: httpx2.Response, deadline: float | None) -> AsyncIterator[bytes]:
+    """Yield the body; :class:`TimeoutError` comes at the deadline, but never while the caller handles a chunk."""
+    chunks = response.aiter_bytes()
     while True:
         async with _timeout_at(deadline):
             chunk = await anext(chunks, None)

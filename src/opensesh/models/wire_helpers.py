@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from asyncio import timeout
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
@@ -119,8 +120,6 @@ async def read_answer(
 
 async def drain(stream: AsyncGenerator[Any, None]) -> None:
     """Read what is left after the last event, usually nothing, so that the connection can be reused."""
-    from asyncio import timeout
-
     try:
         async with timeout(_DRAIN_TIMEOUT_SECONDS):
             async for _ in stream:

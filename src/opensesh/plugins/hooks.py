@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..text import close_matches
+
 if TYPE_CHECKING:
     from . import hook_types
     from .hook_types import HookInput, Host
@@ -115,8 +117,6 @@ def find_hook(name: str) -> HookBase:
     """Return a hook by OpenCode's name or by its method name. Raises ``ValueError`` with a suggestion."""
     hook = ALL.get(name) or next((hook for hook in ALL.values() if hook.method == name), None)
     if hook is None:
-        from ..text import close_matches
-
         close = close_matches(name, ALL)
         raise ValueError(f"there is no hook {name!r}" + (f"; did you mean {close[0]!r}?" if close else ""))
     return hook

@@ -8,38 +8,54 @@ cannot contain the beginning of another match.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from functools import cached_property
 
 _WORD_START = r"(?<![A-Za-z0-9_-])"
 _WORD_END = r"(?![A-Za-z0-9_-])"
 
 
-class RedactionRule(NamedTuple):
+class RedactionRule:
     """A kind of secret. The group ``secret`` of the pattern is what is replaced, or the whole match without one."""
 
-    name: str
-    pattern: re.Pattern[str]
-    hint: str
-    """A lower-case text that occurs wherever such a secret does (alternatives between bars): searched first, because
-    that is fast."""
-    word: bool = False
-    """Whether the secret is one long word, so that only words as in :data:`LONG_WORDS` have to be searched."""
-    distinct: bool = False
-    """Whether its beginning is so distinct that it is recognised behind other letters and when it is split over
-    lines."""
+    def __init__(
+        self,
+        name: str,
+        pattern: str,
+        hint: str,
+        *,
+        ignore_case: bool = False,
+        word: bool = False,
+        distinct: bool = False,
+    ) -> None:
+        self.name = name
+        self._pattern = pattern
+        self._flags = re.IGNORECASE if ignore_case else re.NOFLAG
+        self.hint = hint
+        """A lower-case text that occurs wherever such a secret does (alternatives between bars): searched first,
+        because that is fast."""
+        self.word = word
+        """Whether the secret is one long word, so that only words as in :data:`LONG_WORDS` have to be searched."""
+        self.distinct = distinct
+        """Whether its beginning is so distinct that it is recognised behind other letters and when it is split over
+        lines."""
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The pattern, compiled when a text first has the hint: few texts have more than some of the hints."""
+        return re.compile(self._pattern, self._flags)
 
 
 def _token(name: str, pattern: str, hint: str) -> RedactionRule:
-    return RedactionRule(name, re.compile(pattern), hint, word=True, distinct=True)
+    return RedactionRule(name, pattern, hint, word=True, distinct=True)
 
 
 def _word(name: str, pattern: str, hint: str) -> RedactionRule:
     """Return a rule for a token with a short beginning, which also occurs within words, ids and Base64."""
-    return RedactionRule(name, re.compile(_WORD_START + pattern + _WORD_END), hint, word=True)
+    return RedactionRule(name, _WORD_START + pattern + _WORD_END, hint, word=True)
 
 
 def _text(name: str, pattern: str, hint: str) -> RedactionRule:
-    return RedactionRule(name, re.compile(pattern, re.IGNORECASE), hint)
+    return RedactionRule(name, pattern, hint, ignore_case=True)
 
 
 WORD_CHARACTERS = r"A-Za-z0-9_./+=:~-"
@@ -65,12 +81,10 @@ RULES: tuple[RedactionRule, ...] = (
     # blocks between two lines
     RedactionRule(
         "private-key",
-        re.compile(
-            r"-----BEGIN (?P<kind>[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?)-----[\s\S]*?(?:-----END (?P=kind)-----|\Z)"
-        ),
+        r"-----BEGIN (?P<kind>[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?)-----[\s\S]*?(?:-----END (?P=kind)-----|\Z)",
         "private key",
     ),
-    RedactionRule("age-secret-key", re.compile(r"AGE-SECRET-KEY-1[02-9AC-HJ-NP-Z]{58}"), "age-secret-key-1"),
+    RedactionRule("age-secret-key", r"AGE-SECRET-KEY-1[02-9AC-HJ-NP-Z]{58}", "age-secret-key-1"),
     # model providers
     _token("anthropic-key", r"sk-ant-[a-z0-9]+-[A-Za-z0-9_-]{20,}", "sk-ant-"),
     _token("openrouter-key", r"sk-or-v1-[0-9a-f]{32,}", "sk-or-v1-"),
@@ -109,18 +123,16 @@ RULES: tuple[RedactionRule, ...] = (
     _token("aws-access-key", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}(?![A-Z0-9])", "akia|asia|abia|acca"),
     RedactionRule(
         "aws-secret-key",
-        re.compile(
-            r"(?i:aws_?secret_?(?:access_?)?key(?:_?id)?|secretaccesskey)"
-            rf"{_QUOTE}\s*[:=]\s*{_QUOTE}"
-            r"(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
-        ),
+        r"(?i:aws_?secret_?(?:access_?)?key(?:_?id)?|secretaccesskey)"
+        rf"{_QUOTE}\s*[:=]\s*{_QUOTE}"
+        r"(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
         "secret",
     ),
     _token("google-oauth-token", r"ya29\.[A-Za-z0-9_-]{20,}", "ya29."),
     _token("google-client-secret", r"GOCSPX-[A-Za-z0-9_-]{28,}", "gocspx-"),
     RedactionRule(
         "azure-storage-key",
-        re.compile(r"AccountKey=(?P<secret>[A-Za-z0-9+/]{86}==)"),
+        r"AccountKey=(?P<secret>[A-Za-z0-9+/]{86}==)",
         "accountkey=",
     ),
     _token("digitalocean-token", r"do[opr]_v1_[0-9a-f]{64,}", "_v1_"),
@@ -170,14 +182,16 @@ RULES: tuple[RedactionRule, ...] = (
         r"\bmachine\s++\S++\s++login\s++\S++\s++password\s++(?P<secret>(?:(?!\\{1,8}n|\W{1,4}machine\s)\S)++)",
         "machine",
     ),
+    # The end of what looks like a password may be the next command: looked at only, so that the search finds that too.
     _text(
         "command-password",
-        r"\bcurl\b[^\n]{0,200}?\s(?:-u|--(?:proxy-)?user)[ =]?[\"']?[^\s:\"'$<>]{1,80}:(?P<secret>[^\s\"'$<>;&|)]{3,})",
+        r"\bcurl\b[^\n]{0,200}?\s(?:-u|--(?:proxy-)?user)[ =]?[\"']?[^\s:\"'$<>]{1,80}:"
+        r"(?=(?P<secret>[^\s\"'$<>;&|)]{3,}))",
         "curl",
     ),
     _text(
         "mysql-password",
-        r"\bmysql(?:dump|admin)?\b[^\n]{0,200}?\s-p[\"']?(?P<secret>[^\s\"'$<>;&|)-][^\s\"'$<>;&|)]{2,})",
+        r"\bmysql(?:dump|admin)?\b[^\n]{0,200}?\s-p[\"']?(?=(?P<secret>[^\s\"'$<>;&|)-][^\s\"'$<>;&|)]{2,}))",
         "mysql",
     ),
 )  # fmt: skip

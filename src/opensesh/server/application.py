@@ -13,9 +13,9 @@ from starlette.responses import RedirectResponse
 
 from ..bus import Bus
 from ..engine.cancellation import run_in_thread_uncancellable
-from ..engine.components import Settings
 from ..engine.engine import open_engine
 from ..engine.pool import EnginePool
+from ..engine.settings import Settings
 from ..storage import open_store
 from .access import AccessMiddleware, Credentials
 from .operations import starlette_route

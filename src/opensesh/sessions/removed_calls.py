@@ -36,7 +36,11 @@ def record(store: Store, session_id: str, message_id: str) -> None:
             info = as_object(member.read(key))
         except (NotFoundError, RecordError):
             continue
-        if info is None or not (side_calls(info) or _has_usage(info)):
+        if info is None:
+            continue
+        tokens = as_object(info.get("tokens")) or {}
+        has_usage = info.get("cost") or any(value for value in tokens.values() if not isinstance(value, dict))
+        if not (has_usage or side_calls(info)):
             continue
         calls = {name: info[name] for name in _FIELDS if name in info} | {"id": message_id}
         Disk().replace(os.path.join(_folder(member.id, session_id), f"{message_id}.json"), dumps(calls))
@@ -63,8 +67,3 @@ def read(store_ids: Iterable[str], session_id: str) -> Iterator[Document]:
 
 def _folder(store_id: str, session_id: str) -> str:
     return os.path.join(paths.state(), FOLDER, digest(store_id), session_id)
-
-
-def _has_usage(info: Document) -> bool:
-    tokens = as_object(info.get("tokens")) or {}
-    return bool(info.get("cost") or any(value for value in tokens.values() if not isinstance(value, dict)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 from ..errors import StoreError
 from ..flags import Flags
@@ -86,12 +87,7 @@ def databases(folder: str | os.PathLike[str], environment: Mapping[str, str] = o
     except OSError:
         return []
     names.sort(key=lambda name: (name != "opencode.db", name))
-    chosen = [name for name in names if name == "opencode.db" or _is_of_a_channel(name)]
+    channels = (re.fullmatch(_CHANNEL_DATABASE, name) for name in names)
+    of_a_channel = {match[0] for match in channels if match is not None and not re.search(_COPY, match[1])}
+    chosen = [name for name in names if name == "opencode.db" or name in of_a_channel]
     return [path for name in chosen if os.path.isfile(path := os.path.join(folder, name))]
-
-
-def _is_of_a_channel(name: str) -> bool:
-    import re  # at start-up, only for the few who have more than the released program's database
-
-    match = re.fullmatch(_CHANNEL_DATABASE, name)
-    return match is not None and not re.search(_COPY, match[1])

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
     from ..records import Document
-    from .protocol import Batch, ChangeFeed, Leases
+    from .change_feeds import ChangeFeed
+    from .protocol import Batch, Leases
     from .queries import SessionQuery
 
     Report = Callable[[Damage], None]

@@ -32,6 +32,7 @@ from .protocol import (
     log_damage,
     unreadable,
 )
+from .queries import newest_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -140,7 +141,10 @@ class MergedStore:
 
     def origins(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Store, Key, Any]]:
         """Scan, and return the store of each record as well."""
-        preferred = self._preferred_keys() if prefix[:1] in ((), ("session",)) else {}
+        preferred: dict[str, Key] = {}  # of the sessions that are filed under several projects
+        if prefix[:1] in ((), ("session",)):
+            filed = {name: set(keys) for name, keys in self._session_keys().items()}
+            preferred = {name: self._newest(keys) for name, keys in filed.items() if len(keys) > 1}
         streams = (_with_store(store, _scan(store, prefix, report)) for store in self.members)
         for key, copies in _grouped(merge(*streams, key=_key)):
             if key[0] != "session" or preferred.get(key[-1], key) == key:
@@ -205,8 +209,6 @@ class MergedStore:
     # -- capabilities --------------------------------------------------------------------------------------------------
 
     def _query_sessions(self, query: SessionQuery, *, report: Report = log_damage) -> Sequence[tuple[Key, Document]]:
-        from .queries import newest_first
-
         shared = self._shared_sessions()
         # The copies of a shared session differ, so it is judged here, by its most complete copy. The members may return
         # all of them within their limit.
@@ -309,11 +311,6 @@ class MergedStore:
                 if copies:
                     shared[name] = key, _most_complete(key, self._copies(key)[0])[1], copies
         return shared
-
-    def _preferred_keys(self) -> dict[str, Key]:
-        """Return which key counts, for each session that is filed under several projects."""
-        keys = {name: set(filed) for name, filed in self._session_keys().items()}
-        return {name: self._newest(filed) for name, filed in keys.items() if len(filed) > 1}
 
     def _newest(self, keys: Iterable[Key]) -> Key:
         def rank(key: Key) -> tuple[int, int]:

@@ -5,7 +5,7 @@ Every store implements :class:`Store`. What only some stores can do is a protoco
 
 * :class:`LeaseProvider`: who runs a session,
 * :class:`SessionQueries`: filter, order and limit sessions without reading every record,
-* :class:`ChangeFeedProvider`: which records changed since a cache was written,
+* :class:`~opensesh.storage.change_feeds.ChangeFeedProvider`: which records changed since a cache was written,
 * :class:`LiveEvents`: changes made by other users of the store,
 * :class:`StreamJournalProvider`: text of parts that are still being streamed,
 * :class:`ConventionsProvider`: how the OpenCode that uses the store names projects and snapshots,
@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
 
@@ -393,127 +393,4 @@ class FileTree(Store, Protocol):
     @property
     def locks(self) -> Locks:
         """The locks that writers of the tree take."""
-        ...
-
-
-# -- change feeds ------------------------------------------------------------------------------------------------------
-
-UNSTABLE = 0
-"""The fingerprint of a record that changed so recently that its next change could leave the same fingerprint."""
-
-
-class SessionChanges(NamedTuple):
-    """How a store differs from what a cache knows of it, session by session."""
-
-    fingerprint: int
-    """Fingerprint of the whole store. As long as it is the same, no session has to be compared."""
-    changed: Mapping[str, int]
-    """Sessions that are new or have another fingerprint than the known one, with their fingerprints."""
-    removed: Sequence[str] = ()
-    recent: Sequence[str] = ()
-    """Unchanged sessions that another program may be writing to in ways that their fingerprints do not show."""
-
-
-class MessageState(NamedTuple):
-    """The state of a message, determined without reading it."""
-
-    id: str
-    fingerprint: int
-    parts: Mapping[str, int] | None
-    """Fingerprints of its parts; ``None`` if they were not compared because the message is unchanged."""
-
-
-class StoredSession(NamedTuple):
-    """A session's record and the project it is filed under."""
-
-    project_id: str
-    record: Document
-
-
-class RawRecord(NamedTuple):
-    """A stored record, not decoded if the store keeps bytes: most readers need few of its fields."""
-
-    id: str
-    message_id: str
-    """The message of a part; empty for a message."""
-    path: str
-    """Where the record is, for messages to people."""
-    content: bytes | Document
-
-    def document(self) -> Document:
-        """Return the decoded record; raise :class:`~opensesh.errors.RecordError` if it is damaged."""
-        if not isinstance(self.content, bytes):
-            return self.content
-        from ..records.codec import loads_object
-
-        return loads_object(self.content, self.path)
-
-
-class ChangeFeed(Protocol):
-    """A read-only view of one store for caches that are derived from it.
-
-    **Fingerprints** are integers that are compared and never interpreted. Equal fingerprints promise equal content,
-    except for :data:`UNSTABLE`, which equals nothing: a record with it is read again the next time. A fingerprint may
-    change although the content did not; that only costs a comparison.
-
-    **Detection** has three levels of increasing cost: ``detect_changes`` compares sessions, ``message_states`` compares
-    the messages of one session, and the parts of a message are compared where its state says so. A feed whose sessions'
-    fingerprints cover every change returns no ``recent`` sessions and ``None`` from ``message_state``.
-
-    **Damage.** A record that cannot be read is skipped and appended to ``damage``. A store that cannot be read at all
-    raises :class:`~opensesh.errors.StoreError`.
-
-    **Concurrency.** The store may be written while it is read. A feed determines a fingerprint before the content is
-    read, so that a change in between is found by the next detection. A feed is used by one thread at a time.
-    """
-
-    store_id: str
-    """The name of the store in a cache; see :func:`~opensesh.storage.change_feeds.printable`."""
-    persistent: bool
-    """Whether fingerprints mean the same in another process; otherwise a cache must not outlive this one."""
-    damage: list[Damage]
-
-    def detect_changes(self, before: int, known: Mapping[str, int]) -> SessionChanges:
-        """Compare the store with the fingerprint ``before`` and the ``known`` fingerprints of its sessions."""
-        ...
-
-    def session(self, session_id: str) -> StoredSession | None:
-        """Read a session's record; ``None`` if it is missing or damaged."""
-        ...
-
-    def message_states(self, session_id: str, known: Mapping[str, int], *, full: bool) -> Iterator[MessageState]:
-        """Determine the states of a session's messages; with ``full``, the fingerprints of every part."""
-        ...
-
-    def message_state(self, session_id: str, message_id: str, *, full: bool) -> MessageState | None:
-        """Determine the state of one message; ``None`` if it is missing or ``detect_changes`` finds every change."""
-        ...
-
-    def messages(self, session_id: str, ids: Sequence[str] | None = None) -> Iterator[RawRecord]:
-        """Read a session's messages, or only those with these ``ids``."""
-        ...
-
-    def parts(self, session_id: str, ids: Sequence[tuple[str, str]]) -> Iterator[RawRecord]:
-        """Read the parts with these pairs of message and part identifiers."""
-        ...
-
-    def message_parts(self, session_id: str, message_ids: Sequence[str]) -> Iterator[RawRecord]:
-        """Read all parts of some messages."""
-        ...
-
-    def part(self, session_id: str, message_id: str, part_id: str) -> Document | None:
-        """Read one part, or the message itself if ``part_id`` is empty; ``None`` if it is missing or damaged."""
-        ...
-
-    def close(self) -> None:
-        """Release open files. The feed may be used again."""
-        ...
-
-
-@runtime_checkable
-class ChangeFeedProvider(Protocol):
-    """A store that can report its changes. For others, :func:`~opensesh.storage.change_feeds.feeds_of` scans them."""
-
-    def change_feed(self) -> ChangeFeed:
-        """Return a new feed of this store."""
         ...

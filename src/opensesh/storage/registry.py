@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import StoreError
 from .locations import databases, default_place, find_stores, old_projects
+from .protocol import ConditionallyWritable, FileTree, ignore_damage, member_stores, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +39,7 @@ def open_store(place: str | None = None, *, report: Callable[[Damage], None] | N
     if "://" in place:
         return _open_url(place)
     locations = find_stores(place)
-    old = _old_projects(locations, _ignore) if locations.tree else []
+    old = _old_projects(locations)
     if not locations.databases and not old:
         return open_tree(locations.tree or locations.place)
     from .opencode_db import OpencodeDB  # loads SQLite, which a folder without a database does not need
@@ -46,7 +47,6 @@ def open_store(place: str | None = None, *, report: Callable[[Damage], None] | N
     if locations.tree is None:
         return OpencodeDB(locations.place)
     from .merged import MergedStore
-    from .protocol import unreadable
 
     opened: list[OpencodeDB] = []
     failed: list[tuple[str, StoreError]] = []
@@ -79,8 +79,6 @@ def _for_new_sessions_first(tree: JsonTree, databases: Sequence[OpencodeDB]) -> 
 
 def new_sessions_place(store: Store) -> tuple[str, str]:
     """Return where the new sessions of a store go, and why; the place is empty if the store can only be read."""
-    from .protocol import ConditionallyWritable, FileTree, member_stores
-
     first, *others = member_stores(store)
     if isinstance(first, ConditionallyWritable):
         refusal = first.refusal
@@ -96,18 +94,15 @@ def new_sessions_place(store: Store) -> tuple[str, str]:
     return first.place, "it was named" if first is store else f"{beside[0]} cannot be opened"
 
 
-def _old_projects(locations: StoreLocations, report: Callable[[Damage], None]) -> list[Store]:
-    """Return the store of the projects of OpenCode before 0.6 in a data folder, if they are not migrated."""
+def _old_projects(locations: StoreLocations) -> list[Store]:
+    """Return the store of the projects of OpenCode before 0.6 in a data folder, if they are not migrated. What is not a
+    record there is ignored: a migration names it."""
     if locations.tree is None or locations.tree == locations.place or not old_projects(locations.place):
         return []
     from .json_tree.migrations import version
     from .old_projects import OldProjects
 
-    return [] if version(open_tree(locations.tree)) else [OldProjects(locations.place, report)]
-
-
-def _ignore(damage: Damage) -> None:
-    """Ignore files that are no records: a migration names them."""
+    return [] if version(open_tree(locations.tree)) else [OldProjects(locations.place, ignore_damage)]
 
 
 def open_tree(root: str) -> JsonTree:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import threading
+import zlib
 from typing import TYPE_CHECKING
 
 from ..records import as_object
@@ -63,8 +64,6 @@ class StreamJournal:
     """The journal of one part, which the runner of the session writes."""
 
     def __init__(self, path: str) -> None:
-        import zlib
-
         self._path = path
         self._flush_mode = zlib.Z_SYNC_FLUSH
         # Half the memory of the defaults; text is compressed as well.
@@ -131,8 +130,6 @@ def _root() -> str:
 
 def _read_text(path: str) -> str:
     """Return the text of a journal up to the last whole character; empty if it cannot be read."""
-    import zlib
-
     inflate = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         data = inflate.decompress(read_file(path), _MAX_TEXT_BYTES)

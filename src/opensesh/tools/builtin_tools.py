@@ -25,8 +25,8 @@ from .webfetch import WebFetchTool
 from .websearch import CodeSearchTool, WebSearchTool
 
 if TYPE_CHECKING:
-    from .registry import Features
     from .tool import Tool
+    from .tool_registry import Features
 
 
 def builtin(features: Features) -> list[Tool]:

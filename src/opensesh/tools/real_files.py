@@ -192,7 +192,7 @@ def _overwrite(folder: Folder, name: str, data: bytes) -> None:
     """Overwrite a file in place, and restore it if that fails."""
     descriptor = folder.open(name, os.O_RDWR)
     try:
-        original = _read_all(descriptor)
+        original = b"".join(iter(lambda: os.read(descriptor, 1 << 20), b""))
         try:
             if len(data) > len(original) and hasattr(os, "posix_fallocate"):
                 _reserve(descriptor, len(data))
@@ -222,13 +222,6 @@ def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def _read_all(descriptor: int) -> bytes:
-    chunks: list[bytes] = []
-    while chunk := os.read(descriptor, 1 << 20):
-        chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def _open_component(name: str, descriptor: int, real: str) -> int:

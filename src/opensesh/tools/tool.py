@@ -179,7 +179,7 @@ class Tool(Protocol):
     @property
     def description(self) -> str:
         """Markdown for the model; may contain the placeholders of
-        :class:`~opensesh.tools.registry.DescriptionVariables`."""
+        :class:`~opensesh.tools.tool_registry.DescriptionVariables`."""
         ...
 
     @property

@@ -7,7 +7,6 @@ import base64
 import re
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from msgspec import Meta, Struct
 
@@ -203,6 +202,8 @@ def _check_address(url: str) -> None:
 
 def _uses_proxy(url: str) -> bool:
     """Return whether a proxy fetches ``url``, which then looks up the name itself."""
+    from urllib.request import getproxies, proxy_bypass  # loads email and http.client, which nothing else here needs
+
     parts = urlsplit(url)
     proxies = getproxies()
     return bool(proxies.get(parts.scheme) or proxies.get("all")) and not proxy_bypass(parts.hostname or "")

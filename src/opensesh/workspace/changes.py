@@ -318,8 +318,11 @@ class ChangeCollector:
                     continue
                 if self._writer is None or call.get("tool") != "bash" or self._covers(targets, name, info):
                     self.own.add(name)
-                elif not self._is_own(name, self._writer(edit.path, *_span(call))):
-                    continue
+                else:
+                    time = object_at(call, "state", "time")
+                    start = int(time.get("start") or 0)
+                    if not self._is_own(name, self._writer(edit.path, start, int(time.get("end") or start))):
+                        continue
                 edits.append(edit._replace(path=name))
         return edits
 
@@ -428,12 +431,6 @@ def _change(message: StoredMessage, name: str, before: Known, after: Known) -> F
     calls = [object_at(part, "state", "time") for part in message.parts]
     ended = time.get("completed") or max([began, *(int(call.get("end") or call.get("start") or 0) for call in calls)])
     return FileChange(name, before, after, began, int(ended))
-
-
-def _span(call: Document) -> tuple[int, int]:
-    time = object_at(call, "state", "time")
-    start = int(time.get("start") or 0)
-    return start, int(time.get("end") or start)
 
 
 def _last_index(parts: Sequence[Document], kind: str) -> int:

@@ -11,8 +11,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...errors import StoreError
-from ...storage.change_feeds import fingerprint
-from ...storage.protocol import UNSTABLE, MessageState, SessionChanges, unreadable
+from ...storage.change_feeds import UNSTABLE, MessageState, SessionChanges, fingerprint
+from ...storage.protocol import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from ...records import Document
-    from ...storage.protocol import ChangeFeed, StoredSession
+    from ...storage.change_feeds import ChangeFeed, StoredSession
 
     Progress = Callable[[int, int], None]
 
@@ -225,11 +225,8 @@ class Refresh:
                 continue
             if head is not None:
                 heads.append(head)
-        if len(heads) < 2:
-            return heads[0] if heads else None
-        from ...storage.merged import completeness_key
-
-        return max(heads, key=lambda head: completeness_key(("session",), head.record))
+        record = most_complete("session", [head.record for head in heads])
+        return next((head for head in heads if head.record is record), None)
 
     def _session(self, name: str, plan: RefreshPlan, sources: dict[str, int], *, full: bool) -> None:
         store_ids = plan.sessions[name]

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
     from sqlite3 import Connection
 
+    from ...storage.change_feeds import ChangeFeed
     from ...storage.locations import StoreLocations
-    from ...storage.protocol import ChangeFeed, Damage, Store
+    from ...storage.protocol import Damage, Store
     from .cache_layers import CacheLayer
 
     Progress = Callable[[int, int], None]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from msgspec import Struct, msgpack
 
+from ...redaction import Redactor
 from ...storage import open_store
 from ...storage.protocol import Damage
 from ..filters import SelectedSession
@@ -158,8 +159,6 @@ def work(source: BinaryIO, target: BinaryIO) -> None:
     damage: list[Damage] = []
     redactor = None
     if job.redact:
-        from ...redaction import Redactor  # compiles many patterns
-
         redactor = Redactor(job.known_secrets, paths=job.redact_paths)
     store = open_store(job.place, report=lambda damage: None)  # the main process has reported it
     renderer = SessionRenderer(store, job.format_name, job.options, redactor=redactor, report=damage.append)

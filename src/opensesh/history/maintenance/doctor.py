@@ -147,20 +147,14 @@ def _plan(tree: FileTree, findings: Sequence[Finding]) -> list[Change]:
     renamed = {change.path: change.to for change in moved.values() if change.to}
     edited: dict[str, Change] = {}
     for path, record_findings in edits.items():
-        data = _edited(tree, path, record_findings)
-        if data:
-            edited[path] = Change(path=path, data=data, to=renamed.get(path, ""))
+        try:
+            record = loads_object(read_file(os.path.join(tree.root, path)), path)
+        except (OSError, RecordError):
+            continue  # changed since the check; the next run checks it again
+        for finding in record_findings:
+            if finding.edit is not None:
+                finding.edit(record)
+        edited[path] = Change(path=path, data=dumps(record), to=renamed.get(path, ""))
     # A record that is edited and renamed is one change.
     others = (change for change in moved.values() if not (change.to and change.path in edited))
     return [*modes, *edited.values(), *others]
-
-
-def _edited(tree: FileTree, path: str, findings: Sequence[Finding]) -> bytes | None:
-    try:
-        record = loads_object(read_file(os.path.join(tree.root, path)), path)
-    except (OSError, RecordError):
-        return None  # changed since the check; the next run checks it again
-    for finding in findings:
-        if finding.edit is not None:
-            finding.edit(record)
-    return dumps(record)

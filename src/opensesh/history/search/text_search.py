@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from ...records import Document
-    from ...storage.protocol import ChangeFeed
+    from ...storage.change_feeds import ChangeFeed
     from ..cache.derived_cache import DerivedCache
     from .extract import ExtractedText
 

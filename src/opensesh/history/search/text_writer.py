@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import InvalidIDError, RecordError
 from ...ids import timestamp_of
-from ...storage.protocol import UNSTABLE, Damage
+from ...storage.change_feeds import UNSTABLE
+from ...storage.protocol import Damage
 from ..cache.cache_layers import merge_states, most_complete
 from . import extract
 from .text_layer import has_vocabulary
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from ...records import Document
-    from ...storage.protocol import ChangeFeed, RawRecord, StoredSession
+    from ...storage.change_feeds import ChangeFeed, RawRecord, StoredSession
     from .extract import ExtractedText
 
     PartsToRead = dict[tuple[str, str], tuple[int, "IndexedPart | None"]]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from ...records.view import View
-from ...storage.protocol import UNSTABLE
+from ...storage.change_feeds import UNSTABLE
 from ..cache.cache_layers import feeds_with
 from .forks import copied_messages
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from ...records import Document
-    from ...storage.protocol import ChangeFeed
+    from ...storage.change_feeds import ChangeFeed
     from .usage_layer import UsageTable
     from .usage_stats import UsageFilter
 

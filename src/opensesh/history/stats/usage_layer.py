@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ... import __version__
-from ...storage.protocol import UNSTABLE, Damage
+from ...storage.change_feeds import UNSTABLE
+from ...storage.protocol import Damage
 from ..cache.cache_layers import feeds_with
 from .money import PriceTable, Repricer, table_fingerprint
 from .session_usage import SessionInfo, UsageBucket, UsageEntry
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from sqlite3 import Connection
 
-    from ...storage.protocol import ChangeFeed
+    from ...storage.change_feeds import ChangeFeed
     from ..cache.derived_cache import DerivedCache
     from .usage_writer import UsageWriter
 

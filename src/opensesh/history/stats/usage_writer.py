@@ -14,7 +14,8 @@ from ...errors import RecordError
 from ...records import as_object, as_whole
 from ...records.view import View
 from ...sessions import removed_calls
-from ...storage.protocol import UNSTABLE, Damage, RawRecord
+from ...storage.change_feeds import UNSTABLE, RawRecord
+from ...storage.protocol import Damage
 from .forks import may_be_fork
 from .money import units
 from .session_usage import UsageEntry, buckets_of, session_info
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from ...records import Document
-    from ...storage.protocol import ChangeFeed, StoredSession
+    from ...storage.change_feeds import ChangeFeed, StoredSession
     from .money import Repricer, Used
 
 _MAX_TIME = 1 << 62  # SQLite stores 64 bits; damaged records may have any number
@@ -189,17 +190,14 @@ def read_usage(session: str, feeds: Sequence[ChangeFeed], repricer: Repricer) ->
     merged = copies[0] if len(copies) == 1 else _merge(copies)
     for info in removed_calls.read([feed.store_id for feed in feeds], session):
         if (name := str(info.get("id"))) not in merged:
-            merged[name] = _removed_entries(name, info, UsageReader(repricer, feeds[0], session))
+            reader = UsageReader(repricer, feeds[0], session)
+            try:
+                answer, *side_calls = reader.read(RawRecord(name, "", name, {"finish": "unknown", **info}))
+            except RecordError:
+                continue
+            merged[name] = [answer._replace(role="removed"), *side_calls] if answer.role == "assistant" else side_calls
     in_order = sorted((entry for group in merged.values() for entry in group), key=attrgetter("created", "id"))
     return SessionUsage(in_order, watched, damage, damaged)
-
-
-def _removed_entries(name: str, info: Document, reader: UsageReader) -> list[UsageEntry]:
-    try:
-        answer, *side_calls = reader.read(RawRecord(name, "", name, {"finish": "unknown", **info}))
-    except RecordError:
-        return []
-    return [answer._replace(role="removed"), *side_calls] if answer.role == "assistant" else side_calls
 
 
 def _merge(copies: Sequence[dict[str, list[UsageEntry]]]) -> dict[str, list[UsageEntry]]:

@@ -14,7 +14,7 @@ from ...config import Skill as SkillInfo
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...records import Document, document_of
 from ...storage import paths
-from ...tools.registry import DescriptionVariables, to_spec
+from ...tools.tool_registry import DescriptionVariables, to_spec
 from ..config_documents import agent_document, config_document
 from ..config_files import update_config_file
 from ..operations import Call, Routes

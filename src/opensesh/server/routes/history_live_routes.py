@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ...records import Document
-    from ...workspace import RevertPreview
+    from ...workspace.revert import RevertPreview
     from ..state import ServerState
 
 routes = Routes()

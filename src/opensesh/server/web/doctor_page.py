@@ -8,7 +8,7 @@ from ...history.maintenance.disk_usage import measure
 from ...history.maintenance.doctor import diagnose
 from ...sessions import trash
 from ...storage.registry import new_sessions_place
-from ...workspace import disk_use
+from ...workspace.tidying import disk_use
 from ..operations import Call, Routes
 from ..routes.maintenance_routes import trash_items
 from .pages import render
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...history.maintenance.doctor import Diagnosis
     from ...history.maintenance.findings import Finding
     from ...sessions.undo import Header
-    from ...workspace import DiskUse
+    from ...workspace.tidying import DiskUse
 
 pages = Routes()
 _LEVELS = {"damage": "damaged", "odd": "inconsistent", "note": "note"}

@@ -23,10 +23,19 @@ from typing import TYPE_CHECKING, cast
 from zlib import crc32
 
 from ...errors import RecordError
-from ..change_feeds import SETTLE_NS, fingerprint, printable
+from ..change_feeds import (
+    SETTLE_NS,
+    UNSTABLE,
+    MessageState,
+    RawRecord,
+    SessionChanges,
+    StoredSession,
+    fingerprint,
+    printable,
+)
 from ..disk import read_file
 from ..keys import is_plain
-from ..protocol import UNSTABLE, Damage, MessageState, RawRecord, SessionChanges, StoredSession
+from ..protocol import Damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +49,7 @@ _NEWEST_MESSAGES = 8
 
 
 class JsonTreeFeed:
-    """See :class:`~opensesh.storage.protocol.ChangeFeed`."""
+    """See :class:`~opensesh.storage.change_feeds.ChangeFeed`."""
 
     persistent = True
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ...records import Document
-    from ..protocol import ChangeFeed, Leases
+    from ..change_feeds import ChangeFeed
+    from ..protocol import Leases
 
     Report = Callable[[Damage], None]
 

@@ -13,9 +13,18 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from ...errors import InvalidKeyError, RecordError, StoreError
-from ..change_feeds import SETTLE_NS, fingerprint, printable
+from ..change_feeds import (
+    SETTLE_NS,
+    UNSTABLE,
+    MessageState,
+    RawRecord,
+    SessionChanges,
+    StoredSession,
+    fingerprint,
+    printable,
+)
 from ..keys import check_key, is_plain
-from ..protocol import UNSTABLE, Damage, MessageState, RawRecord, SessionChanges, StoredSession, unreadable
+from ..protocol import Damage, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +40,7 @@ _BATCH_ROWS = 500
 
 
 class OpencodeDBFeed:
-    """See :class:`~opensesh.storage.protocol.ChangeFeed`. The database is opened when something must be read."""
+    """See :class:`~opensesh.storage.change_feeds.ChangeFeed`. The database is opened when something must be read."""
 
     persistent = True
 

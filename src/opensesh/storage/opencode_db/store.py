@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ...records import Document
-    from ..protocol import ChangeFeed, Leases
+    from ..change_feeds import ChangeFeed
+    from ..protocol import Leases
     from ..queries import SessionQuery
     from ..raw_rows import RawRow
     from .record_writer import RecordWriter

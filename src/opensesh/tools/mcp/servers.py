@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ...config.commands import Command
 from ...config.commands import hints as hints_of
 from ...errors import NotFoundError, OpenseshError
+from .conversion import sanitize
 
 if TYPE_CHECKING:
     import asyncio
@@ -167,8 +168,6 @@ class McpServers:
 
 
 def _command(server: str, prompt: Prompt) -> Command:
-    from .conversion import sanitize
-
     hints = tuple(f"${index}" for index in range(1, len(prompt.arguments or ()) + 1))
     name = _prefix(server) + sanitize(prompt.name)
     return Command(name=name, description=prompt.description, source="mcp", template="", hints=hints)
@@ -176,6 +175,4 @@ def _command(server: str, prompt: Prompt) -> Command:
 
 def _prefix(server: str) -> str:
     """Return the prefix of a server's commands."""
-    from .conversion import sanitize
-
     return f"{sanitize(server)}:"

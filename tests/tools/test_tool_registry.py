@@ -14,9 +14,9 @@ from opensesh.tools import Context, ToolOutput
 from opensesh.tools.builtin_tools import builtin
 from opensesh.tools.custom import tool
 from opensesh.tools.recall import RecallTool
-from opensesh.tools.registry import CatalogEntry, DescriptionVariables, Features, Registry, to_spec
 from opensesh.tools.task import TaskTool
 from opensesh.tools.tool import invoke
+from opensesh.tools.tool_registry import CatalogEntry, DescriptionVariables, Features, Registry, to_spec
 
 from .bench import Bench
 

@@ -4,7 +4,7 @@ import time
 from typing import TYPE_CHECKING
 
 from opensesh import events
-from opensesh.sessions.following import publish_foreign_changes
+from opensesh.sessions.foreign_changes import publish_foreign_changes
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.merged import MergedStore
 from opensesh.storage.opencode_db.store import OpencodeDB
