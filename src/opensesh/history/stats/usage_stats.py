@@ -232,15 +232,13 @@ def add_up(usage: UsageTable, by: By, usage_filter: UsageFilter, *, utc: bool = 
     return Statistics(by, sorted(rows.values(), key=order), total, usage.prices, copied_usage)
 
 
-def add_up_over_time(
-    usage: UsageTable, period: Literal["day", "month"], by: By, usage_filter: UsageFilter
-) -> dict[str, dict[str, UsageTotals]]:
-    """Return the totals of each day or month, by group. Days are those of the local time zone."""
+def add_up_over_time(usage: UsageTable, by: By, usage_filter: UsageFilter) -> dict[str, dict[str, UsageTotals]]:
+    """Return the totals of each day of the local time zone, by group."""
     dates: dict[int, str] = {}
     table: dict[str, dict[str, UsageTotals]] = {}
     for session, info, buckets in _counted_sessions(usage, usage_filter, {}):
         for bucket in buckets:
-            date = dates.get(bucket.slot) or dates.setdefault(bucket.slot, _date(bucket.slot, period, utc=False))
+            date = dates.get(bucket.slot) or dates.setdefault(bucket.slot, _date(bucket.slot, "day", utc=False))
             row, key = table.setdefault(date, {}), _group(session, info, bucket, by)
             row[key] = row.get(key, UsageTotals()).plus(bucket.totals)
     return table

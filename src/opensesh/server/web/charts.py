@@ -55,24 +55,23 @@ class Calendar(NamedTuple):
 
 
 def stacked_bars(
-    periods: Sequence[str],
     amounts: Mapping[str, Mapping[str, float]],
     series: Sequence[str],
     label: Callable[[float], str],
     address: Callable[[str], str],
 ) -> StackedBars:
     """Lay out the ``amounts`` of each period by series; the last series stands for all that are not named."""
-    heights = {period: sum(amounts.get(period, {}).values()) for period in periods}
-    step = _tick_step(max(heights.values(), default=0))
-    top = max(step * -(-max(heights.values(), default=0) // step), step)
+    highest = max((sum(groups.values()) for groups in amounts.values()), default=0.0)
+    step = _tick_step(highest)
+    top = max(step * -(-highest // step), step)
     plot = BAR_HEIGHT - _BOTTOM - 8
-    slot = (BAR_WIDTH - _LEFT) / max(len(periods), 1)
+    slot = (BAR_WIDTH - _LEFT) / max(len(amounts), 1)
     width = round(min(slot * 0.8, _MAX_BAR_WIDTH), 2)
     marks: list[Mark] = []
-    for number, period in enumerate(periods):
+    for number, (period, groups) in enumerate(amounts.items()):
         y = 8.0 + plot
         by_series = [0.0] * len(series)
-        for key, amount in amounts.get(period, {}).items():
+        for key, amount in groups.items():
             by_series[series.index(key) if key in series else len(series) - 1] += amount
         for style, amount in enumerate(by_series):
             height = plot * amount / top
@@ -83,11 +82,11 @@ def stacked_bars(
                 marks.append(Mark(x, round(y, 2), width, round(height, 2), style, title, address(period)))
     count = round(top / step)
     ticks = [AxisLabel(round(8 + plot - plot * index / count, 1), label(step * index)) for index in range(count + 1)]
-    every = max(1, -(-len(periods) * 80 // (BAR_WIDTH - _LEFT)))
+    every = max(1, -(-len(amounts) * 80 // (BAR_WIDTH - _LEFT)))
     shown = [
         AxisLabel(round(_LEFT + number * slot + slot / 2, 1), period)
-        for number, period in enumerate(periods)
-        if (len(periods) - 1 - number) % every == 0
+        for number, period in enumerate(amounts)
+        if (len(amounts) - 1 - number) % every == 0
     ]
     return StackedBars(marks, ticks, shown, list(series))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from datetime import date, timedelta
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -17,17 +18,25 @@ from ...history.stats.money import dollars
 from ...history.stats.session_usage import UsageTotals
 from ...history.stats.tool_stats import by_tool
 from ...history.stats.usage_layer import UsageTable
-from ...history.stats.usage_stats import UNKNOWN, UsageFilter, add_up, add_up_over_time, of_project, without_included
+from ...history.stats.usage_stats import (
+    UNKNOWN,
+    UsageFilter,
+    add_up,
+    add_up_over_time,
+    cached_statistics,
+    of_project,
+    without_included,
+)
 from ...history.user_times import parse_time
 from ..operations import Call, Routes
 from . import charts, display
 from .pages import render
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ...history.library import Library
-    from ...history.stats.usage_stats import StatsRow
+    from ...history.stats.usage_stats import By, Statistics, StatsRow
 
 pages = Routes()
 Group = Literal["day", "month", "project", "model", "agent", "session", "tool"]
@@ -92,7 +101,7 @@ async def costs_table(call: Call, query: TableQuery) -> object:
         if query.of == "tool":
             write_tool_csv((row.document() for row in by_tool(report.usage, report.filter)), table)
         else:
-            write_csv(add_up(report.usage, query.of, report.filter), table)
+            write_csv(report.sums(query.of, report.filter), table)
         return table.getvalue()
 
     headers = {"content-disposition": f'attachment; filename="costs-by-{query.of}.csv"'}
@@ -114,14 +123,14 @@ class CostReport:
 
     def values(self) -> dict[str, Any]:
         """Return what the template shows; without model calls, only an empty ``total``."""
-        every_day = add_up(self.usage, "day", self.filter._replace(since=None, until=None))
-        by_month = add_up(self.usage, "month", self.filter)
+        every_day = self.sums("day", self.filter._replace(since=None, until=None))
+        by_month = self.sums("month", self.filter)
         if not by_month.rows:
             return {"total": None}
         chart, period = self.chart()
         query = {name: getattr(self.query, name) for name in CostsQuery.__struct_fields__}
         amounts = {row.key: self.value(row.totals) for row in every_day.rows if row.key != UNKNOWN}
-        sessions = without_included(add_up(self.usage, "session", self.filter).rows)
+        sessions = without_included(self.sums("session", self.filter).rows)
         return {
             "total": by_month.total.totals,
             "sessions": by_month.total.sessions,
@@ -133,7 +142,7 @@ class CostReport:
             "calendar": charts.calendar(amounts, display.amount, lambda day: self.address("day", day)),
             "tables": {
                 "month": self.table("month", by_month.rows[::-1]),
-                **{by: self.table(by, add_up(self.usage, by, self.filter).rows) for by in _SERIES},
+                **{by: self.table(by, self.sums(by, self.filter).rows) for by in _SERIES},
                 "session": self.table("session", sessions),
             },
             "tools": [row.document() for row in by_tool(self.usage, self.filter)],
@@ -142,6 +151,12 @@ class CostReport:
             "parameters": urlencode({name: text for name, text in query.items() if text}),
             "shown": _ROWS,
         }
+
+    def sums(self, by: By, usage_filter: UsageFilter) -> Statistics:
+        """Add up; without a filter, the stored result is used if nothing has changed since."""
+        if usage_filter == UsageFilter():
+            return cached_statistics(self.usage.cache, by)[0]
+        return add_up(self.usage, by, usage_filter)
 
     def value(self, totals: UsageTotals) -> float:
         """Return the cost by the chosen prices."""
@@ -179,24 +194,26 @@ class CostReport:
     def chart(self) -> tuple[charts.StackedBars | None, Literal["day", "month"]]:
         """Return the costs of each day, or of each month if there are many days."""
         by = self.query.by
-        table = add_up_over_time(self.usage, "day", by, self.filter)
+        table = add_up_over_time(self.usage, by, self.filter)
         table.pop(UNKNOWN, None)
         if not table:
             return None, "day"
         first, last = date.fromisoformat(min(table)), date.fromisoformat(max(table))
-        days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
+        days = [(first + timedelta(days=number)).isoformat() for number in range((last - first).days + 1)]
         period: Literal["day", "month"] = "day" if len(days) <= _MAX_DAYS else "month"
-        if period == "month":
-            table = add_up_over_time(self.usage, "month", by, self.filter)
-        amounts = {
-            date: _sums((self.name(by, key), self.value(totals)) for key, totals in groups.items())
-            for date, groups in table.items()
-        }
-        sums = _sums(pair for groups in amounts.values() for pair in groups.items())
-        ranked = sorted(sums, key=lambda name: -sums[name])
+        length = len("2026-11-18" if period == "day" else "2026-11")
+        amounts: dict[str, dict[str, float]] = {day[:length]: {} for day in days}
+        for day, groups in table.items():
+            amount = amounts[day[:length]]
+            for key, totals in groups.items():
+                name = self.name(by, key)
+                amount[name] = amount.get(name, 0.0) + self.value(totals)
+        sums: Counter[str] = Counter()
+        for groups in amounts.values():
+            sums.update(groups)
+        ranked = [name for name, _ in sums.most_common()]
         series = ranked if len(ranked) <= _MAX_SERIES + 1 else [*ranked[:_MAX_SERIES], "others"]
-        periods = list(dict.fromkeys(day.isoformat()[: 10 if period == "day" else 7] for day in days))
-        bars = charts.stacked_bars(periods, amounts, series, display.amount, lambda key: self.address(period, key))
+        bars = charts.stacked_bars(amounts, series, display.amount, lambda key: self.address(period, key))
         return bars, period
 
 
@@ -215,10 +232,3 @@ def _figures(every_day: Sequence[StatsRow]) -> list[Figure]:
             total = total.plus(row.totals) if row.key.startswith(prefix) else total
         figures.append(Figure(name, total))
     return figures
-
-
-def _sums(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
-    sums: dict[str, float] = {}
-    for key, amount in pairs:
-        sums[key] = sums.get(key, 0.0) + amount
-    return sums
