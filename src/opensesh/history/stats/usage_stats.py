@@ -170,13 +170,16 @@ def statistics(
         cache.close()
 
 
-def cached_statistics(cache: DerivedCache, by: By, *, utc: bool = False) -> tuple[Statistics, list[Damage], bool]:
+def cached_statistics(
+    cache: DerivedCache, by: By, *, utc: bool = False, refresh: bool = True
+) -> tuple[Statistics, list[Damage], bool]:
     """Add up everything, or return the stored result if nothing has changed since; and what could not be read.
 
-    The last value says whether the result was stored.
+    The last value says whether the result was stored. Without ``refresh``, the cache is used as it is.
     """
     layer = UsageLayer()
-    cache.refresh(layer)
+    if refresh:
+        cache.refresh(layer)
     question = f"rows by {by}{' utc' if utc else ''}"
 
     def load(db: Connection) -> tuple[int, str | None]:

@@ -155,7 +155,7 @@ class CostReport:
     def sums(self, by: By, usage_filter: UsageFilter) -> Statistics:
         """Add up; without a filter, the stored result is used if nothing has changed since."""
         if usage_filter == UsageFilter():
-            return cached_statistics(self.usage.cache, by)[0]
+            return cached_statistics(self.usage.cache, by, refresh=False)[0]  # the table has just refreshed it
         return add_up(self.usage, by, usage_filter)
 
     def value(self, totals: UsageTotals) -> float:
