@@ -61,8 +61,8 @@ class Bus:
             self._ring.append(envelope)
             waiting, self._waiting = self._waiting, set()
             listeners = tuple(self._listeners)
-        for subscription in waiting:
-            subscription.wake()
+        if waiting:
+            self._wake(waiting)
         for listener in listeners:
             try:
                 listener(envelope)
@@ -71,6 +71,16 @@ class Bus:
             except BaseException:
                 log.exception("a listener failed on %s", event.type)
         return envelope.sequence
+
+    def _wake(self, waiting: set[Subscription]) -> None:
+        """Wake subscribers with one call an event loop: each call from another thread interrupts the loop."""
+        events: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = {}
+        for subscription in waiting:
+            loop, ready = subscription.waiting_in
+            if loop is not None and ready is not None and not loop.is_closed():
+                events.setdefault(loop, []).append(ready)
+        for loop, ready_events in events.items():
+            loop.call_soon_threadsafe(_set_all, ready_events)
 
     def subscribe(self, *, after: int | None = None) -> Subscription:
         """Subscribe to all events from now on, or to all events after the sequence number ``after``."""
@@ -140,8 +150,13 @@ class Subscription:
             await ready.wait()
         raise StopAsyncIteration
 
+    @property
+    def waiting_in(self) -> tuple[asyncio.AbstractEventLoop | None, asyncio.Event | None]:
+        """The event loop of the reader, and what it waits for."""
+        return self._loop, self._ready
+
     def wake(self) -> None:
-        """Wake a waiting reader; called by the bus in any thread."""
+        """Wake a waiting reader, from any thread."""
         loop, ready = self._loop, self._ready
         if loop is not None and ready is not None and not loop.is_closed():
             loop.call_soon_threadsafe(ready.set)
@@ -164,3 +179,8 @@ class Subscription:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _set_all(events: list[asyncio.Event]) -> None:
+    for event in events:
+        event.set()

@@ -237,7 +237,8 @@ class Engine:
         """Store a prompt without answering it; the next prompt is answered with both in view."""
         runs = self._runs
         async with runs.session_lock(session_id):
-            run = await runs.open(session_id)
+            # Only the whole history says whether an id that the client has chosen is new.
+            run = await runs.open(session_id, to_append=prompt.message_id is None)
             try:
                 return await runs.add_prompt(run, prompt)
             finally:

@@ -26,7 +26,7 @@ from .session_history import History
 from .titles import needs_title
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
+    from collections.abc import Awaitable, Callable, Generator, Sequence
 
     from ..records import Document, Session
     from ..storage.protocol import Lease, StoredMessage
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from .titles import TitleWriter
 
 log = logging.getLogger("opensesh.engine")
+_APPEND_HISTORY = 4
+"""Messages. Enough to know the last prompt of most sessions, with the answer to it."""
 
 
 class Statuses:
@@ -171,18 +173,21 @@ class Runs:
     def __len__(self) -> int:
         return len(self._runs)
 
-    async def open(self, session_id: str) -> Run:
+    async def open(self, session_id: str, *, to_append: bool = False) -> Run:
         """Return the run of a session; if there is none, take its lease and recover what a dead runner left. Must not
-        be cancelled, which would leave the lease behind."""
+        be cancelled, which would leave the lease behind.
+
+        A run that is only opened ``to_append`` a prompt, and not started, may know only the end of the history.
+        """
         if session_id in self._runs:
             return self._runs[session_id]
         if self._is_closing:
             raise UsageError("this engine is closed")
-        session, lease, messages = await run_in_thread_uncancellable(self._acquire, session_id)
+        session, lease, messages = await run_in_thread_uncancellable(self._acquire, session_id, to_append)
         loop, composer = self._new_loop(session, History(messages), self.files(session_id))
         return Run(loop, lease, composer)
 
-    def _acquire(self, session_id: str) -> tuple[Session, Lease, list[StoredMessage]]:
+    def _acquire(self, session_id: str, to_append: bool) -> tuple[Session, Lease, list[StoredMessage]]:
         sessions, settings = self._services.writer.sessions, self._services.settings
         session = sessions.get(session_id)
         sessions.ensure_writable(session_id)
@@ -202,7 +207,13 @@ class Runs:
             if lease.previous is None:  # otherwise the unfinished answer is that of a runner of ours, which has died
                 self._wait_for_other_program(session_id)
             reverts.recover(session_id)
-            messages = recover(sessions, session_id, reverts.remaining(session_id))
+            stored: Sequence[StoredMessage] = ()
+            if to_append and lease.previous is None and session.revert is None:
+                # Reading a long history would take longer than the append.
+                stored = sessions.messages(session_id, last=_APPEND_HISTORY)
+            if not any(message.info.get("role") == "user" for message in stored):
+                stored = reverts.remaining(session_id)
+            messages = recover(sessions, session_id, stored)
             self._services.writer.note_newest(session_id, messages[-1] if messages else None)
             return session, lease, visible(messages)
         except BaseException:
@@ -233,10 +244,13 @@ class Runs:
     async def prepare_for_prompt(self, run: Run) -> None:
         """Do what comes before a valid prompt is stored: :meth:`commit_revert`, and the outcome of a prompt whose
         runner died."""
-        await self.commit_revert(run)
+
+        def prepare() -> None:
+            self._services.reverts.cleanup(run.session_id)
+            close_interrupted(self._services.writer.sessions, run.loop.history)
+
         if run.task is None:
-            sessions = self._services.writer.sessions
-            await run_in_thread_uncancellable(close_interrupted, sessions, run.loop.history)
+            await run_in_thread_uncancellable(prepare)
 
     async def add_prompt(self, run: Run, prompt: Prompt) -> StoredMessage:
         """Store a prompt in a session that is open, if it is valid."""

@@ -80,6 +80,7 @@ class ServerState:
         self.streams = EventStreams(bus)
         self.page_rendering = PageRendering(self.streams, FRAGMENTS, lambda: self.sessions)
         self.directory = directory
+        self._is_local = "://" not in store.place
         self.is_stopping = False
         self.terminals = Terminals(self.publish)
 
@@ -111,7 +112,10 @@ class ServerState:
         """Open or share the engine of the directory that a session belongs to; that of ``directory`` if the session or
         its directory does not exist."""
         async with self.pool.use(directory) as engine:
-            session = await run_in_thread_uncancellable(engine.sessions.get, session_id)
+            if self._is_local:  # one small file, or one row
+                session = engine.sessions.get(session_id)
+            else:
+                session = await run_in_thread_uncancellable(engine.sessions.get, session_id)
             home = session.directory
             if not home or os.path.realpath(home) == engine.location.directory or not os.path.isdir(home):
                 yield engine
