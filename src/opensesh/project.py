@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from . import ids
-from .errors import InvalidKeyError, NotFoundError, OpenseshError, RecordError
+from .errors import NotFoundError, OpenseshError, RecordError
 from .flags import Flags
 from .records import Document, Project, as_list, as_object
 from .storage import keys
-from .storage.disk import read_file
-from .storage.keys import GLOBAL, check_key
+from .storage.keys import GLOBAL
+from .storage.project_ids import Git, cached_id, git_marker
 from .storage.protocol import conventions_of
 from .storage.record_ids import project_at
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .storage.protocol import Store
-
-_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotepath=false")
 
 
 class ProjectLocation(Struct, frozen=True):
@@ -58,14 +55,14 @@ def resolve(
     With ``remember``, cache its id in ``.git/opencode`` as OpenCode does.
     """
     directory = os.path.abspath(directory)
-    marker = _git_marker(directory)
+    marker = git_marker(directory)
     if marker is None:
         return ProjectLocation(directory, GLOBAL, "/", "/", _fake_vcs(os.environ))
     sandbox = os.path.dirname(marker)
-    git = _Git(sandbox)
+    git = Git(sandbox)
     by_remote = store is not None and conventions_of(store).projects_by_remote
     remote = remote_id(git.line("remote", "get-url", "origin")) if by_remote else ""
-    cached = remote or _cached_id(_common_folder(marker) if by_remote else marker)
+    cached = remote or cached_id(_common_folder(marker) if by_remote else marker)
     roots = () if cached else git.lines("rev-list", "--max-parents=0", "HEAD" if by_remote else "--all")
     top = os.path.abspath(os.path.join(sandbox, git.line("rev-parse", "--show-toplevel")))
     if git.missing:
@@ -87,14 +84,14 @@ def resolve(
 
 def current_branch(location: ProjectLocation) -> str:
     """Return the branch that is checked out; empty outside version control, and for a detached HEAD."""
-    return _Git(location.sandbox).line("branch", "--show-current") if location.vcs == "git" else ""
+    return Git(location.sandbox).line("branch", "--show-current") if location.vcs == "git" else ""
 
 
 def other_ids(location: ProjectLocation) -> tuple[str, ...]:
     """Return other ids that OpenCode versions use for this project: by root commit, and by remote."""
     if location.vcs != "git" or location.id == GLOBAL:
         return ()
-    git = _Git(location.sandbox)
+    git = Git(location.sandbox)
     names = {*git.lines("rev-list", "--max-parents=0", "--all"), remote_id(git.line("remote", "get-url", "origin"))}
     return tuple(sorted(names - {location.id, ""}))
 
@@ -172,71 +169,6 @@ def _refresh(record: Document, location: ProjectLocation, now: int) -> None:
         sandboxes = [*sandboxes, location.sandbox]
     record["sandboxes"] = [folder for folder in sandboxes if os.path.isdir(str(folder))]
     record["time"] = (as_object(record.get("time")) or {"created": now}) | {"updated": now}
-
-
-class _Git:
-    """Runs git in one folder and records why it failed."""
-
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-        self.missing = False
-        self.problem: str | None = None
-        # The GIT_DIR of a hook or a parent process would select another repository.
-        self._environment = {name: value for name, value in os.environ.items() if name not in _REPOSITORY_VARIABLES}
-
-    def lines(self, *arguments: str, cwd: str | None = None) -> tuple[str, ...]:
-        try:
-            done = subprocess.run(
-                [*_GIT, *arguments],
-                cwd=cwd or self.folder,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-            )
-        except OSError:
-            self.missing = True
-            return ()
-        if b"dubious ownership" in done.stderr:
-            self.problem = f"git does not trust {self.folder}: it belongs to another user (see git's safe.directory)"
-        return tuple(line.strip() for line in os.fsdecode(done.stdout).splitlines() if line.strip())
-
-    def line(self, *arguments: str, cwd: str | None = None) -> str:
-        return next(iter(self.lines(*arguments, cwd=cwd)), "")
-
-
-_REPOSITORY_VARIABLES = frozenset(
-    (
-        "GIT_DIR",
-        "GIT_WORK_TREE",
-        "GIT_INDEX_FILE",
-        "GIT_COMMON_DIR",
-        "GIT_OBJECT_DIRECTORY",
-        "GIT_PREFIX",
-        "GIT_NAMESPACE",
-    )
-)
-
-
-def _git_marker(directory: str) -> str | None:
-    folder = directory
-    while True:
-        marker = os.path.join(folder, ".git")
-        if os.path.lexists(marker):
-            return marker
-        above = os.path.dirname(folder)
-        if above == folder:
-            return None
-        folder = above
-
-
-def _cached_id(marker: str) -> str:
-    """Return the id in ``.git/opencode``; empty without a valid one."""
-    try:
-        text = read_file(os.path.join(marker, "opencode"), limit=256).decode().strip()
-        return check_key((text,))[0]
-    except (OSError, UnicodeDecodeError, InvalidKeyError):
-        return ""
 
 
 def _common_folder(marker: str) -> str:

@@ -67,7 +67,7 @@ def test_a_store_is_taken_over_to_the_byte(here: Path) -> None:
     assert acts(bring(TREE, here)) == {"added": 13}
     ours, theirs = contents(here), contents(TREE)
     left = {path for path in theirs if path not in ours}
-    assert left == {"migration", "session_diff/ses_e1f503b12ffecZ9eyURW2MEo7V.json"}  # of a session that is gone
+    assert left == {"session_diff/ses_e1f503b12ffecZ9eyURW2MEo7V.json"}  # of a session that is gone
     assert {path: data for path, data in theirs.items() if path not in left} == ours
 
 

@@ -84,6 +84,17 @@ def test_promise_3_an_undone_compaction_can_be_redone_without_another_call(termi
     assert terminal.code == 2
 
 
+def test_promise_3_a_removed_session_takes_its_undone_compaction_along(terminal: Terminal) -> None:
+    terminal.run("run", *SCRIPTED, "SAY one")
+    terminal.run("run", *SCRIPTED, "-c", "SAY two")
+    terminal.run("session", "compact", "last")
+    terminal.run("session", "compact", "last", "--undo")
+    terminal.run("session", "remove", "last", "--yes")
+    terminal.run("session", "restore", "last")
+    terminal.run("session", "compact", "last", "--redo")
+    assert terminal.code == 0, terminal.error
+
+
 def test_promise_3_a_removed_session_takes_its_costs_along_and_brings_them_back(terminal: Terminal) -> None:
     terminal.run("run", *SCRIPTED, EXPENSIVE)
     terminal.run("session", "revert", "last", "--yes")

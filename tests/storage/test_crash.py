@@ -193,7 +193,7 @@ def stored_according_to(said: list[Any]) -> tuple[dict[Key, Any], dict[Key, Any]
 
 def litter(folder: str) -> list[str]:
     names = [name for _, _, names in os.walk(os.path.join(folder, "storage")) for name in names]
-    strange = [name for name in names if not name.endswith(".json")]
+    strange = [name for name in names if not name.endswith(".json") and name != "migration"]
     assert all(name.startswith(".") and name.endswith(".tmp") for name in strange)
     return strange
 

@@ -150,7 +150,7 @@ def test_removing_the_last_record_of_a_folder_removes_the_folder(tree: JsonTree)
     assert (Path(tree.place) / "part" / "msg_1").is_dir()
     tree.remove(("part", "msg_1", "prt_2"))
     tree.remove(("todo", "ses_x"))
-    assert sorted(path.name for path in Path(tree.place).rglob("*")) == ["part", "todo"]
+    assert sorted(path.name for path in Path(tree.place).rglob("*")) == ["migration", "part", "todo"]
 
 
 def test_reading_the_last_messages_does_not_read_the_rest(tree: Counting) -> None:

@@ -159,7 +159,8 @@ def test_an_update_leaves_nothing_but_the_record_in_the_tree(tmp_path: Path) -> 
     tree = JsonTree(tmp_path / "storage")
     tree.write(("todo", "ses_x"), [])
     tree.update(("todo", "ses_x"), lambda value: value.append(1))
-    assert [path.name for path in (tmp_path / "storage").rglob("*")] == ["todo", "ses_x.json"]
+    assert [path.name for path in (tmp_path / "storage").rglob("*.json")] == ["ses_x.json"]
+    assert {path.name for path in (tmp_path / "storage").iterdir()} == {"migration", "todo"}
 
 
 def test_two_ways_to_the_same_tree_share_their_locks(tmp_path: Path) -> None:

@@ -59,6 +59,10 @@ class OldData:
         self.put(folder / "message" / name / f"{message}.json", info)
         self.put(folder / "part" / name / message / f"{part}.json", {"id": part, "type": "text", "text": "hé"})
 
+    def record(self, key: tuple[str, ...], value: Any) -> None:
+        """Write a record as an older OpenCode would: nothing is migrated before."""
+        self.put(self.data.joinpath("storage", *key).with_suffix(".json"), value)
+
     def put(self, path: Path, value: Any) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
@@ -192,7 +196,7 @@ def test_a_record_that_is_already_there_word_for_word_is_not_worth_telling(old: 
     old.session("global", "ses_1")
     migrate(old.tree, named)
     (old.data / "storage" / "migration").unlink()
-    old.tree.update(("message", "ses_1", "msg_1"), lambda message: message.update(agent="plan"))
+    old.record(("message", "ses_1", "msg_1"), {"id": "msg_1", "agent": "plan"})
     left = migrate(old.tree, named).left
     assert [(os.path.basename(damage.path), damage.reason) for damage in left] == [
         ("msg_1.json", "the tree already has another record of that name, which was kept")
@@ -241,7 +245,7 @@ def test_a_file_where_the_old_projects_would_be_is_none_of_them(old: OldData) ->
 
 def test_diffs_stay_where_they_are_if_those_already_moved_are_torn(old: OldData) -> None:
     session = {"id": "ses_1", "summary": {"diffs": DIFFS}}
-    old.tree.write(("session", "global", "ses_1"), session)
+    old.record(("session", "global", "ses_1"), session)
     torn = old.data / "storage" / "session_diff" / "ses_1.json"
     torn.parent.mkdir()
     torn.write_bytes(b"[{")
@@ -269,19 +273,19 @@ def test_a_new_tree_is_counted_and_nothing_else(old: OldData) -> None:
 def test_a_tree_that_began_with_this_layout_is_not_old_though_it_does_not_count(
     old: OldData, caplog: pytest.LogCaptureFixture
 ) -> None:
-    old.tree.write(("session", "global", "ses_9"), {"id": "ses_9", "summary": {"additions": 7}})
-    old.tree.write(("session", "global", "ses_8"), {"id": "ses_8"})
+    old.record(("session", "global", "ses_9"), {"id": "ses_9", "summary": {"additions": 7}})
+    old.record(("session", "global", "ses_8"), {"id": "ses_8"})
     (old.data / "storage" / "session" / "global" / "ses_7.json").write_bytes(b"{")
     assert version(old.tree) == 0
     assert not pending(old.tree)
     assert not caplog.records
-    old.tree.write(("session", "global", "ses_9"), {"id": "ses_9", "summary": {"additions": 7, "diffs": []}})
+    old.record(("session", "global", "ses_9"), {"id": "ses_9", "summary": {"additions": 7, "diffs": []}})
     assert pending(old.tree)
 
 
 def test_a_tree_one_step_behind_takes_one_step(old: OldData) -> None:
     with_all_kinds(old)
-    old.tree.write(("session", "global", "ses_9"), {"id": "ses_9", "summary": {"additions": 7, "diffs": DIFFS}})
+    old.record(("session", "global", "ses_9"), {"id": "ses_9", "summary": {"additions": 7, "diffs": DIFFS}})
     (old.data / "storage" / "migration").write_text("1")
     assert pending(old.tree)
     assert migrate(old.tree, named).steps == 1
@@ -317,12 +321,12 @@ def test_a_counter_that_says_nothing_counts_as_none_and_nothing_is_overwritten(o
 
 def test_diffs_that_differ_from_those_already_moved_are_both_kept(old: OldData) -> None:
     session = {"id": "ses_1", "summary": {"diffs": DIFFS}}
-    old.tree.write(("session", "global", "ses_1"), session)
-    old.tree.write(("session_diff", "ses_1"), DIFFS[:1])
-    old.tree.write(("session", "global", "ses_2"), session)
+    old.record(("session", "global", "ses_1"), session)
+    old.record(("session_diff", "ses_1"), DIFFS[:1])
+    old.record(("session", "global", "ses_2"), session)
     old.put(old.data / "storage" / "session_diff" / "ses_2.json", DIFFS)
-    old.tree.write(("session", "global", "ses_3"), session)
-    old.tree.write(("session", "other", "ses_3"), {"id": "ses_3", "summary": {"diffs": DIFFS[1:]}})
+    old.record(("session", "global", "ses_3"), session)
+    old.record(("session", "other", "ses_3"), {"id": "ses_3", "summary": {"diffs": DIFFS[1:]}})
     outcome = migrate(old.tree, named)
     stored = old.stored("session")
     assert stored["global/ses_1"] == session
@@ -486,8 +490,8 @@ def test_a_step_is_counted_only_when_all_it_did_is_on_the_disk(old: OldData, mon
 def test_one_record_is_reason_enough_to_sync_and_none_is_not(old: OldData, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr(os, "sync", lambda: said.append("sync all"))
-    old.tree.write(("session", "global", "ses_1"), {"id": "ses_1", "summary": {"diffs": DIFFS}})
-    old.tree.write(("session_diff", "ses_1"), DIFFS)
+    old.record(("session", "global", "ses_1"), {"id": "ses_1", "summary": {"diffs": DIFFS}})
+    old.record(("session_diff", "ses_1"), DIFFS)
     migrate(old.tree, named, disk=Watched(said, durable=False))
     assert said == ["count", "sync storage", "sync all", "rename", "sync all", "count", "sync storage"]
 

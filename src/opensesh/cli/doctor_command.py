@@ -59,7 +59,7 @@ def run(options: Namespace) -> int:
     unread: list[Damage] = []
     store = open_store(options.store, report=unread.append)
     if options.migrate:
-        migrated = migrate(writable_tree(store), lambda worktree: resolve(worktree).id)
+        migrated = migrate(writable_tree(store))
         if options.json:
             left = [{"path": path, "reason": reason} for path, reason in migrated.left]
             output.print_json({"steps": migrated.steps, "written": migrated.written, "left": left})

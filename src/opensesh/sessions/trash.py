@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 IN_DATABASE = "in a database of an OpenCode that opensesh does not know, and therefore only reads; use OpenCode"
 """Why a session was skipped that is not in the writable store."""
-_JOURNALS = ("reverts", "trash", removed_calls.FOLDER)
+_JOURNALS = ("reverts", "trash", "undone_compactions", removed_calls.FOLDER)
 """The folders below the state folder that have one folder a store and session."""
 _JOURNALS_KEPT = "beside"
 """The subfolder of a trash folder that these are moved to with their session."""
@@ -134,6 +134,9 @@ def archive(store: Store, sessions: Sequence[Session], *, dry_run: bool = False)
 def change_members(store: Store, what: str, sessions: Sequence[Session], plan: Plan, *, dry_run: bool) -> Bulk:
     """Apply the planned changes to the records of sessions, in every writable store that has them."""
     writable_store(store)
+    for member in member_stores(store):
+        if isinstance(member, JsonTree) and not dry_run:
+            member.prepare()
     members = [(member, record_paths(member)) for member in member_stores(store) if member.writable]
     chosen, skipped = available(store, sessions, {name for _, filed in members for name in filed})
     changed: dict[str, Session] = {}

@@ -23,6 +23,7 @@ from ..errors import NotFoundError, RecordError, StoreError, WriteError
 from ..storage import paths, unfinished
 from ..storage.disk import Disk, read_file, write_failed
 from ..storage.json_tree import JsonTree
+from ..storage.json_tree.migrations import refuse_newer
 from ..storage.protocol import Damage, Store, member_stores, store_ids
 from ..storage.raw_rows import RawRows
 from ..storage.registry import open_store
@@ -120,7 +121,7 @@ def perform(
         with undo_note() as own_note:
             return perform(store, what, changes, about, raw=raw, note=own_note)
     if isinstance(store, JsonTree):
-        store.check_layout()
+        refuse_newer(store)
     records, disk = _files_of(store, raw=raw), Disk()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     folder = os.path.join(paths.state(), _FOLDERS.get(what, what), f"{stamp}-{os.urandom(3).hex()}")

@@ -39,9 +39,10 @@ def open_store(place: str | None = None, *, report: Callable[[Damage], None] | N
     if "://" in place:
         return _open_url(place)
     locations = find_stores(place)
-    old = _old_projects(locations)
+    tree = open_tree(locations.tree or locations.place)
+    old = _old_projects(locations, tree)
     if not locations.databases and not old:
-        return open_tree(locations.tree or locations.place)
+        return tree
     from .opencode_db import OpencodeDB  # loads SQLite, which a folder without a database does not need
 
     if locations.tree is None:
@@ -63,7 +64,7 @@ def open_store(place: str | None = None, *, report: Callable[[Damage], None] | N
                 f"{error.message.removesuffix('.')}; to continue without it, use --store {locations.tree}", path=path
             )
         report(unreadable(path, error))
-    return MergedStore(locations.place, [*_for_new_sessions_first(open_tree(locations.tree), opened), *old])
+    return MergedStore(locations.place, [*_for_new_sessions_first(tree, opened), *old])
 
 
 def _for_new_sessions_first(tree: JsonTree, databases: Sequence[OpencodeDB]) -> list[Store]:
@@ -94,7 +95,7 @@ def new_sessions_place(store: Store) -> tuple[str, str]:
     return first.place, "it was named" if first is store else f"{beside[0]} cannot be opened"
 
 
-def _old_projects(locations: StoreLocations) -> list[Store]:
+def _old_projects(locations: StoreLocations, tree: JsonTree) -> list[Store]:
     """Return the store of the projects of OpenCode before 0.6 in a data folder, if they are not migrated. What is not a
     record there is ignored: a migration names it."""
     if locations.tree is None or locations.tree == locations.place or not old_projects(locations.place):
@@ -102,7 +103,7 @@ def _old_projects(locations: StoreLocations) -> list[Store]:
     from .json_tree.migrations import version
     from .old_projects import OldProjects
 
-    return [] if version(open_tree(locations.tree)) else [OldProjects(locations.place, ignore_damage)]
+    return [] if version(tree) else [OldProjects(locations.place, tree, ignore_damage)]
 
 
 def open_tree(root: str) -> JsonTree:

@@ -1,6 +1,7 @@
 """Bring an old tree to the layout of OpenCode 1.1.65.
 
-The file ``migration`` in the tree counts the steps already taken. Step 0 gathers the trees of the time before 0.6.0,
+The file ``migration`` in the tree counts the steps already taken; :func:`prepare` writes it to a new tree, and migrates
+an old one, before the first write. Step 0 gathers the trees of the time before 0.6.0,
 one a project, into one; step 1 moves the diffs out of the session records. A step writes everything aside first, so
 that it either finishes or leaves the tree as it was and raises :class:`MigrationError`; then it can be repeated. A step
 that was killed while it put files in place is completed by the next command. Sources are never deleted, nor are files
@@ -9,6 +10,7 @@ that a step does not understand: the result names them.
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +19,7 @@ from ...errors import InvalidKeyError, MigrationError, NotFoundError, OpenseshEr
 from ...records import as_list, as_object, codec
 from ..disk import Disk, names_in, read_file
 from ..keys import GLOBAL, check_key
+from ..project_ids import project_id
 from ..protocol import Damage, FileTree, ignore_damage
 from .journal import journaled
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from ..protocol import Key
 
+log = logging.getLogger("opensesh.storage")
 LAYOUT = 2
 """The layout this version reads and writes."""
 
@@ -56,7 +60,39 @@ def pending(tree: FileTree) -> bool:
     return os.path.isdir(_old_projects(tree)) or any(_diffs(session) is not None for _, session in sessions)
 
 
-def migrate(tree: FileTree, identify: Callable[[str], str], *, disk: Disk | None = None) -> MigrationOutcome:
+def refuse_newer(tree: FileTree) -> None:
+    """Raise :class:`StoreTooNewError` for a tree of a newer layout, which is only read."""
+    layout = version(tree)
+    if layout > LAYOUT:
+        message = f"{tree.root} has layout {layout}; this version of opensesh supports {LAYOUT} and only reads it"
+        raise StoreTooNewError(message, layout=layout)
+
+
+def prepare(tree: FileTree, disk: Disk, *, creates: bool) -> None:
+    """Bring a tree to this layout before it is written to: an old one is migrated, a new one gets its counter.
+    One that does not exist is created only with ``creates``.
+
+    Raises :class:`StoreTooNewError` for one of a newer layout.
+    """
+    refuse_newer(tree)
+    if version(tree) == LAYOUT:
+        return
+    if not pending(tree):
+        if not creates and not os.path.isdir(tree.root):
+            return
+        with tree.locks.exclusive_store_lock():
+            if not version(tree):
+                disk.replace(_counter(tree), str(LAYOUT).encode())
+        return
+    outcome = migrate(tree)
+    for path, reason in outcome.left:
+        log.warning("%s was not migrated: %s", path, reason)
+    log.warning("%s was migrated to the layout of OpenCode 1.1: %d records written", tree.root, outcome.written)
+
+
+def migrate(
+    tree: FileTree, identify: Callable[[str], str] = project_id, *, disk: Disk | None = None
+) -> MigrationOutcome:
     """Apply the missing steps. ``identify`` returns the project id of a worktree, ``global`` if it has none.
 
     The tree is locked exclusively meanwhile.
@@ -148,13 +184,7 @@ class _Work:
 
 def _gather(work: _Work, identify: Callable[[str], str]) -> None:
     """Step 0: ``<data>/project/<name>/storage/session/{info,message,part}`` into the one tree."""
-    for name in names_in(_old_projects(work.tree)):
-        if name[0] == ".":
-            continue
-        source = os.path.join(_old_projects(work.tree), name, "storage", "session")
-        worktree = "/" if name == GLOBAL else worktree_of(source)
-        known = worktree != "/" and os.path.isdir(worktree)
-        project = identify(worktree) if known else GLOBAL
+    for source, worktree, project in old_sources(_old_projects(work.tree), identify):
         for key, path in old_records(source, project, work.left):
             try:
                 data = read_file(path)
@@ -163,12 +193,25 @@ def _gather(work: _Work, identify: Callable[[str], str]) -> None:
                 continue
             if not work.put(key, data):
                 work.left.append(Damage(path, "the tree already has another record of that name, which was kept"))
-        if os.path.isdir(source):
-            now = ids.now_ms()
-            record: dict[str, Any] = {"id": project, "worktree": worktree if known else "/"}
-            record |= {"vcs": "git"} if project != GLOBAL else {}
-            record |= {"sandboxes": [], "time": {"created": now, "updated": now, "initialized": now}}
-            work.put(("project", project), codec.dumps(record))
+        now = ids.now_ms()
+        record: dict[str, Any] = {"id": project, "worktree": worktree}
+        record |= {"vcs": "git"} if project != GLOBAL else {}
+        record |= {"sandboxes": [], "time": {"created": now, "updated": now, "initialized": now}}
+        work.put(("project", project), codec.dumps(record))
+
+
+def old_sources(folder: str, identify: Callable[[str], str] = project_id) -> Iterator[tuple[str, str, str]]:
+    """Iterate over the trees of before 0.6 below ``folder``: the folder of the records, the worktree, the project id.
+
+    The worktree is ``/`` if it is unknown or does not exist any more.
+    """
+    for name in names_in(folder):
+        source = os.path.join(folder, name, "storage", "session")
+        if name[0] == "." or not os.path.isdir(source):
+            continue
+        worktree = "/" if name == GLOBAL else worktree_of(source)
+        known = worktree != "/" and os.path.isdir(worktree)
+        yield source, worktree if known else "/", identify(worktree) if known else GLOBAL
 
 
 def old_records(source: str, project: str, left: list[Damage]) -> Iterator[tuple[Key, str]]:

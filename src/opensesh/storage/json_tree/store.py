@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from ... import ids
-from ...errors import NotFoundError, RecordError, StoreTooNewError
+from ...errors import NotFoundError, RecordError
 from ...records import codec, order
 from .. import paths
 from ..disk import Disk, read_file
@@ -62,7 +62,8 @@ class JsonTree:
         self._disk = disk or Disk(durable=durability == "full")
         self._listings = Listings()
         self._locks = locks
-        self._layout_checked = False
+        self._prepared = False
+        self._when_prepared: list[Callable[[], None]] = []
 
     @property
     def place(self) -> str:
@@ -111,7 +112,7 @@ class JsonTree:
     def write(self, key: Key, value: Any) -> None:
         """Store ``value`` in place of the current record, if there is one."""
         path, data = self.locate(key), codec.dumps_in_chunks(value)
-        with self._lock(key):
+        with self._lock(key, creates=True):
             self._disk.replace(path, data)
 
     def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
@@ -152,20 +153,25 @@ class JsonTree:
         if len(key) > 2:
             self._disk.remove_empty(os.path.dirname(path))
 
-    def check_layout(self) -> None:
-        """Raise :class:`StoreTooNewError` for a tree of a newer layout."""
-        from .migrations import LAYOUT, version
+    def prepare(self, *, creates: bool = False) -> None:
+        """Migrate an old tree, or refuse a newer one. Called before the first write. With ``creates``, a tree that does
+        not exist is created with its counter; an update or a removal must not create it."""
+        from .migrations import prepare  # reading needs none of it
 
-        layout = version(self)
-        if layout > LAYOUT:
-            message = f"{self.root} has layout {layout}; this version of opensesh supports {LAYOUT} and only reads it"
-            raise StoreTooNewError(message, layout=layout)
-        self._layout_checked = True
+        prepare(self, self._disk, creates=creates)
+        self._prepared = os.path.isdir(self.root)
+        for callback in self._when_prepared:
+            callback()
+        self._when_prepared.clear()
+
+    def when_prepared(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once the tree has been prepared for its first write."""
+        self._when_prepared.append(callback)
 
     @contextmanager
-    def _lock(self, key: Key) -> Generator[None]:
-        if not self._layout_checked:
-            self.check_layout()
+    def _lock(self, key: Key, *, creates: bool = False) -> Generator[None]:
+        if not self._prepared:
+            self.prepare(creates=creates)
         with self.locks.shared_store_lock(), self.locks.exclusive("/".join(key)):
             yield
 
