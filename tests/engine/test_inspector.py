@@ -150,7 +150,7 @@ async def test_a_model_and_an_agent_that_are_gone_are_named_and_do_not_matter() 
         stored = on.messages()[1].info
         on.engine.sessions.update_message(stored | {"providerID": "gone", "modelID": "m", "agent": "nobody"})
         found = look(on, 1)
-        assert (found.model, found.usable_tokens, found.agent) == ("gone/m", 0, "build")
+        assert (found.model, found.usable_tokens, found.agent) == ("gone/m", 0, "nobody")
         assert any("gone" in note for note in found.notes)
         assert any("nobody" in note for note in found.notes)
         assert "The context limit of gone/m is not known." in found.notes

@@ -39,7 +39,11 @@ def run(store: Store, session: Session, options: Namespace) -> int:
     print(output.clip(f"{request.model}, agent {request.agent}", 200))
     print(f"{size}\n")
     rows = [(part, f"{tokens:,}", f"{100 * tokens / (limit or 1):.1f}%") for part, tokens in request.parts.items()]
-    output.table_with_bars(("PART", "TOKENS", "SHARE"), rows, [*request.parts.values()], limit)
+    heads = ("PART", "TOKENS", "SHARE")
+    if request.message:  # of the next request, everything is as it will be sent
+        rows = [(*row, source) for row, source in zip(rows, request.sources.values(), strict=True)]
+        heads = (*heads, "SOURCE")
+    output.table_with_bars(heads, rows, [*request.parts.values()], limit)
     if options.full:
         print()
         pieces = [

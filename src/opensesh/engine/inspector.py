@@ -1,14 +1,16 @@
 """The context of a request: any request of a session, the next one or a past one, with the tokens of each piece, and
 what is stored but not sent.
 
-Nothing is sent, so no key is needed, nor a model that still exists. Notes say what is not known.
+Nothing is sent, so no key is needed, nor a model that still exists. System prompts and tools are not stored: those of a
+past request are shown as they would be today if opensesh ran the session. If OpenCode ran it, they are not known; of
+them there is only what the provider counted beyond the conversation. Each piece names its source.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..config import system_instructions
 from ..config.fetching import CachedFetch
@@ -54,13 +56,16 @@ class Piece(NamedTuple):
 
     part: str
     """What it is a piece of: ``system prompt``, ``instructions``, ``tools``, ``summary``, ``prompts``, ``answers``,
-    ``reasoning``, ``calls``, ``results`` or ``files``."""
+    ``reasoning``, ``calls``, ``results``, ``files`` or ``not stored``."""
     what: str
     tokens: int
     note: str = ""
     """``pruned``, ``kept`` (verbatim, beside a summary), ``left out`` (a file that this model does not take), or
     nothing."""
     message: str = ""
+    source: Literal["stored", "today", "difference"] = "stored"
+    """Of a past request: whether it was made from the session's records, is not stored and shown as it would be sent
+    today, or is the provider's count less the conversation."""
 
 
 class Omitted(NamedTuple):
@@ -110,6 +115,11 @@ class Inspection(NamedTuple):
             sums[piece.part] = sums.get(piece.part, 0) + piece.tokens
         return sums
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """The source of each part."""
+        return {piece.part: piece.source for piece in self.pieces}
+
     def document(self) -> dict[str, Any]:
         """Return it as a JSON object."""
         return {
@@ -122,6 +132,7 @@ class Inspection(NamedTuple):
             "room": self.usable_tokens or None,
             "tokens": {"estimated": self.tokens, "counted": self.counted, "before": self.before},
             "parts": self.parts,
+            "sources": self.sources,
             "pieces": [piece._asdict() for piece in self.pieces],
             "omitted": [omitted._asdict() for omitted in self.omitted],
             "notes": self.notes,
@@ -202,18 +213,23 @@ class _RequestInspection:
             self._notes.append(f"The context limit of {model.ref} is not known.")
         if not os.path.isdir(self._session.directory):
             self._notes.append(f"The folder {self._session.directory} does not exist, nor do its instruction files.")
-        if self._answer is not None:
-            self._notes.append("System prompts and tools are not stored: they are shown as they would be today.")
+        creator = self._session.version
+        if self._answer is None or creator.startswith("opensesh"):
+            pieces = self._summary_pieces(model, agent) if answer.get("summary") else self._pieces(model, agent)
+            if self._answer is not None:
+                self._notes.append("System prompts and tools are not stored: they are shown as they would be today.")
+        else:
+            pieces = self._stored_pieces(model, self._answer, f"OpenCode {creator}".strip())
         answers = [message.info for message in self._before if message.info.get("role") == "assistant"]
         return Inspection(
             session=self._session.id,
             message=answer.get("id"),
             step=self._number,
             model=model.ref,
-            agent=agent.name,
+            agent=str(answer.get("agent") or answer.get("mode") or agent.name),
             window=model.limit.context,
             usable_tokens=usable_tokens,
-            pieces=self._summary_pieces(model, agent) if answer.get("summary") else self._pieces(model, agent),
+            pieces=pieces,
             omitted=list(self._omitted(model)),
             counted=_counted_tokens(answer),
             before=_counted_tokens(answers[-1], with_answer=True) if answers else None,
@@ -244,6 +260,8 @@ class _RequestInspection:
         pieces = [Piece("system prompt", "", max(system - sum(piece.tokens for piece in instructions), 0))]
         pieces += instructions
         pieces += [Piece("tools", spec.name, tool_tokens(spec)) for spec in request.tools]
+        if self._answer is not None:
+            pieces = [piece._replace(source="today") for piece in pieces]
         origins = {id(turn): message for turn, message in history.origins()}
         turns = history.turns(model)
         for sent, turn in zip(request.messages[1:], turns, strict=False):
@@ -253,6 +271,22 @@ class _RequestInspection:
             return pieces
         notes = request.messages[1 + len(turns) :]
         return pieces + [piece for note in notes for piece in self._message_pieces(note, None)]
+
+    def _stored_pieces(self, model: Model, answer: Document, creator: str) -> list[Piece]:
+        """Return what is known of a request that another program sent: the conversation, and the rest as one figure."""
+        self._notes.append(
+            f"{creator} created this session, and the records do not say what else it sent: its system prompt, tools "
+            "and instruction files are not stored. The conversation is made from the stored messages."
+        )
+        history = History(self._view)
+        origins = {id(turn): message for turn, message in history.origins()}
+        pieces = [piece for turn in history.turns(model) for piece in self._message_pieces(turn, origins.get(id(turn)))]
+        counted = _counted_tokens(answer)
+        if counted is None:
+            return pieces
+        rest = counted - sum(piece.tokens for piece in pieces)
+        what = "what the provider counted beyond the conversation"
+        return [Piece("not stored", what, max(rest, 0), source="difference"), *pieces]
 
     def _message_pieces(self, turn: ModelMessage, message: StoredMessage | None) -> list[Piece]:
         message_id = str(message.info["id"]) if message else ""
@@ -280,8 +314,8 @@ class _RequestInspection:
         """Return what was sent for a summary: the conversation as text, in one or several requests."""
         chunks = summary_chunks(visible(self._before), model, self._inspector.config)
         pieces = [
-            Piece("system prompt", "", estimate(agent.prompt or "")),
-            Piece("prompts", "what to write", estimate(summary_prompt())),
+            Piece("system prompt", "", estimate(agent.prompt or ""), source="today"),
+            Piece("prompts", "what to write", estimate(summary_prompt()), source="today"),
         ]
         pieces += [
             Piece("answers", f"the conversation as text, {number} of {len(chunks)}", estimate(text))
