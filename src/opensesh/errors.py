@@ -30,6 +30,7 @@
      │   ├─ PermissionDeniedError     by a rule; the turn continues
      │   ├─ PermissionCorrectedError  by the user, with instructions; the turn continues
      │   └─ PermissionRejectedError   by the user; the turn ends
+     ├─ PluginError                a plugin failed where it may restrict what sessions do
      ├─ QuestionRejectedError      the user dismissed a question; the turn ends
      ├─ ExportError                an export could not be written; the sessions are unchanged
      ├─ ShareError                 the share server failed or refused; ``retryable`` tells whether to try again
@@ -250,6 +251,10 @@ class PermissionCorrectedError(PermissionRefusedError, json_name="PermissionCorr
 
 class PermissionRejectedError(PermissionRefusedError, json_name="PermissionRejected"):
     """Rejected by the user without instructions. The turn ends."""
+
+
+class PluginError(OpenseshError, json_name="PluginError"):
+    """A plugin failed in a hook with which it may restrict what sessions do, so no session is run without it."""
 
 
 class QuestionRejectedError(OpenseshError, json_name="QuestionRejected"):

@@ -259,11 +259,36 @@ async def test_an_answer_in_a_structure_is_put_on_record() -> None:
         on.assert_sound()
 
 
-async def test_an_answer_without_the_structure_is_a_failure() -> None:
-    async with stage("SAY three") as on:
+async def test_promise_18_an_answer_without_the_structure_is_asked_for_once_more_and_then_a_failure() -> None:
+    async with stage("SAY three\n---\nSAY four") as on:
         outcome = await on.ask(structured())
         assert outcome.kind == "failed"
-        assert on.answers()[-1].info["error"]["name"] == "StructuredOutputError"
+        error = on.answers()[-1].info["error"]
+        assert (error["name"], error["data"]["retries"]) == ("StructuredOutputError", 1)
+        assert "calling the tool StructuredOutput" in on.model.model_text(1)
+        on.assert_sound()
+    async with stage('SAY three\n---\nCALL StructuredOutput {"n": 3}') as on:
+        outcome = await on.ask(structured())
+        assert (outcome.kind, on.answers()[-1].info["structured"]) == ("answered", {"n": 3})
+        assert len({answer.info["parentID"] for answer in on.answers()}) == 1
+        on.assert_sound()
+
+
+async def test_promise_18_an_answer_that_does_not_fit_its_schema_is_asked_for_once_more() -> None:
+    wrong = 'CALL StructuredOutput {"n": "three"}'
+    async with stage(f'{wrong}\n---\nEXPECT last expected integer, not string\nCALL StructuredOutput {{"n": 3}}') as on:
+        outcome = await on.ask(structured())
+        on.model.assert_complete()
+        assert outcome.kind == "answered"
+        assert on.answers()[-1].info["structured"] == {"n": 3}
+        assert "structured" not in on.answers()[0].info
+        on.assert_sound()
+    async with stage(f"{wrong}\n---\n{wrong}\n---\nSAY never asked") as on:
+        outcome = await on.ask(structured())
+        assert outcome.kind == "failed"
+        assert "$.n: expected integer, not string" in outcome.description
+        assert all("structured" not in answer.info for answer in on.answers())
+        assert len(on.model.calls) == 2
         on.assert_sound()
 
 

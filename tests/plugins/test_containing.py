@@ -10,6 +10,7 @@ import pytest
 
 from opensesh import events
 from opensesh.bus import Bus
+from opensesh.errors import PluginError
 from opensesh.plugins import (
     BusEvent,
     ChatHeadersOutput,
@@ -157,24 +158,27 @@ async def test_an_event_hook_that_never_ends_does_not_block_closing() -> None:
         await started.wait()
 
 
-async def test_a_tool_runs_with_what_it_was_given_if_a_hook_fails() -> None:
+async def test_promise_18_a_tool_does_not_run_if_the_hook_before_it_fails() -> None:
     def tool_execute_before(call: ToolExecuteBeforeInput, output: ToolExecuteBeforeOutput) -> None:
         output.args.clear()
         raise RuntimeError("no")
 
     async with stage(ECHO, plugins=[tool_execute_before], tools=[echo()]) as on:
         await on.ask()
-        assert on.parts("tool")[0]["state"]["output"] == 'echo {"a": 1}'
+        state = on.parts("tool")[0]["state"]
+        assert state["status"] == "error"
+        assert "The plugin tool_execute_before prevented the call: RuntimeError: no" in state["error"]
         assert failures(on) == [("tool_execute_before", "tool.execute.before")]
 
 
-async def test_a_permission_stays_what_the_rules_made_it_if_a_hook_fails() -> None:
+@pytest.mark.parametrize("rule", ["ask", "allow"])
+async def test_promise_18_the_user_is_asked_if_a_permission_hook_fails(rule: str) -> None:
     def permission_ask(asked: PermissionAskInput, answer: PermissionAskOutput) -> None:
         answer.status = "allow"
         raise RuntimeError("no")
 
     script = 'CALL write {"filePath": "a.txt", "content": "x"}\n---\nSAY Done.'
-    async with stage(script, plugins=[permission_ask], config={"permission": {"edit": "ask"}}) as on:
+    async with stage(script, plugins=[permission_ask], config={"permission": {"edit": rule}}) as on:
         outcome = await on.submit()
         await on.until_told(events.PermissionAsked)
         on.engine.abort(on.session)
@@ -236,17 +240,25 @@ async def test_headers_variables_and_definitions_that_are_invalid_are_not_taken(
         assert set(failures(on)) == {("plugin", each) for each in plugin}
 
 
-async def test_a_configuration_that_no_file_could_hold_is_not_taken() -> None:
-    def config(host: Host, output: ConfigOutput) -> None:
-        output.document["compaction"] = {"auto": "perhaps"}
+def invalid(host: Host, output: ConfigOutput) -> None:
+    output.document["compaction"] = {"auto": "perhaps"}
 
-    def stranger(host: Host, output: ConfigOutput) -> None:
-        output.document["nonsense"] = True
 
-    async with stage("SAY Hello.", plugins=[config, {"config": stranger}]) as on:
-        assert on.engine.config.settings.compaction.auto is True
-        early = [on.engine.bus.next_after(number) for number in range(2)]
-        assert [each and each.event.type for each in early] == ["opensesh.plugin.failed"] * 2
+def unknown_key(host: Host, output: ConfigOutput) -> None:
+    output.document["nonsense"] = True
+
+
+def raising(host: Host, output: ConfigOutput) -> None:
+    output.document["permission"] = "deny"
+    raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("config", [invalid, unknown_key, raising])
+async def test_promise_18_no_session_is_run_if_a_config_hook_fails(config: Any) -> None:
+    plugin = {"config": config}
+    with pytest.raises(PluginError, match=r"the plugin plugin .* failed in its config hook: .* No session is run"):
+        async with stage("SAY Hello.", plugins=[plugin]):
+            pass
 
 
 async def test_what_is_not_a_tool_is_not_offered() -> None:

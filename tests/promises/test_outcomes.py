@@ -26,7 +26,7 @@ async def test_promise_18_the_stream_of_a_prompt_ends_with_its_outcome() -> None
 
 
 async def test_promise_18_the_stream_of_a_prompt_that_failed_ends_with_the_error() -> None:
-    async with stage("SAY three") as on:
+    async with stage("SAY three\n---\nSAY four") as on:
         stream = on.engine.prompt(on.session, "Count.", model="scripted/it", format=FORMAT)
         last = [envelope.event async for envelope in stream][-1]
         assert isinstance(last, events.PromptEnded)
@@ -37,7 +37,15 @@ async def test_promise_18_the_stream_of_a_prompt_that_failed_ends_with_the_error
 
 @pytest.mark.parametrize(
     "malformed",
-    [{}, {"type": "json"}, {"type": "json_schema"}, FORMAT | {"schema": 3}, FORMAT | {"schema": {"type": "array"}}],
+    [
+        {},
+        {"type": "json"},
+        {"type": "json_schema"},
+        FORMAT | {"schema": 3},
+        FORMAT | {"schema": {"type": "array"}},
+        FORMAT | {"schema": {"type": "object", "required": 3}},
+        FORMAT | {"schema": {"$ref": "#/nowhere"}},
+    ],
 )
 async def test_promise_18_a_malformed_format_is_an_error(malformed: dict[str, Any]) -> None:
     async with stage("SAY never asked") as on:

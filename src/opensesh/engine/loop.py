@@ -127,6 +127,8 @@ class Loop:
         self._outcome = Outcome("answered")
         self._step_count: tuple[str, int] = ("", 0)
         self._is_abort_published = False
+        self._asked_again = ""
+        """The id of the prompt whose structured answer was asked for once more."""
         self._changed_by: list[str] = []
         """Ids of the prompts of this run that changed files."""
 
@@ -348,15 +350,26 @@ class Loop:
     async def _finish_structured(
         self, step: Step, structured: StructuredOutput, answer: AnswerWriter, *, called: bool
     ) -> Failure | None:
-        """Add the structured value to the answer; return the error if the model will not give one."""
+        """Add the structured value to the answer. A model that gave none, or one that does not fit the schema, is asked
+        once more; then the error is returned."""
         if structured.was_called:
             answer.info["structured"] = structured.value
             return None
-        if called and not step.is_last:
+        if called and not structured.problem and not step.is_last:
             return None
-        if self._services.settings.opencode_events:
+        follows_opencode, prompt_id = self._services.settings.opencode_events, step.prompt["id"]
+        if self._asked_again != prompt_id and not step.is_last and (structured.problem or not follows_opencode):
+            self._asked_again = prompt_id
+            if not called:
+                answer.info["finish"] = "unknown"  # so that another step follows, also after a crash
+            return None
+        if follows_opencode:
             await answer.finish()  # OpenCode's clients see it completed first, then with the error
-        return StructuredOutputError(message="the model answered without the structure it was asked for")
+        reason = f"its answer does not fit the schema: {structured.problem}" if structured.problem else "it gave none"
+        return StructuredOutputError(
+            message=f"the model answered without the structure it was asked for: {reason}",
+            retries=int(self._asked_again == prompt_id),
+        )
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 

@@ -234,9 +234,13 @@ class PluginHooks:
     async def tool_before(
         self, call: hook_types.ToolExecuteBeforeInput, arguments: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return the arguments with which a call runs. An error with which a plugin refuses the call is raised."""
+        """Return the arguments with which a call runs. Any error of a plugin prevents the call, as in OpenCode: it may
+        be how the plugin forbids it."""
         output = hook_types.ToolExecuteBeforeOutput(args=deepcopy(dict(arguments)))
         applied = await self.plugins.apply(hooks.tool_execute_before, call, output, passing=_REFUSALS)
+        if applied.failures:
+            plugin, reason = applied.failures[0]
+            raise ToolFailedError(f"The plugin {plugin} prevented the call: {reason}")
         return applied.output.args if applied.changed_by else arguments
 
     async def tool_after(
@@ -268,7 +272,8 @@ class PluginHooks:
         return applied.output.env
 
     async def permission(self, asked: PermissionAsked, decision: Verdict) -> Verdict:
-        """Return whether to ask the user, given the decision of the rules. Raises if a plugin denies it."""
+        """Return whether to ask the user, given the decision of the rules. Raises if a plugin denies it. If a plugin
+        fails, the user is asked: it may have been about to deny."""
         if not self.plugins.has_hook(hooks.permission_ask):
             return decision
         tool = asked.tool or {}
@@ -293,7 +298,7 @@ class PluginHooks:
                 permission=asked.permission,
                 plugin=plugin,
             )
-        return answer.status
+        return "ask" if applied.failures else answer.status
 
     # -- texts ---------------------------------------------------------------------------------------------------------
 

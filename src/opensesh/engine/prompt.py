@@ -31,6 +31,7 @@ from ..records import (
 )
 from ..storage.disk import read_file
 from ..storage.protocol import StoredMessage
+from ..tools.json_schema import schema_problems
 from .cancellation import run_in_thread_uncancellable
 from .plan_mode import plan_file, plan_reminders
 from .prompts import format_day
@@ -156,6 +157,10 @@ def _check_format(output_format: object) -> None:
     schema = as_object(document.get("schema"))
     if schema is None or schema.get("type", "object") != "object":
         raise UsageError("the schema of a format has to be the JSON schema of an object")
+    try:
+        schema_problems({}, schema)
+    except ValueError as error:
+        raise UsageError(f"the schema of a format cannot be followed: {error}") from None
 
 
 class PromptServices(NamedTuple):

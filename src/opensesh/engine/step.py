@@ -268,7 +268,8 @@ class Step:
         if "recall" in self.tools:
             turns = add_recall_hint(turns)
         # Added to this request only. No provider has to continue a message of its own.
-        note = "last_step" if self.is_last else "go_on" if isinstance(turns[-1], Assistant) else None
+        again = "structured_again" if self.structured else "go_on"
+        note = "last_step" if self.is_last else again if isinstance(turns[-1], Assistant) else None
         notes = (User(content=(Text(text=prompt_text(note)),)),) if note is not None else ()
         sampling = options.sampling(model)
         variant = model.variants.get(self.prompt.get("variant") or "", {})

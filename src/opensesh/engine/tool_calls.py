@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .. import ids
 from ..containment import ends_task
 from ..errors import (
+    InvalidArgumentsError,
     OpenseshError,
     PermissionCorrectedError,
     PermissionDeniedError,
@@ -24,6 +25,7 @@ from ..errors import (
 from ..models import stream_events as stream
 from ..records import EXTENSION_KEY, as_object, dumps_compact
 from ..tools.question import QuestionTool
+from ..tools.json_schema import schema_problems
 from ..tools.tool import ToolOutput, invoke
 from .cancellation import run_uncancellable
 from .settings import LoopLimits
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from .tool_context import CallContext, ToolCallContextFactory
 
 ABORTED = "Tool execution aborted"
+_MAX_PROBLEMS = 5
+"""How many problems of a structured answer the model is given at once."""
 
 
 class CallRunner:
@@ -240,9 +244,20 @@ class StructuredOutput:
         self.schema = {key: value for key, value in schema.items() if key != "$schema"}
         self.was_called = False
         self.value: dict[str, Any] = {}
+        self.problem = ""
+        """Why the last answer was not taken."""
 
     async def run(self, arguments: Mapping[str, Any], ctx: Context) -> ToolOutput:
-        """Take the answer."""
+        """Take the answer, if it fits the schema."""
+        try:
+            problems = schema_problems(dict(arguments), self.schema)
+        except ValueError as error:
+            problems = [str(error)]
+        if problems:
+            self.problem = "; ".join(problems[:_MAX_PROBLEMS])
+            raise InvalidArgumentsError(
+                f"The answer does not fit its schema. {self.problem}. Give it again, corrected."
+            )
         self.was_called = True
         self.value = dict(arguments)
         return ToolOutput("Structured Output", "The answer was taken.", {"valid": True})

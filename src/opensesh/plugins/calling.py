@@ -1,7 +1,8 @@
 """Calls plugin hooks, one after the other, in the order in which the plugins were loaded.
 
 Each hook gets what the previous one left. A hook that raises, or leaves an invalid output, is skipped: its output is
-discarded, and the log and the bus name the plugin, the hook and the reason.
+discarded, and the log and the bus name the plugin, the hook and the reason. Callers of hooks with which a plugin may
+forbid something must look at :attr:`HookResult.failures`: a hook that failed must not allow what it was to forbid.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from msgspec import Struct
 
 from ..config.config import replace_document
 from ..containment import ends_task
+from ..errors import PluginError
 from ..events import PluginFailed
 from . import hooks
 from .hook_types import BusEvent, ConfigOutput, ProviderOutput, ToolsOutput
@@ -77,6 +79,8 @@ class HookResult(Struct, Generic[OutputT], frozen=True):
     output: OutputT
     changed_by: tuple[str, ...] = ()
     """The plugins that changed it, in order."""
+    failures: tuple[tuple[str, str], ...] = ()
+    """The plugins whose hook failed, and why."""
 
 
 class Plugins:
@@ -116,6 +120,7 @@ class Plugins:
         contained.
         """
         changed_by: list[str] = []
+        failures: list[tuple[str, str]] = []
         task = asyncio.current_task()
         for plugin, function in self._functions.get(hook.name, ()):
             candidate = output.copied()
@@ -131,18 +136,19 @@ class Plugins:
             except BaseException as error:
                 if ends_task(error, task):
                     raise
-                self._contain(plugin, hook, error, hook_input)
+                failures.append((plugin.name, self._contain(plugin, hook, error, hook_input)))
             else:
                 if candidate != output:
                     changed_by.append(plugin.name)
                     output = candidate
-        return HookResult(output, tuple(changed_by))
+        return HookResult(output, tuple(changed_by), tuple(failures))
 
     def apply_sync(
         self, hook: Hook[Host, OutputT], output: OutputT, check: Callable[[str, OutputT], object] | None = None
     ) -> HookResult[OutputT]:
         """Call hooks while the engine is being opened, where nothing can be awaited. Each gets its plugin's host."""
         changed_by: list[str] = []
+        failures: list[tuple[str, str]] = []
         for plugin, function in self._functions.get(hook.name, ()):
             candidate = output.copied()
             try:
@@ -152,12 +158,12 @@ class Plugins:
                     check(plugin.name, candidate)
             except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:
                 # Not KeyboardInterrupt: while an engine is being opened, Ctrl-C raises it here.
-                self._contain(plugin, hook, error, plugin.host)
+                failures.append((plugin.name, self._contain(plugin, hook, error, plugin.host)))
             else:
                 if candidate != output:
                     changed_by.append(plugin.name)
                     output = candidate
-        return HookResult(output, tuple(changed_by))
+        return HookResult(output, tuple(changed_by), tuple(failures))
 
     async def notify(self, hook: NotificationHook[InputT], hook_input: InputT) -> None:
         """Call hooks that have no output."""
@@ -181,7 +187,8 @@ class Plugins:
         except TimeoutError:
             log.warning("a plugin took too long to close")
 
-    def _contain(self, plugin: LoadedPlugin, hook: HookBase, error: BaseException, hook_input: HookInput) -> None:
+    def _contain(self, plugin: LoadedPlugin, hook: HookBase, error: BaseException, hook_input: HookInput) -> str:
+        """Report a failure; return the reason."""
         reason = explain(error)
         failure = (plugin.name, hook.name, type(error).__name__)
         level = logging.DEBUG if failure in self._reported else logging.WARNING
@@ -189,6 +196,7 @@ class Plugins:
         log.log(level, "the plugin %s failed in %s and was skipped: %s", plugin.name, hook.name, reason)
         session_id = getattr(hook_input, "session_id", None)
         self.publish(PluginFailed(plugin=plugin.name, hook=hook.name, error=reason, session_id=session_id))
+        return reason
 
 
 def reject_awaitable(returned: object) -> None:
@@ -212,7 +220,11 @@ def explain(error: BaseException) -> str:
 
 
 def apply_config_hooks(plugins: Plugins, config: Config) -> Config:
-    """Return the configuration after the ``config`` and ``provider`` hooks. Invalid changes are discarded."""
+    """Return the configuration after the ``config`` and ``provider`` hooks.
+
+    Raises :class:`~opensesh.errors.PluginError` if a ``config`` hook fails: without its changes, permissions, sharing
+    or tools could be open that it closes. A ``provider`` hook that fails is skipped.
+    """
     if not plugins.has_hook(hooks.config, hooks.provider):
         return config
     current = config
@@ -221,7 +233,16 @@ def apply_config_hooks(plugins: Plugins, config: Config) -> Config:
         nonlocal current
         current = replace_document(current, output.document, f"the plugin {name}")
 
-    plugins.apply_sync(hooks.config, ConfigOutput(document=config.document), change_config)
+    changed = plugins.apply_sync(hooks.config, ConfigOutput(document=config.document), change_config)
+    if changed.failures:
+        name, reason = changed.failures[0]
+        place = next((plugin.source for plugin in plugins.loaded if plugin.name == name), None)
+        where = f" ({place.named_by or place.place})" if place else ""
+        raise PluginError(
+            f"the plugin {name}{where} failed in its config hook: {reason}. No session is run without it, because it "
+            "may restrict permissions, tools or sharing. Repair it, or remove it from the configuration",
+            plugin=name,
+        )
 
     def change_providers(name: str, output: ProviderOutput) -> None:
         nonlocal current

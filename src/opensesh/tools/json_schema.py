@@ -1,0 +1,167 @@
+"""Whether a JSON value fits a JSON schema: the keywords of the validation vocabulary of draft 2020-12 that concern a
+value itself, with references inside the schema. Formats and unknown keywords are annotations and always fit."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, cast
+
+from ..records import dumps_compact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+_MAX_DEPTH = 100
+"""Deeper values, and schemas that refer to themselves without an end, do not fit."""
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "null": lambda value: value is None,
+    "boolean": lambda value: isinstance(value, bool),
+    "string": lambda value: isinstance(value, str),
+    "array": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    "integer": lambda value: not isinstance(value, bool) and (isinstance(value, int) or _is_whole(value)),
+}
+
+
+def schema_problems(value: Any, schema: Mapping[str, Any]) -> list[str]:
+    """Return why ``value`` does not fit ``schema``, each with the place in the value; none if it fits.
+
+    Raises :class:`ValueError` for a schema that is not valid where the value meets it.
+    """
+    try:
+        return list(_Check(schema).problems(value, schema, "$", 0))
+    except (TypeError, AttributeError, KeyError, re.error) as error:
+        raise ValueError(f"the JSON schema is not valid: {error}") from error
+
+
+class _Check:
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+
+    def problems(self, value: Any, schema: Any, place: str, depth: int) -> Iterator[str]:
+        if schema is True:
+            return
+        if schema is False or depth > _MAX_DEPTH:
+            yield f"{place}: nothing is allowed here" if schema is False else f"{place}: too deep"
+            return
+        if "$ref" in schema:
+            yield from self.problems(value, self._referenced(schema["$ref"]), place, depth + 1)
+        yield from self._of_any_kind(value, schema, place)
+        yield from self._of_combinations(value, schema, place, depth)
+        if isinstance(value, dict):
+            yield from self._of_object(cast("dict[str, Any]", value), schema, place, depth)
+        elif isinstance(value, list):
+            yield from self._of_array(cast("list[Any]", value), schema, place, depth)
+        elif isinstance(value, str):
+            yield from _limits(len(value), schema, place, ("minLength", "maxLength"), "characters")
+            if "pattern" in schema and not re.search(schema["pattern"], value):
+                yield f"{place}: does not match the pattern {schema['pattern']}"
+        elif _TYPES["number"](value):
+            yield from _of_number(value, schema, place)
+
+    def _of_any_kind(self, value: Any, schema: Mapping[str, Any], place: str) -> Iterator[str]:
+        kinds = schema.get("type")
+        if kinds is not None:
+            names: list[str] = [kinds] if isinstance(kinds, str) else kinds
+            if not any(_TYPES[name](value) for name in names):
+                yield f"{place}: expected {' or '.join(names)}, not {_kind(value)}"
+        if "enum" in schema and not any(_equal(value, choice) for choice in schema["enum"]):
+            yield f"{place}: expected one of {dumps_compact(schema['enum']).decode()}"
+        if "const" in schema and not _equal(value, schema["const"]):
+            yield f"{place}: expected {dumps_compact(schema['const']).decode()}"
+
+    def _of_combinations(self, value: Any, schema: Mapping[str, Any], place: str, depth: int) -> Iterator[str]:
+        def fits(branch: Any) -> bool:
+            return next(self.problems(value, branch, place, depth + 1), None) is None
+
+        for branch in schema.get("allOf", ()):
+            yield from self.problems(value, branch, place, depth + 1)
+        if "anyOf" in schema and not any(map(fits, schema["anyOf"])):
+            yield f"{place}: fits none of the alternatives"
+        if "oneOf" in schema and (count := sum(map(fits, schema["oneOf"]))) != 1:
+            yield f"{place}: fits {count or 'none'} of the alternatives instead of one"
+        if "not" in schema and fits(schema["not"]):
+            yield f"{place}: is what it must not be"
+        if "if" in schema:
+            chosen = schema.get("then" if fits(schema["if"]) else "else", True)
+            yield from self.problems(value, chosen, place, depth + 1)
+
+    def _of_object(self, value: dict[str, Any], schema: Mapping[str, Any], place: str, depth: int) -> Iterator[str]:
+        for name in schema.get("required", ()):
+            if name not in value:
+                yield f"{place}: {name!r} is missing"
+        for name, names in schema.get("dependentRequired", {}).items():
+            yield from (f"{place}: {other!r} is missing" for other in names if name in value and other not in value)
+        yield from _limits(len(value), schema, place, ("minProperties", "maxProperties"), "properties")
+        properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+        for name, item in value.items():
+            below = f"{place}.{name}"
+            schemas = [branch for pattern, branch in patterns.items() if re.search(pattern, name)]
+            schemas += [properties[name]] if name in properties else []
+            if not schemas and schema.get("additionalProperties") is False:
+                yield f"{place}: {name!r} is not a property of the schema"
+            elif not schemas:
+                schemas.append(schema.get("additionalProperties", True))
+            if "propertyNames" in schema:
+                yield from self.problems(name, schema["propertyNames"], below, depth + 1)
+            for branch in schemas:
+                yield from self.problems(item, branch, below, depth + 1)
+
+    def _of_array(self, value: list[Any], schema: Mapping[str, Any], place: str, depth: int) -> Iterator[str]:
+        yield from _limits(len(value), schema, place, ("minItems", "maxItems"), "items")
+        if schema.get("uniqueItems") and any(
+            _equal(item, other) for at, item in enumerate(value) for other in value[:at]
+        ):
+            yield f"{place}: two items are the same"
+        first = schema.get("prefixItems", ())
+        for at, item in enumerate(value):
+            branch = first[at] if at < len(first) else schema.get("items", True)
+            yield from self.problems(item, branch, f"{place}[{at}]", depth + 1)
+        if "contains" in schema and not any(
+            next(self.problems(item, schema["contains"], place, depth + 1), None) is None for item in value
+        ):
+            yield f"{place}: contains no item that the schema asks for"
+
+    def _referenced(self, reference: str) -> Any:
+        target: Any = self._root
+        if not reference.startswith("#"):
+            raise KeyError(f"{reference} is not in the schema")
+        for step in reference[1:].split("/")[1:]:
+            name = step.replace("~1", "/").replace("~0", "~")
+            target = target[int(name)] if isinstance(target, list) else target[name]
+        return target
+
+
+def _of_number(value: float, schema: Mapping[str, Any], place: str) -> Iterator[str]:
+    if "minimum" in schema and value < schema["minimum"]:
+        yield f"{place}: less than {schema['minimum']}"
+    if "maximum" in schema and value > schema["maximum"]:
+        yield f"{place}: more than {schema['maximum']}"
+    if "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]:
+        yield f"{place}: not more than {schema['exclusiveMinimum']}"
+    if "exclusiveMaximum" in schema and value >= schema["exclusiveMaximum"]:
+        yield f"{place}: not less than {schema['exclusiveMaximum']}"
+    if "multipleOf" in schema and not _is_whole(value / schema["multipleOf"]):
+        yield f"{place}: not a multiple of {schema['multipleOf']}"
+
+
+def _limits(count: int, schema: Mapping[str, Any], place: str, names: tuple[str, str], unit: str) -> Iterator[str]:
+    least, most = (schema.get(name) for name in names)
+    if least is not None and count < least:
+        yield f"{place}: has {count} {unit}, at least {least} are needed"
+    if most is not None and count > most:
+        yield f"{place}: has {count} {unit}, at most {most} are allowed"
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal; unlike in Python, ``1`` is not ``true``."""
+    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+
+
+def _is_whole(value: Any) -> bool:
+    return float(value).is_integer() if isinstance(value, (int, float)) else False
+
+
+def _kind(value: Any) -> str:
+    return next((name for name in ("integer", *_TYPES) if _TYPES[name](value)), type(value).__name__)
