@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import OpenseshError
-from . import main
+from . import main, output
 
 if TYPE_CHECKING:
     import argparse
@@ -47,7 +47,10 @@ def configure(parser: CommandParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the script for a shell."""
-    print(_SCRIPTS[options.shell])
+    if options.json:
+        output.print_json({"shell": options.shell, "script": _SCRIPTS[options.shell]})
+    else:
+        print(_SCRIPTS[options.shell])
     return 0
 
 

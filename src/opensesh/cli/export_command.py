@@ -73,7 +73,11 @@ def configure(parser: CommandParser) -> None:
 
 def run(options: Namespace) -> int:
     """Export the sessions."""
-    if options.json:
+    if options.json and not options.output and not options.split:
+        if options.format not in (None, "json"):
+            raise UsageError(
+                f"--json prints the sessions as JSON; --format {options.format} needs -o or --split with it"
+            )
         options.format = "json"
     if options.format is None:
         options.format = _FORMAT_OF_ENDING.get(os.path.splitext(options.output or "")[1].lower(), "jsonl")
@@ -103,13 +107,26 @@ def run(options: Namespace) -> int:
     )
     written = _write(export, options)
     notes = list(_notes(export, written, options))
+    counts = dict(redactor.counts.most_common()) if redactor is not None else None
+    if options.json and (options.output or options.split):
+        output.print_json(
+            {
+                "sessions": written,
+                "place": options.output or options.split,
+                "format": options.format,
+                "notes": notes,
+                "redacted": counts,
+                "damaged": [{"path": path, "reason": reason} for path, reason in damage],
+            }
+        )
+        return 0
     if len(notes) > 1 or options.output or options.split or not export.selected:
         print(f"{'; '.join(notes)}.", file=sys.stderr)
     if options.format == "opencode" and options.split:
         print(f"sh {os.path.join(options.split, 'import.sh')} imports each one in its own folder.", file=sys.stderr)
-    if redactor is not None:
-        counts = ", ".join(f"{count:,} {name}" for name, count in redactor.counts.most_common())
-        print(f"Redacted: {counts or 'nothing'}.", file=sys.stderr)
+    if counts is not None:
+        listed = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        print(f"Redacted: {listed or 'nothing'}.", file=sys.stderr)
     output.report_damage(damage)
     return 0
 
