@@ -73,20 +73,7 @@ def configure(parser: CommandParser) -> None:
 
 def run(options: Namespace) -> int:
     """Export the sessions."""
-    if options.json and not options.output and not options.split:
-        if options.format not in (None, "json"):
-            raise UsageError(
-                f"--json prints the sessions as JSON; --format {options.format} needs -o or --split with it"
-            )
-        options.format = "json"
-    if options.format is None:
-        options.format = _FORMAT_OF_ENDING.get(os.path.splitext(options.output or "")[1].lower(), "jsonl")
-    if options.output and options.split:
-        raise UsageError("-o and --split cannot be combined")
-    if options.format == "parquet" and not options.output:
-        raise UsageError("parquet needs a file: give one with -o FILE")
-    if options.format == "html" and options.output and os.path.isdir(options.output):
-        options.split, options.output = options.output, None
+    _settle_format(options)
     damage: list[Damage] = []
     store = open_store(options.store, report=damage.append)
     redacts = options.redact or options.redact_paths
@@ -106,6 +93,30 @@ def run(options: Namespace) -> int:
         store, selection, options.format, shown, redactor=redactor, report=damage.append, workers=default_workers()
     )
     written = _write(export, options)
+    _report(export, written, damage, redactor, options)
+    return 0
+
+
+def _settle_format(options: Namespace) -> None:
+    """Set the format, or raise for options that exclude each other."""
+    if options.json and not options.output and not options.split:
+        if options.format not in (None, "json"):
+            raise UsageError(
+                f"--json prints the sessions as JSON; --format {options.format} needs -o or --split with it"
+            )
+        options.format = "json"
+    if options.format is None:
+        options.format = _FORMAT_OF_ENDING.get(os.path.splitext(options.output or "")[1].lower(), "jsonl")
+    if options.output and options.split:
+        raise UsageError("-o and --split cannot be combined")
+    if options.format == "parquet" and not options.output:
+        raise UsageError("parquet needs a file: give one with -o FILE")
+    if options.format == "html" and options.output and os.path.isdir(options.output):
+        options.split, options.output = options.output, None
+
+
+def _report(export: Export, written: int, damage: list[Damage], redactor: Redactor | None, options: Namespace) -> None:
+    """Report what was written; on standard output only if that is not the export itself."""
     notes = list(_notes(export, written, options))
     counts = dict(redactor.counts.most_common()) if redactor is not None else None
     if options.json and (options.output or options.split):
@@ -119,7 +130,7 @@ def run(options: Namespace) -> int:
                 "damaged": [{"path": path, "reason": reason} for path, reason in damage],
             }
         )
-        return 0
+        return
     if len(notes) > 1 or options.output or options.split or not export.selected:
         print(f"{'; '.join(notes)}.", file=sys.stderr)
     if options.format == "opencode" and options.split:
@@ -128,7 +139,6 @@ def run(options: Namespace) -> int:
         listed = ", ".join(f"{count:,} {name}" for name, count in counts.items())
         print(f"Redacted: {listed or 'nothing'}.", file=sys.stderr)
     output.report_damage(damage)
-    return 0
 
 
 def _write(export: Export, options: Namespace) -> int:
