@@ -60,7 +60,7 @@ class _AttachedRun:
         self._text = text
         self._out = Stream(sys.stdout)
         directory = os.path.realpath(options.dir or os.getcwd())
-        self._screen = Screen(self._out, Stream(sys.stderr), directory)
+        self._screen = Screen(self._out, Stream(sys.stderr), directory, quiet=options.quiet)
         as_text = options.format == "text" and not options.json
         self._view: RunView = self._screen if as_text else NoView() if options.json else EventLines(self._out)
         password = os.environ.get("OPENCODE_SERVER_PASSWORD")

@@ -132,7 +132,7 @@ async def _run_prompt(
     await engine.open()
     _check_options(engine, options, session)
     out = Stream(sys.stdout)
-    screen = Screen(out, Stream(sys.stderr), engine.location.directory)
+    screen = Screen(out, Stream(sys.stderr), engine.location.directory, quiet=options.quiet)
     as_text = options.format == "text" and not options.json
     view = screen if as_text else NoView() if options.json else EventLines(out)
     responder = AutoResponder(engine, screen.note, approve=options.yes)

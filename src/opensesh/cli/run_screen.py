@@ -1,7 +1,7 @@
 """A run as the user sees it: the answer on standard output, everything else on standard error.
 
-On a terminal the answer appears as it is streamed. Elsewhere each text is written when it is complete, so that the text
-of an attempt that failed never gets into a file.
+On a terminal and in a pipe the answer appears as it is streamed. In a file, and with ``--quiet``, each text is written
+when it is complete, so that the text of an attempt that failed gets neither into a file nor into a script's variable.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class _StreamedBlock:
 class Screen:
     """Shows the events of one run, in their order."""
 
-    def __init__(self, out: Stream, notes: Stream, directory: str) -> None:
+    def __init__(self, out: Stream, notes: Stream, directory: str, *, quiet: bool = False) -> None:
         self._out = out
+        self._streams_answers = out.is_terminal or (out.is_pipe and not quiet)
         self._notes = notes
         self._directory = directory
         self._one_screen = out.shares_screen(notes)
@@ -160,14 +161,15 @@ class Screen:
         block.unshown += delta
         stream = self._stream(block)
         shown = block.unshown.rstrip()
-        if stream is None or not stream.is_terminal or not shown:
+        if stream is None or not shown or not (stream.is_terminal or self._streams_answers):
             return
         block.unshown = block.unshown[len(shown) :]
         if not self._is_open(part_id):
             self._begin_lines(block.kind)
             self._open = part_id, stream
             shown = shown.lstrip("\n")
-        stream.write(stream.paint(escape_control(shown), *((2,) if block.kind == "reasoning" else ())))
+        shown = escape_control(shown) if stream.is_terminal else shown
+        stream.write(stream.paint(shown, *((2,) if block.kind == "reasoning" else ())))
 
     def _end_block(self, part_id: str) -> None:
         block = self._blocks.pop(part_id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -91,12 +92,21 @@ def unescaped(stream: TextIO) -> TextIO:
     return wrapped.terminal if isinstance(wrapped, EscapingStream) else stream
 
 
+def _is_pipe(stream: TextIO) -> bool:
+    try:
+        mode = os.fstat(stream.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
 class Stream:
     """Standard output or standard error, unbuffered and not escaped. Characters that it cannot encode are replaced."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = unescaped(stream)
         self.is_terminal = stream.isatty()
+        self.is_pipe = _is_pipe(stream)
         self.can_erase = self.is_terminal and os.environ.get("TERM") != "dumb"
         plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
         self._coloured = not plain and (self.is_terminal or bool(os.environ.get("FORCE_COLOR")))

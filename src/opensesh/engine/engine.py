@@ -224,6 +224,8 @@ class Engine:
         survives a crash. If it is cancelled, all of it has happened or nothing. The future is the caller's own:
         cancelling it, or waiting for it with a timeout, has no effect on the run; :meth:`abort` stops it."""
         if isinstance(prompt, str):
+            if not prompt.strip():
+                raise UsageError("the prompt is empty")
             prompt = Prompt(parts=self.prompt_parts(prompt), **options)
         runs = self._runs
         async with runs.session_lock(session_id):

@@ -29,6 +29,7 @@ from .compaction import overhead_exceeds_window, window_overflow_error
 from .context_window import compaction_part, prune
 from .model_errors import failure_of
 from .prompts import prompt_text
+from .projection import clean
 from .session_history import record_final, record_masked, rejected_part_ids
 from .subtasks import next_requested_subtask
 from .tool_calls import CallRunner, LoopDetector
@@ -64,9 +65,11 @@ class Outcome(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The text of the last answer, without reasoning and tool calls; empty if there was none."""
+        """The text of the last answer, without reasoning and tool calls; empty if there was none. Half characters,
+        which cannot be printed, are replaced."""
         parts = self.message.parts if self.message is not None else []
-        return "\n\n".join(part["text"] for part in parts if part.get("type") == "text" and not part.get("synthetic"))
+        texts = [part["text"] for part in parts if part.get("type") == "text" and not part.get("synthetic")]
+        return clean("\n\n".join(texts))
 
     @property
     def description(self) -> str:

@@ -25,6 +25,7 @@ from ..records import (
     ModelRef,
     TextPart,
     UserMessage,
+    as_list,
     as_object,
     dumps_compact,
     read_part,
@@ -94,6 +95,8 @@ class PromptOptions(TypedDict, total=False):
 
 def text_prompt(text: str, files: Sequence[str] = (), **options: Unpack[PromptOptions]) -> Prompt:
     """Return a prompt of a text and attached files, given by path."""
+    if not text.strip() and not files:
+        raise UsageError("the prompt is empty")
     attached = [file_part(path) for path in files]
     return Prompt(parts=({"type": "text", "text": text}, *attached), **options)
 
@@ -240,8 +243,10 @@ class PromptComposer:
         before = last_answer.info.get("agent") if last_answer else None
         reminders = plan_reminders(services.config, plan, info.agent, before)
         today = format_day(info.time.created)
-        if today != format_day(self._session.time.created):  # the system prompt keeps the session's first day
-            reminders.append(f"<system-reminder>\nToday is {today}.\n</system-reminder>")
+        reminder = f"<system-reminder>\nToday is {today}.\n</system-reminder>"
+        # The system prompt keeps the session's first day. A prompt that has been compacted reminds of nothing any more.
+        if today != format_day(self._session.time.created) and not self._reminds(reminder):
+            reminders.append(reminder)
         typed = next((part for part in parts if part["type"] == "text" and not part.get("synthetic")), None)
         if reminders and typed is not None and services.hides_reminders:
             metadata = as_object(typed.get("metadata")) or {}
@@ -249,6 +254,18 @@ class PromptComposer:
             typed["metadata"] = metadata | {EXTENSION_KEY: extension | {"reminders": reminders}}
         else:
             parts += [self._synthetic(info.id, reminder) for reminder in reminders]
+
+    def _reminds(self, reminder: str) -> bool:
+        """Whether a visible prompt carries this reminder."""
+        for message in self._history:
+            if message.info.get("role") != "user":
+                continue
+            for part in message.parts:
+                metadata = as_object(part.get("metadata")) or {}
+                hidden = as_list((as_object(metadata.get(EXTENSION_KEY)) or {}).get("reminders")) or ()
+                if reminder in (part.get("text"), *hidden):
+                    return True
+        return False
 
     async def _expand(self, document: Document, message_id: str, *, steering: bool) -> list[Document]:
         part = replace(validate_prompt_part(document), session_id=self._session.id, message_id=message_id)

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
 JOURNAL_SECONDS = 0.3
 """How often streamed text is written to the journal. What was published half a second ago survives a crash."""
+_FIRST_SURROGATE, _LAST_HIGH_SURROGATE = "\ud800", "\udbff"
 _STORED_WHILE_SHORT = 4_096
 """Characters. A part that is still being streamed is stored again up to this length, each time it has doubled."""
 
@@ -344,6 +345,8 @@ class StreamingPart:
         self._start = ids.now_ms()
         self._text = bytearray()  # grows in place; many small strings would fragment the memory
         self._length = 0
+        self._half = ""
+        """The first surrogate of a character whose second one has not arrived."""
         self._stored_length = 0
         self._stored_at = 0.0
         self._written = 0
@@ -360,17 +363,23 @@ class StreamingPart:
         """Whether text was added since it was last stored."""
         return self._length > self._stored_length
 
-    def add(self, text: str, metadata: Metadata | None) -> None:
-        """Append ``text``, and replace the metadata if there is any."""
+    def add(self, text: str, metadata: Metadata | None) -> str:
+        """Append ``text``, and replace the metadata if there is any. Returns what was appended: a server may split a
+        character into two surrogates, of which the first waits for the second."""
+        if self._half or (text and _FIRST_SURROGATE <= text[-1] <= _LAST_HIGH_SURROGATE):
+            text = (self._half + text).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+            self._half = text[-1:] if _FIRST_SURROGATE <= text[-1:] <= _LAST_HIGH_SURROGATE else ""
+            text = text[: len(text) - len(self._half)]
         self._text += text.encode(*ENCODING)
         self._length += len(text)
         if metadata is not None:
             self.metadata = metadata
+        return text
 
     def end(self) -> str:
         """Return the whole text, without trailing white space. Nothing can be added afterwards."""
         if self._ended is None:
-            self._ended = self._text.decode(*ENCODING).rstrip()
+            self._ended = (self._text.decode(*ENCODING) + self._half).rstrip()
             self._text.clear()
         return self._ended
 

@@ -191,8 +191,7 @@ class Turn:
         if part is None:
             return
         if isinstance(event, stream.TextDelta | stream.ReasoningDelta):
-            part.add(event.text, event.metadata)
-            await self._writer.append(part, event.text)
+            await self._writer.append(part, part.add(event.text, event.metadata))
             return
         part.add("", event.metadata)
         text = None

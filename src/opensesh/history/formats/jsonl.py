@@ -79,13 +79,13 @@ class JsonlFormat:
         }
 
     def _content(self, parts: list[Document]) -> str:
-        if not self._summarise:
-            return "".join(text(part, "text") for part in parts if part.get("type") == "text")
         content = ""
         for part in parts:
             if part.get("type") == "text":
-                content += text(part, "text")
-            elif part.get("type") == "tool":
+                # A reminder that the engine added is a line of its own, not the end of the user's last word.
+                is_reminder = part.get("synthetic") and text(part, "text").startswith("<system-reminder>")
+                content += ("\n" if is_reminder and content and not content.endswith("\n") else "") + text(part, "text")
+            elif part.get("type") == "tool" and self._summarise:
                 content += ("\n" if content and not content.endswith("\n") else "") + tool_line(part) + "\n"
         return content
 

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opensesh import events, history, ids
+from opensesh.engine.components import Settings
+from opensesh.engine.prompt import text_prompt
+from opensesh.engine.prompts import format_day
+from opensesh.errors import UsageError
+from opensesh.models import stream_events as stream
+from opensesh.storage.memory import Memory
+from tests.cli.running import Terminal
+from tests.engine.stage import Playing, stage
+
+DAY_MS = 86_400_000
+SLOW = "SPLIT word\nDRIP 0.05\nSAY one two three four five six seven eight nine ten\n---\nSAY never asked"
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n"])
+async def test_promise_19_an_empty_prompt_is_an_error_and_asks_no_model(prompt: str) -> None:
+    async with stage("SAY never asked") as on:
+        with pytest.raises(UsageError, match="the prompt is empty"):
+            await on.engine.run(on.session, prompt, model="scripted/it")
+        with pytest.raises(UsageError, match="the prompt is empty"):
+            text_prompt(prompt)
+        assert not on.messages()
+        assert not on.model.calls
+
+
+@pytest.mark.parametrize("opencode_events", [False, True])
+async def test_promise_19_the_day_is_said_once_a_day(opencode_events: bool) -> None:
+    store, settings = Memory(), Settings(opencode_events=opencode_events)
+    async with stage("SAY ok\n---\nSAY ok\n---\nSAY ok", store=store, settings=settings) as on:
+        key = ("session", "global", on.session)
+        store.update(key, lambda info: info["time"].update(created=info["time"]["created"] - 3 * DAY_MS))
+        reminder = f"Today is {format_day(ids.now_ms())}."
+        for _ in range(3):
+            await on.ask()
+        prompts = [message for message in on.messages() if message.info["role"] == "user"]
+        assert [str(prompt.parts).count(reminder) for prompt in prompts] == [1, 0, 0]
+
+
+def test_promise_19_a_reminder_is_not_glued_to_the_users_words(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.run("run", "--quiet", "-m", "scripted/prompt", "SAY one")
+    [entry] = history.open().sessions()
+    path = Path(entry.origin)
+    record = json.loads(path.read_text())
+    record["time"]["created"] -= 3 * DAY_MS
+    path.write_text(json.dumps(record))
+    terminal.run("run", "--quiet", "-c", "-m", "scripted/prompt", "SAY two")
+    line = json.loads(terminal.run("export", "last", "--format", "jsonl"))
+    prompt = [message["content"] for message in line["messages"] if message["role"] == "user"][-1]
+    assert prompt.startswith("SAY two\n<system-reminder>")
+
+
+def read_from_pipe(*options: str) -> tuple[str, str]:
+    """Return what arrives first at the end of a pipe, and the rest."""
+    Path("slow.script").write_text(SLOW)
+    command = f"{sys.executable} -m opensesh run {' '.join(options)} -m scripted/slow.script go | cat"
+    with subprocess.Popen(
+        ["bash", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        return os.read(process.stdout.fileno(), 1000).decode(), process.stdout.read().decode()
+
+
+def test_promise_19_a_pipe_gets_the_answer_as_it_is_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = "one two three four five six seven eight nine ten\n"
+    first, rest = read_from_pipe()
+    assert first + rest == answer
+    assert rest
+    assert read_from_pipe("--quiet") == (answer, "")
+
+
+async def test_promise_19_a_character_that_a_server_splits_is_one_character() -> None:
+    halves = ["Go \ud83d", "\ude80!", " \ud83d", "", "\ude80"]
+    deltas = [stream.TextDelta("t", text) for text in halves]
+    calls = [stream.StartStep(), stream.TextStart("t"), *deltas, stream.TextEnd("t"), stream.FinishStep("stop")]
+    async with stage(Playing(calls)) as on:
+        outcome = await on.ask()
+        published = [envelope.event for envelope in on.heard if isinstance(envelope.event, events.PartDelta)]
+        assert all(event.delta.encode() for event in published)
+    assert outcome.text == "Go \N{ROCKET}! \N{ROCKET}"
+    outcome.text.encode()
