@@ -41,7 +41,7 @@ INVOCATIONS: dict[str, tuple[str, ...]] = {
     "stats": ("stats",),
     "tools": ("tools",),
 }
-SERVERS = {"serve", "serve-share"}
+SERVERS = {"serve", "serve-share", "web"}
 """Run until they are stopped; their tests are elsewhere."""
 
 

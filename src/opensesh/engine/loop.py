@@ -28,8 +28,8 @@ from .cancellation import run_in_thread_uncancellable, run_uncancellable
 from .compaction import overhead_exceeds_window, window_overflow_error
 from .context_window import compaction_part, prune
 from .model_errors import failure_of
-from .prompts import prompt_text
 from .projection import clean
+from .prompts import prompt_text
 from .session_history import record_final, record_masked, rejected_part_ids
 from .subtasks import next_requested_subtask
 from .tool_calls import CallRunner, LoopDetector

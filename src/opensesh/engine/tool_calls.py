@@ -24,8 +24,8 @@ from ..errors import (
 )
 from ..models import stream_events as stream
 from ..records import EXTENSION_KEY, as_object, dumps_compact
-from ..tools.question import QuestionTool
 from ..tools.json_schema import schema_problems
+from ..tools.question import QuestionTool
 from ..tools.tool import ToolOutput, invoke
 from .cancellation import run_uncancellable
 from .settings import LoopLimits
