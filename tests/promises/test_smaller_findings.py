@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from opensesh import events, history, ids
-from opensesh.engine.components import Settings
 from opensesh.engine.prompt import text_prompt
 from opensesh.engine.prompts import format_day
+from opensesh.engine.settings import Settings
 from opensesh.errors import UsageError
 from opensesh.models import stream_events as stream
 from opensesh.storage.memory import Memory
