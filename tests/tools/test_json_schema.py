@@ -93,7 +93,8 @@ def test_keywords_combine(schema: Any, value: Any, fits: bool) -> None:
 @pytest.mark.parametrize("schema", [{"type": "whole"}, {"required": 3}, {"pattern": "("}, {"$ref": "#/nowhere"}, 3])
 def test_an_invalid_schema_is_an_error(schema: Any) -> None:
     with pytest.raises(ValueError, match="the JSON schema is not valid"):  # noqa: PT012 - which value meets it differs
-        for value in ("x", {}):
+        values: list[Any] = ["x", {}]
+        for value in values:
             schema_problems(value, schema)
 
 

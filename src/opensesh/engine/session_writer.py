@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 JOURNAL_SECONDS = 0.3
 """How often streamed text is written to the journal. What was published half a second ago survives a crash."""
-_FIRST_SURROGATE, _LAST_HIGH_SURROGATE = "\ud800", "\udbff"
 _STORED_WHILE_SHORT = 4_096
 """Characters. A part that is still being streamed is stored again up to this length, each time it has doubled."""
 
@@ -329,6 +328,11 @@ class AnswerWriter:
             await run_in_thread_uncancellable(self._sessions.touch, self.info["sessionID"])
 
 
+def _ends_in_half(text: str) -> bool:
+    """Whether the last character is the first of a pair of surrogates."""
+    return bool(text) and 0xD800 <= ord(text[-1]) <= 0xDBFF
+
+
 class StreamingPart:
     """A text or reasoning part that is still being received.
 
@@ -343,9 +347,9 @@ class StreamingPart:
         self.metadata: Metadata | None = metadata
         self._message = message
         self._start = ids.now_ms()
-        self._text = bytearray()  # grows in place; many small strings would fragment the memory
+        self._text: bytearray = bytearray()  # grows in place; many small strings would fragment the memory
         self._length = 0
-        self._half = ""
+        self._half: str = ""
         """The first surrogate of a character whose second one has not arrived."""
         self._stored_length = 0
         self._stored_at = 0.0
@@ -366,9 +370,9 @@ class StreamingPart:
     def add(self, text: str, metadata: Metadata | None) -> str:
         """Append ``text``, and replace the metadata if there is any. Returns what was appended: a server may split a
         character into two surrogates, of which the first waits for the second."""
-        if self._half or (text and _FIRST_SURROGATE <= text[-1] <= _LAST_HIGH_SURROGATE):
+        if self._half or _ends_in_half(text):
             text = (self._half + text).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-            self._half = text[-1:] if _FIRST_SURROGATE <= text[-1:] <= _LAST_HIGH_SURROGATE else ""
+            self._half = text[-1:] if _ends_in_half(text) else ""
             text = text[: len(text) - len(self._half)]
         self._text += text.encode(*ENCODING)
         self._length += len(text)

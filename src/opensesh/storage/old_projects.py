@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..records import codec
@@ -11,11 +12,10 @@ from .json_tree import migrations
 from .memory import Memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Generator
 
     from .json_tree import JsonTree
-    from .protocol import Damage, Key
+    from .protocol import Batch, Damage, Key
 
 
 class OldProjects(Memory):
@@ -65,6 +65,8 @@ class OldProjects(Memory):
         self._tree.prepare()
         self._tree.remove(key)
 
-    def batch(self) -> AbstractContextManager[Any]:
+    @contextmanager
+    def batch(self) -> Generator[Batch]:
         """Return a batch of the tree, which migrates before it is applied."""
-        return self._tree.batch()
+        with self._tree.batch() as batch:
+            yield batch

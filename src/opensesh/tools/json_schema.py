@@ -129,7 +129,7 @@ class _Check:
             raise KeyError(f"{reference} is not in the schema")
         for step in reference[1:].split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
-            target = target[int(name)] if isinstance(target, list) else target[name]
+            target = target[int(name) if name.isdecimal() and isinstance(target, list) else name]
         return target
 
 
