@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -64,6 +65,22 @@ def folder(tmp_path: Path) -> Path:
         "ln -s ../file writable/link && echo x > writable/link",
         "sh -c 'echo x > file'",
         "(echo x > file) & wait",
+        "exec 3<file; echo x > /proc/self/fd/3",
+        "exec 3<file; echo x > /dev/fd/3",
+        "echo x > /proc/self/cwd/file; echo x > /proc/1/cwd/file; echo x > /proc/self/root$PWD/file",
+        "python3 -c 'import os; os.open(\".\", os.O_TMPFILE | os.O_RDWR)'",
+        'python3 -c \'import os; os.link("file", "new")\'',
+        'python3 -c \'import os; os.rename("writable", "elsewhere")\'',
+        'python3 -c \'import os; os.utime("file", (1, 1)); os.chmod("file", 0)\'',
+        "python3 -c 'import os; os.mknod(\"new\")'",
+        "python3 -c 'import os; os.posix_fallocate(os.open(\"file\", os.O_RDONLY), 0, 99)'",
+        'python3 -c \'import fcntl; fcntl.ioctl(open("file"), 0x40086602, b"\\x40" + bytes(7))\'',
+        "unshare -rm sh -c 'mount --bind writable . ; echo x > file'",
+        "unshare -rm sh -c 'mount -o remount,rw / ; echo x > file'",
+        "ulimit -c unlimited; sh -c 'kill -SEGV $$'",
+        "dd if=/dev/zero of=file bs=1 count=1 conv=notrunc",
+        "cp /bin/true writable/t && writable/t && cp -p file writable/f && chmod 600 file",
+        "ln -s $PWD writable/up && cd writable/up && echo x > new",
     ],
 )
 def test_a_command_changes_nothing_outside_of_its_folders(lock: Lock, command: str, folder: Path) -> None:
@@ -104,6 +121,72 @@ def test_sockets_are_opened_as_the_policy_says(
     policy = SandboxPolicy(strict=strict, network=network)
     done = run(f'python3 -c "{CONNECT.format(family=family)}"', folder, policy, lock)
     assert (done.stdout == "opened\n") is opens, done
+
+
+_MEMORY = """
+import ctypes, os, sys
+pid, address = int(sys.argv[1]), int(sys.argv[2])
+try:
+    with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+        memory.seek(address)
+        memory.write(b"changed")
+except OSError:
+    pass
+libc = ctypes.CDLL(None, use_errno=True)
+class Vector(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+text = ctypes.create_string_buffer(b"changed")
+libc.process_vm_writev(pid, ctypes.byref(Vector(ctypes.addressof(text), 7)), 1, ctypes.byref(Vector(address, 7)), 1, 0)
+"""
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("strict", [True, False])
+def test_the_memory_of_a_process_outside_is_not_changed(lock: Lock, strict: bool, folder: Path) -> None:
+    memory = ctypes.create_string_buffer(b"as it was")
+    (folder / "attack.py").write_text(_MEMORY)
+    address = ctypes.addressof(memory)
+    run(
+        f"{sys.executable} attack.py {os.getpid()} {address}",
+        folder,
+        SandboxPolicy(writable=(str(folder / "writable"),), strict=strict),
+        lock,
+    )
+    assert memory.value == b"as it was"
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_the_filter_refuses_what_landlock_does_not_know(strict: bool) -> None:
+    calls = {"mount": 165, "fsopen": 430, "move_mount": 429, "io_uring_setup": 425, "setns": 308}
+    only_strict = {"fchmod": 91, "setxattr": 188, "utimensat": 280, "shmat": 30, "file_setattr": 469}
+    ioctls = {"FS_IOC_SETFLAGS": 0x40086602, "BTRFS_IOC_SUBVOL_CREATE": 0x5000940E, "TIOCSTI": 0x5412}
+    for number in (*calls.values(), *(only_strict.values() if strict else ())):
+        assert outcome(number, 0, strict=strict) == "refused", number
+    for command in (*ioctls.values(), *((0xABCD1234, 0x4004F50A) if strict else ())):
+        assert outcome(16, command, strict=strict) == "refused", hex(command)
+    for command in (0x5401, 0x5413, 0x541B, 0x80086601, 0x802C542A, 0x8933):
+        assert outcome(16, command, strict=strict) == "allowed", hex(command)
+    assert outcome(0, 0, strict=strict) == "allowed"
+
+
+def outcome(number: int, second_argument: int, *, strict: bool) -> str:
+    """What the filter decides about a system call of x86_64, by running its program as the kernel would."""
+    data = {0: number, 4: 0xC000003E, 16: 0, 24: second_argument}
+    accumulator, position = 0, 0
+    program = sandbox_launcher.filter_program("x86_64", strict=strict, network=True)
+    while True:
+        code, if_true, if_false, value = program[position]
+        position += 1
+        match code:
+            case 0x20:
+                accumulator = data[value]
+            case 0x54:
+                accumulator &= value
+            case 0x06:
+                return "allowed" if value == 0x7FFF0000 else "refused"
+            case _:
+                is_true = accumulator == value if code == 0x15 else accumulator >= value
+                position += if_true if is_true else if_false
 
 
 @pytest.mark.parametrize("lock", LOCKS)

@@ -118,7 +118,8 @@ def sandboxed_arguments(arguments: Sequence[str], policy: SandboxPolicy, lock: L
     existing = [path for path in policy.writable if os.path.exists(path)]
     binds = [item for path in existing for item in ("--bind", path, path)]
     bwrap = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", *binds, "--die-with-parent"]
-    isolated = ["--unshare-ipc"] + ["--unshare-pid"] * policy.strict + ["--unshare-net"] * (not policy.network)
+    # Without process ids of its own, a command could change the memory of this process, which is not confined.
+    isolated = ["--unshare-ipc", "--unshare-pid"] + ["--unshare-net"] * (not policy.network)
     return [*bwrap, *isolated, *launcher, "--", *arguments]
 
 

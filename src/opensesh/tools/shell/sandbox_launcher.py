@@ -55,14 +55,26 @@ _ALWAYS_REFUSED = {
     "clock_settime": (227, 112),
     "delete_module": (176, 106),
     "finit_module": (313, 273),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fsopen": (430, 430),
+    "fspick": (433, 433),
     "init_module": (175, 105),
     "io_uring_setup": (425, 425),  # it makes other system calls, which the filter would not see
+    "ioperm": (173, _NONE),
+    "iopl": (172, _NONE),
+    "kexec_file_load": (320, 294),
     "kexec_load": (246, 104),
     "keyctl": (250, 219),
     "mount": (165, 40),
+    "mount_setattr": (442, 442),
+    "move_mount": (429, 429),
     "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428),
+    "open_tree_attr": (467, 467),
     "pivot_root": (155, 41),
     "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
     "reboot": (169, 142),
     "request_key": (249, 218),
     "setdomainname": (171, 162),
@@ -96,12 +108,30 @@ _METADATA = {
     "utimensat": (280, 88),
     "utimes": (235, _NONE),
 }
+_OTHER_PROGRAMS = {
+    "mq_timedsend": (242, 182),
+    "msgsnd": (69, 189),
+    "shmat": (30, 196),
+}
+"""Messages to other programs, and memory shared with them: what they do then, they do outside of the sandbox."""
 _SOCKET = (41, 198)
 _IOCTL = (16, 29)
-_REFUSED_IOCTLS = (0x40086602, 0x40046602, 0x401C5820, 0x5412, 0x541C)
-"""Attributes of files (three), and input for a terminal as if it were typed (two)."""
+_TYPED_INPUT = (0x5412, 0x541C)
+"""Input for a terminal as if it were typed."""
+_REFUSED_IOCTLS = (
+    *_TYPED_INPUT,
+    *(0x40086602, 0x40046602, 0x401C5820, 0x40047211, 0x40086604, 0x40087602),  # attributes and versions of files
+    *(0x40806685, 0x800C6613),  # verity and encryption, which make a file read-only or unreadable
+    # Subvolumes of btrfs, which are created, changed and removed without the checks that Landlock is part of.
+    *(0x50009401, 0x5000940E, 0x5000940F, 0x50009417, 0x50009418, 0x5000943F, 0x4008941A),
+)
+_CLASS = 0xFF00
+_READING_CLASSES = (0x5400, 0x8900)
+"""Of terminals and pipes, and of network interfaces."""
+_READING_IOCTLS = (0x1, 0x2, 0x1260, 0x80081272, 0x80086601, 0x801C581F, 0xC020660B)
+"""Sizes, attributes and extents of files and disks."""
 
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _RETURN, _AND = 0x20, 0x15, 0x35, 0x06, 0x54
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | 1  # the error is EPERM
 _NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 
@@ -170,14 +200,14 @@ def _allow_writing(ruleset: int, path: str, handled: int) -> None:
 
 def restrict_system_calls(*, strict: bool, network: bool) -> None:
     """Apply the seccomp filter."""
-    instructions = _filter(platform.machine(), strict=strict, network=network)
+    instructions = filter_program(platform.machine(), strict=strict, network=network)
     program = b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions)
     code = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
     _control(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header)
 
 
-def _filter(machine: str, *, strict: bool, network: bool) -> list[tuple[int, int, int, int]]:
+def filter_program(machine: str, *, strict: bool, network: bool) -> list[tuple[int, int, int, int]]:
     """Return a program for the kernel's filter: refuse these numbers and arguments, allow everything else."""
     if machine not in _AUDIT_ARCHITECTURE:
         raise LockError(f"the system calls of {machine} are not known")
@@ -192,15 +222,23 @@ def _filter(machine: str, *, strict: bool, network: bool) -> list[tuple[int, int
     ]
     if machine == "x86_64":
         program += [(_AT_LEAST, 0, 1, _X32), refuse]
-    for numbers in (*_ALWAYS_REFUSED.values(), *(_METADATA.values() if strict else ())):
+    for numbers in (*_ALWAYS_REFUSED.values(), *(({**_METADATA, **_OTHER_PROGRAMS}).values() if strict else ())):
         if numbers[column] != _NONE:
             program += [(_EQUAL, 0, 1, numbers[column]), refuse]
     families = [_AF_UNIX] * (not strict) + [_AF_INET, _AF_INET6] * network + [_AF_NETLINK] * (network or not strict)
     if strict or not network:
         allowed = [step for family in families for step in ((_EQUAL, 0, 1, family), allow)]
         program += [(_EQUAL, 0, len(allowed) + 2, _SOCKET[column]), (_LOAD, 0, 0, _FIRST_ARGUMENT), *allowed, refuse]
-    refused = [step for command in _REFUSED_IOCTLS for step in ((_EQUAL, 0, 1, command), refuse)]
-    program += [(_EQUAL, 0, len(refused) + 1, _IOCTL[column]), (_LOAD, 0, 0, _SECOND_ARGUMENT), *refused]
+    if strict:
+        # File systems have too many of their own to list what they change, so only what is known to read is allowed.
+        checks = [step for command in _TYPED_INPUT for step in ((_EQUAL, 0, 1, command), refuse)]
+        checks += [step for command in _READING_IOCTLS for step in ((_EQUAL, 0, 1, command), allow)]
+        checks.append((_AND, 0, 0, _CLASS))
+        checks += [step for kind in _READING_CLASSES for step in ((_EQUAL, 0, 1, kind), allow)]
+        checks.append(refuse)
+    else:
+        checks = [step for command in _REFUSED_IOCTLS for step in ((_EQUAL, 0, 1, command), refuse)]
+    program += [(_EQUAL, 0, len(checks) + 1, _IOCTL[column]), (_LOAD, 0, 0, _SECOND_ARGUMENT), *checks]
     return [*program, allow]
 
 
