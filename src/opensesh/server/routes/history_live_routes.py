@@ -89,7 +89,7 @@ async def stream_events(call: Call, query: LiveEventsQuery) -> object:
                 sessions,
                 last_event_id=last_event_id,
                 as_html=query.form == "html",
-                running=lambda: _running(call.state),
+                running=lambda: running_requests(call.state),
             )
             async for chunk in stream:
                 yield chunk
@@ -98,9 +98,9 @@ async def stream_events(call: Call, query: LiveEventsQuery) -> object:
 
 
 @routes.get("/history/running", "history.running", response=dict[str, Any])
-async def list_running(call: Call) -> object:
+async def listrunning_requests(call: Call) -> object:
     """List the sessions that run here or wait for a user, with their requests."""
-    statuses, requests = _running(call.state)
+    statuses, requests = running_requests(call.state)
     described = [await call.state.page_rendering.request(request, as_html=False) for request in requests]
     session_ids = list(dict.fromkeys([*statuses, *(request["session"] for request in described)]))
 
@@ -210,7 +210,7 @@ def preview_document(preview: RevertPreview) -> Document:
     return preview.document | {"files": files, "token": preview.token}
 
 
-def _running(state: ServerState) -> tuple[Document, list[Document]]:
+def running_requests(state: ServerState) -> tuple[Document, list[Document]]:
     """Return the statuses of the sessions that run here, by id, and the requests that wait for a user."""
     engines = list(state.pool.engines().values())
     statuses = {session_id: status for engine in engines for session_id, status in engine.status().items()}

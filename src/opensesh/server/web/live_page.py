@@ -1,0 +1,92 @@
+"""Sessions that run or wait for the user, and beginning a new one."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+from msgspec import Struct
+
+from ...engine.cancellation import run_in_thread_uncancellable
+from ...errors import NotFoundError
+from ...records import dumps_compact
+from ...storage.leases import leases_of
+from ..operations import Call, Routes
+from ..responses import RequestError
+from ..routes.history_live_routes import running_requests
+from .pages import render
+
+if TYPE_CHECKING:
+    from ...history.library import Library
+    from ...records import Document, Session
+    from ...storage.protocol import StoredMessage
+    from ..state import ServerState
+
+pages = Routes()
+_SUGGESTED_DIRECTORIES = 30
+
+
+class NewSessionQuery(Struct, frozen=True):
+    """Where the session begins."""
+
+    directory: str = ""
+
+
+@pages.get("/ui/live", "ui.live", response=None)
+async def live_page(call: Call) -> object:
+    """Show the sessions that run here or wait for the user, with their requests."""
+    state = call.state
+    statuses, requests = running_requests(state)
+    described = [await state.page_rendering.request(request, as_html=True) for request in requests]
+
+    def read(session_id: str) -> Session | None:
+        try:
+            return state.sessions.get(session_id)
+        except NotFoundError:
+            return None
+
+    items: list[dict[str, Any]] = []
+    for session_id in dict.fromkeys([*statuses, *(str(request["session"]) for request in described)]):
+        session = await run_in_thread_uncancellable(read, session_id)
+        if session is not None:
+            asks = [Markup(request["html"]) for request in described if request["session"] == session_id]  # noqa: S704
+            items.append({"session": session, "status": statuses.get(session_id), "asks": asks})
+    return render(call, "live.html", items=items, event=state.streams.event_id(state.bus.last))
+
+
+@pages.get("/ui/new", "ui.new", response=None)
+async def new_session_page(call: Call, query: NewSessionQuery) -> object:
+    """Choose the folder of a new session."""
+
+    def read(library: Library) -> list[str]:
+        latest: dict[str, int] = {}
+        for _, session in library.records():
+            if session.directory and session.updated > latest.get(session.directory, 0):
+                latest[session.directory] = session.updated
+        recent = sorted(latest, key=lambda directory: -latest[directory])
+        return [directory for directory in recent[:_SUGGESTED_DIRECTORIES] if os.path.isdir(directory)]
+
+    directories = await call.state.read_history(read)
+    if query.directory and not os.path.isabs(query.directory):
+        raise RequestError(400, "BadRequest", "the directory must be an absolute path")
+    chosen = query.directory or (directories[0] if directories else call.state.directory)
+    return render(call, "new.html", directories=directories, chosen=chosen)
+
+
+def live_facts(state: ServerState, session: Session, last: list[StoredMessage]) -> Document:
+    """Return what the script of a session's page begins with. ``last`` are the newest messages. Synchronous."""
+    statuses, _ = running_requests(state)
+    holder = leases_of(state.store).holder(session.id)
+    is_elsewhere = holder is not None and session.id not in statuses
+    prompt = next((message.info for message in reversed(last) if message.info.get("role") == "user"), {})
+    model: Document = prompt.get("model") or {}
+    return {
+        "status": dumps_compact(statuses.get(session.id)).decode(),
+        "since": holder.started if holder is not None else "",
+        "holder": str(holder) if is_elsewhere else "",
+        "revert": dumps_compact(session.document.get("revert")).decode(),
+        "agent": prompt.get("agent") or "",
+        "model": f"{model['providerID']}/{model['modelID']}" if "modelID" in model and "providerID" in model else "",
+        "variant": prompt.get("variant") or model.get("variant") or "",
+    }

@@ -1,0 +1,232 @@
+// A session in the browser, live: its stream, what it does now, requests, and the prompt box.
+
+import { attachActions } from "./actions.js";
+import { onAsks, pendingAsks, showAsks } from "./asks.js";
+import { attachComposer } from "./composer.js";
+import { make, notify, parse } from "./dom.js";
+import { connect, currentConnection, on, reconnect, watch } from "./live.js";
+import { attach, discard, enqueue, isNearEnd, scrollToEnd } from "./operations.js";
+import { deliver, messageId } from "./outbox.js";
+import { fetchHtml, RequestFailed, send } from "./requests.js";
+
+const dock = /** @type {HTMLElement} */ (document.querySelector(".dock"));
+const log = /** @type {HTMLElement} */ (document.getElementById("log"));
+const session = dock.dataset.session ?? "";
+const form = /** @type {HTMLFormElement} */ (dock.querySelector(".composer"));
+const stateRow = /** @type {HTMLElement} */ (dock.querySelector(".run-state"));
+const stopButton = /** @type {HTMLButtonElement} */ (dock.querySelector(".stop"));
+const sendButton = /** @type {HTMLButtonElement} */ (form.querySelector(".send"));
+const announcer = /** @type {HTMLElement} */ (dock.querySelector(".announce"));
+/** @type {any} */
+let status = JSON.parse(dock.dataset.status ?? "null") ?? { type: "idle" };
+/** @type {any} */
+let failure = null;
+let holder = dock.dataset.holder ?? "";
+let since = Number(dock.dataset.since) || Date.now();
+let isSending = false;
+let run = (dock.dataset.event ?? "").split(".")[0];
+let revert = dock.dataset.revert ?? "";
+let lastAnnounced = 0;
+let escapedAt = 0;
+/** Sessions of subagents: their requests are shown here too. */
+const family = new Set([session]);
+
+const isBusy = () => status.type !== "idle";
+const ownAsks = () => pendingAsks().filter((ask) => family.has(ask.session) || ask.ancestors.includes(session));
+
+/** Tells users of screen readers, at most once in two seconds. @param {string} text */
+function announce(text) {
+  const wait = Math.max(0, lastAnnounced + 2000 - Date.now());
+  lastAnnounced = Date.now() + wait;
+  setTimeout(() => { announcer.textContent = text; }, wait);
+}
+
+/** @param {string} label @param {() => void} action */
+function button(label, action) {
+  const element = make("button", { type: "button" }, label);
+  element.addEventListener("click", action);
+  return element;
+}
+
+/** @param {number} milliseconds */
+const clock = (milliseconds) => {
+  const seconds = Math.max(0, Math.round(milliseconds / 1000));
+  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+};
+
+/** @returns {[string, string, ...(Node | string)[]]} kind, text, buttons */
+function describe() {
+  const connection = currentConnection();
+  const asks = ownAsks();
+  if (connection.state === "lost") {
+    const seconds = Math.max(0, Math.ceil((connection.retryAt - Date.now()) / 1000));
+    return ["lost", seconds ? `Connection lost, trying again in ${seconds} s` : "Connection lost, trying again", button("Now", reconnect)];
+  }
+  if (holder) return ["held", `${holder} runs this session. You can read along.`, button("Fork here", forkHere)];
+  if (asks.length) return ["waits", asks[0].kind === "question" ? "Waits for your answer" : "Waits for your permission"];
+  if (status.type === "retry") {
+    const wait = status.next ? ` in ${Math.max(0, Math.ceil((status.next - Date.now()) / 1000))} s` : "";
+    return ["retry", `Trying again${wait}, attempt ${status.attempt ?? 1}: ${status.message ?? ""}`];
+  }
+  if (isBusy()) {
+    const prompts = log.querySelectorAll(".turn.prompt, .turn.separator");
+    const isCompacting = prompts[prompts.length - 1]?.querySelector(".cut-mark");
+    return ["busy", `${isCompacting ? "Compacting" : "Running"} ${clock(Date.now() - since)}`];
+  }
+  if (isSending) return ["sending", "Sending"];
+  if (failure) {
+    const text = failure.data?.message ?? failure.message ?? failure.name ?? "The run failed";
+    const details = () => navigator.clipboard.writeText(JSON.stringify(failure, null, 2)).then(() => notify("Copied."));
+    return ["failed", text, button("Try again", tryAgain), button("Copy details", details)];
+  }
+  return ["idle", ""];
+}
+
+function render() {
+  const [kind, text, ...buttons] = describe();
+  const isSame = stateRow.dataset.kind === kind && stateRow.childElementCount === buttons.length + 1;
+  if (!isSame) stateRow.replaceChildren(make("span", { class: "state-text" }), ...buttons);
+  const label = /** @type {HTMLElement} */ (stateRow.firstElementChild);
+  if (label.textContent !== text) label.textContent = text;
+  if (stateRow.dataset.kind !== kind) {
+    if (kind === "waits") announce(text);
+    if (kind === "failed") announce(`Failed: ${text}`);
+    if (kind === "lost") announce("Connection lost");
+    if (kind === "idle" && ["busy", "retry"].includes(stateRow.dataset.kind ?? "")) announce("Answer finished");
+  }
+  stateRow.dataset.kind = kind;
+  stateRow.hidden = kind === "idle";
+  stopButton.hidden = !isBusy() || Boolean(holder);
+  sendButton.textContent = isBusy() ? "Queue ⏎" : "Send ⏎";
+  sendButton.disabled = kind === "lost" || isSending || Boolean(holder);
+  if (sendButton.disabled) form.dataset.blocked = "true";
+  else delete form.dataset.blocked;
+  log.setAttribute("aria-busy", String(isBusy()));
+  document.documentElement.dataset.run = kind;
+  renderQueue();
+}
+
+/** Prompts that wait until the model takes them up. */
+function renderQueue() {
+  const list = /** @type {HTMLElement} */ (dock.querySelector(".queued"));
+  const turns = [...log.querySelectorAll(".turn:not(.blank)")];
+  const lastAnswer = turns.findLastIndex((turn) => turn.classList.contains("answer"));
+  const waiting = isBusy() && lastAnswer >= 0 ? turns.slice(lastAnswer + 1).filter((turn) => turn.classList.contains("prompt")) : [];
+  const texts = waiting.map((turn) => turn.querySelector(".part.text")?.textContent?.trim() ?? "");
+  list.hidden = !texts.length;
+  if (list.dataset.texts === texts.join("\n")) return;
+  list.dataset.texts = texts.join("\n");
+  list.replaceChildren(...texts.map((text) => make("li", {}, text)));
+}
+
+function renderAsks() {
+  const asks = ownAsks();
+  const box = /** @type {HTMLElement} */ (dock.querySelector(".asks"));
+  const before = box.querySelector(".ask");
+  const hadFocus = form.contains(document.activeElement) || document.activeElement === document.body || box.contains(document.activeElement);
+  const follows = isNearEnd();
+  showAsks(box, asks.slice(0, 1), asks.length > 1 ? `1 of ${asks.length}` : "");
+  form.hidden = asks.length > 0;
+  const after = /** @type {HTMLElement | null} */ (box.querySelector(".ask"));
+  if (after !== before && hadFocus) (after ?? form.querySelector("textarea"))?.focus();
+  if (after !== before && follows) scrollToEnd();
+  render();
+}
+
+/** Reads the transcript again and continues from there: after a revert, or when events were lost. */
+async function refresh() {
+  discard();
+  try {
+    const follows = isNearEnd();
+    const page = parse(await fetchHtml(`/history/sessions/${session}/live-transcript`));
+    const fresh = /** @type {HTMLElement} */ (page.querySelector("[data-event]"));
+    discard();
+    log.replaceChildren(...fresh.childNodes);
+    log.dispatchEvent(new CustomEvent("opensesh:replaced", { bubbles: true }));
+    status = JSON.parse(fresh.dataset.status ?? "null") ?? { type: "idle" };
+    watch(session, fresh.dataset.event ?? "");
+    if (follows) scrollToEnd();
+    render();
+  } catch (error) {
+    if (error instanceof RequestFailed) notify(`The session could not be read again: ${error.message}`, { bad: true, label: "Reload", action: () => location.reload() });
+    else setTimeout(refresh, 1000);
+  }
+}
+
+async function tryAgain() {
+  const messages = await send("GET", `/session/${session}/message?limit=20`);
+  const prompt = messages.findLast((/** @type {any} */ one) => one.info.role === "user");
+  if (!prompt) return;
+  const parts = prompt.parts.filter((/** @type {any} */ part) => ["text", "file"].includes(part.type) && !part.synthetic)
+    .map(({ type, text, mime, url, filename }) => (type === "text" ? { type, text } : { type, mime, url, filename }));
+  const id = messageId();
+  const { agent, model, variant } = prompt.info;
+  const body = { messageID: id, agent, model: model && { providerID: model.providerID, modelID: model.modelID }, variant, parts };
+  failure = null;
+  await deliver({ id, session, path: `/session/${session}/prompt_async`, body, text: "" }).catch(fail);
+}
+
+async function forkHere() {
+  const fork = await send("POST", `/session/${session}/fork`, {});
+  localStorage.setItem(`opensesh-draft-${fork.id}`, composer.text());
+  location.href = `/ui/session/${fork.id}`;
+}
+
+/** @param {Error} error */
+function fail(error) {
+  if (error instanceof RequestFailed && error.status === 409 && !isBusy()) holder = error.message.replace(/^.*? is being run by /, "");
+  else failure = { message: error.message, name: error.name };
+  render();
+}
+
+async function abort() {
+  announce("Stopping");
+  await send("POST", `/session/${session}/abort`, {}).catch(fail);
+}
+
+const facts = { session, directory: dock.dataset.directory ?? "", agent: dock.dataset.agent ?? "", model: dock.dataset.model ?? "", variant: dock.dataset.variant ?? "" };
+const composer = attachComposer(form, facts, {
+  onSending: (value) => { isSending = value; if (value) failure = null; render(); },
+  onFailure: fail,
+});
+attachActions({ session, facts, refresh, isBusy, focusComposer: composer.focus });
+attach(log, () => renderQueue());
+
+on("op", (data) => { if (data.session === session) enqueue(data); });
+on("status", (data) => {
+  if (data.session !== session) return;
+  if (data.error) failure = data.error.name === "MessageAbortedError" ? null : data.error;
+  if (data.status) {
+    if (data.status.type !== "idle" && !isBusy()) { since = Date.now(); failure = null; }
+    status = data.status;
+  }
+  render();
+});
+on("session", (data) => {
+  if (data.parent && family.has(data.parent)) family.add(data.id);
+  if (data.id !== session) return;
+  const changed = JSON.stringify(data.revert ?? null);
+  if ((revert || "null") !== changed) { revert = changed; refresh(); }
+  document.dispatchEvent(new CustomEvent("opensesh:session", { detail: data }));
+});
+on("connected", (data, event) => {
+  status = data.running[session] ?? { type: "idle" };
+  if (run && run !== event.id.split(".")[0]) notify("The server was restarted. Other pages need 'opensesh web' once more.");
+  run = event.id.split(".")[0];
+  render();
+});
+on("reset", refresh);
+on("usage", () => document.dispatchEvent(new CustomEvent("opensesh:usage")));
+on("todo", () => document.dispatchEvent(new CustomEvent("opensesh:usage")));
+on("connection", render);
+onAsks(renderAsks);
+stopButton.addEventListener("click", abort);
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || event.defaultPrevented || !isBusy()) return;
+  if (Date.now() - escapedAt < 600) abort();
+  escapedAt = Date.now();
+});
+setInterval(render, 1000);
+render();
+watch(session, dock.dataset.event ?? "");
+connect();
