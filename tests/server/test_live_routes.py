@@ -132,6 +132,22 @@ async def test_a_stream_begins_with_the_text_that_is_being_written(tmp_path: Pat
         await client.post(f"/session/{session_id}/abort")
 
 
+async def test_the_text_of_an_aborted_answer_is_complete_for_viewers(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        session_id = await client.create(title="One")
+        async with viewing(client, f"session={session_id}&as=html") as viewer:
+            await start(client, session_id, "SPLIT 1\nDRIP 0.05\nSAY Begun *and* not ended\nHANG")
+            await viewer.wait_for("op", lambda data: data["op"] == "tail" and "not ended" in data["html"])
+            await client.post(f"/session/{session_id}/abort")
+            final = await viewer.wait_for("op", lambda data: data["op"] == "part" and "not ended" in data["html"])
+        assert 'class="part text"' in final["html"]
+        assert "<em>and</em>" in final["html"]
+        async with viewing(client, f"session={session_id}&as=html") as later:
+            await client.prompt(session_id, "SAY Next.")
+            await later.wait_for("op", lambda data: "Next." in data.get("html", ""))
+            assert final["part"] not in {data.get("part") for data in later.of("op")}
+
+
 async def test_requests_come_first_and_are_listed_as_running(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p")
     (project / "opencode.json").write_text('{"permission": {"bash": "ask"}}')

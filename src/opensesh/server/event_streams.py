@@ -21,7 +21,7 @@ from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from ..events import Missed, PartDelta, PartRemoved, PartUpdated
+from ..events import MessageUpdated, Missed, PartDelta, PartRemoved, PartUpdated
 from ..records import as_object, dumps_compact
 from .client_documents import client_event, client_part
 
@@ -132,6 +132,12 @@ class EventStreams:
             case PartRemoved(part_id=part_id):
                 with self._lock:
                     self._texts.pop(part_id, None)
+            case MessageUpdated(info=info) if is_completed(info):
+                # The text of an answer that was aborted is stored without an end.
+                with self._lock:
+                    for part_id, text in list(self._texts.items()):
+                        if text.part.get("messageID") == info.get("id"):
+                            del self._texts[part_id]
             case _:
                 pass
 
@@ -361,6 +367,11 @@ class ClientStream(EventStream):
             payload = b"{" + head + b'"payload":' + payload + b"}"
         number = f"id: {self.streams.event_id(sequence)}\n".encode() if sequence and self._with_ids else b""
         return number + b"data: " + payload + b"\n\n"
+
+
+def is_completed(info: Document) -> bool:
+    """Whether nothing is added to a message any more."""
+    return (as_object(info.get("time")) or {}).get("completed") is not None
 
 
 def has_ended(part: Document) -> bool:

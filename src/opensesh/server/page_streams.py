@@ -14,6 +14,7 @@ connects from the event that what it has read names.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections import OrderedDict
@@ -23,7 +24,7 @@ from .. import events
 from ..engine.cancellation import run_in_thread_uncancellable
 from ..errors import OpenseshError
 from ..records import as_object, dumps_compact
-from .event_streams import EventStream, has_ended
+from .event_streams import EventStream, has_ended, is_completed
 from .streaming_markdown import Position, StreamingMarkdown
 
 if TYPE_CHECKING:
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     from ..sessions import Sessions
     from .event_streams import EventStreams, StreamingText
 
+log = logging.getLogger("opensesh.server")
 T = TypeVar("T")
 FLUSH_SECONDS = 0.05
 """How often streaming texts are rendered and sent. All streams flush at the same moments and share the rendering."""
 _RETRY_MS = 1000
+_NOT_SHOWN = '<p class="failure">This could not be shown; the log of the server says why.</p>'
 _CACHED_FRAGMENTS = 256
 
 
@@ -84,10 +87,15 @@ class PageRendering:
         self._lock = asyncio.Lock()
 
     async def fragment(self, key: object, render: Callable[[T], str], record: T) -> str:
-        """Return a record as HTML; rendered in a thread, once for all streams."""
+        """Return a record as HTML; rendered in a thread, once for all streams. A failure is logged, and shown."""
         async with self._lock:
             if (html := self._fragments.get(key)) is None:
-                html = self._fragments[key] = await run_in_thread_uncancellable(render, record)
+                try:
+                    html = str(await run_in_thread_uncancellable(render, record))
+                except Exception:  # one record that cannot be shown must not end the streams of all sessions
+                    log.exception("%s could not be rendered", key)
+                    html = _NOT_SHOWN
+                self._fragments[key] = html
                 if len(self._fragments) > _CACHED_FRAGMENTS:
                     self._fragments.popitem(last=False)
             return html
@@ -172,6 +180,8 @@ class PageStream(EventStream):
         self._running = running
         self._seen: dict[str, Position] = {}
         """By streaming part: how much the viewer has."""
+        self._stored: dict[str, Document] = {}
+        """By streaming part: its last record, which becomes final when the message is completed without its end."""
         self._waiting: dict[str, None] = {}
         """The streaming parts that have grown since the last flush."""
         self._due: float | None = None
@@ -257,22 +267,33 @@ class PageStream(EventStream):
             described = [("turn", {**ids, "info": info})]
         if info.get("role") == "assistant" and info.get("finish") is not None:
             described.append(("usage", {**ids, "cost": info.get("cost"), "tokens": info.get("tokens")}))
+        if is_completed(info):
+            unfinished = [part for part in self._stored.values() if part.get("messageID") == info.get("id")]
+            described += [await self._whole_part(part, sequence) for part in unfinished]
         return described
 
     async def _part(self, part: Document, sequence: int) -> list[tuple[str, Document]]:
         part_id = str(part.get("id"))
-        if part.get("type") in ("text", "reasoning") and not has_ended(part):
-            if self.streams.text(part_id) is not None:
+        is_streaming = self.streams.text(part_id) is not None
+        if (
+            part.get("type") in ("text", "reasoning")
+            and not has_ended(part)
+            and (is_streaming or part_id in self._seen)
+        ):
+            self._stored[part_id] = part
+            if is_streaming:
                 self._wait(part_id)
-                return []
-            if part_id in self._seen:
-                return []  # it has ended; the event that says so follows
+            return []  # otherwise it has ended, and the event that says so follows
+        return [await self._whole_part(part, sequence)]
+
+    async def _whole_part(self, part: Document, sequence: int) -> tuple[str, Document]:
+        part_id = str(part.get("id"))
         self._forget(part_id)
         ids = {"session": part.get("sessionID"), "turn": part.get("messageID"), "part": part_id}
         if self._as_html:
-            html = await self._rendering.fragment(("part", sequence), self._rendering.fragments.part, part)
-            return [("op", {"op": "part", **ids, "html": html})]
-        return [("op", {"op": "part", **ids, "document": part})]
+            html = await self._rendering.fragment((part_id, sequence), self._rendering.fragments.part, part)
+            return "op", {"op": "part", **ids, "html": html}
+        return "op", {"op": "part", **ids, "document": part}
 
     def _wait(self, part_id: str) -> None:
         """Send what was added to a part with the next flush."""
@@ -283,6 +304,7 @@ class PageStream(EventStream):
     def _forget(self, part_id: str) -> None:
         self._waiting.pop(part_id, None)
         self._seen.pop(part_id, None)
+        self._stored.pop(part_id, None)
 
     def _deferred(self) -> bytes:
         flush = math.floor(time.monotonic() / FLUSH_SECONDS + 0.5)
@@ -308,7 +330,7 @@ class PageStream(EventStream):
         if markdown is None:
             return []
         if seen is None:
-            operations.append({"op": "part", **ids, "html": self._rendering.fragments.streaming_part(text.part)})
+            operations.append({"op": "part", **ids, "html": str(self._rendering.fragments.streaming_part(text.part))})
         operations += (one.document(part_id) | ids for one in markdown.operations(seen or Position()))
         self._seen[part_id] = markdown.position
         return operations

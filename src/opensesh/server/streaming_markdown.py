@@ -51,7 +51,7 @@ class Operation(NamedTuple):
 
     def document(self, part_id: str) -> dict[str, str]:
         """For the event stream."""
-        return {"op": self.op, "part": part_id, ("s" if self.op == "text" else "html"): self.content}
+        return {"op": self.op, "part": part_id, ("s" if self.op == "text" else "html"): str(self.content)}
 
 
 class StreamingMarkdown:

@@ -74,7 +74,8 @@ def _request(request: UserRequest) -> str:
     arguments = as_object(call.get("input")) or {}
     command = arguments.get("command") if permission == "bash" else None
     diff = metadata.get("diff")
-    shown = metadata if metadata and not diff else arguments
+    # The difference of an edit shows its arguments; a command has a description at most.
+    shown = {} if diff else metadata or arguments
     return render_fragment(
         "permission.html",
         request=request,
@@ -84,12 +85,13 @@ def _request(request: UserRequest) -> str:
         patterns=[str(pattern) for pattern in as_list(document.get("patterns")) or ()],
         always=[str(pattern) for pattern in as_list(document.get("always")) or ()],
         command=command if isinstance(command, str) else None,
-        diff=diff_html(diff) if isinstance(diff, str) and diff else None,
+        diff=diff_html(diff[max(diff.find("\n@@") + 1, 0) :]) if isinstance(diff, str) and diff else None,
         fields=[
             (name, value if isinstance(value, str) else dumps(value).decode(errors="replace"))
             for name, value in shown.items()
-            if name not in ("diff", "command", "filediff")
+            if name not in ("command", "description")
         ],
+        description=str(arguments.get("description") or ""),
         code=code,
     )
 

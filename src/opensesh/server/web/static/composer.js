@@ -66,14 +66,16 @@ export function attachComposer(form, facts, { onSending, onFailure }) {
       }
       if (group.childElementCount) modelPicker.append(group);
     }
-    const recent = recentModels().filter((name) => models.has(name));
+    if (facts.model && !models.has(facts.model)) models.set(facts.model, { name: facts.model }); // that of the session so far
+    const recent = [...new Set([facts.model, ...recentModels()])].filter((name) => models.has(name));
     if (recent.length) {
       modelPicker.prepend(make("optgroup", { label: "Recent" },
         ...recent.map((name) => make("option", { value: name }, models.get(name).name || name))));
     }
     const [provider, model] = Object.entries(catalogue.default ?? {})[0] ?? [];
-    const standard = [facts.model, recent[0], `${provider}/${model}`].find((name) => name && models.has(name)) ?? "";
-    if (standard) modelPicker.value = standard;
+    const standard = recent[0] ?? `${provider}/${model}`;
+    if (models.has(standard)) modelPicker.value = standard;
+    modelPicker.hidden = !models.size;
     fillVariants(facts.variant);
   }
 

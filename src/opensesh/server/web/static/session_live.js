@@ -186,7 +186,7 @@ async function abort() {
 
 const facts = { session, directory: dock.dataset.directory ?? "", agent: dock.dataset.agent ?? "", model: dock.dataset.model ?? "", variant: dock.dataset.variant ?? "" };
 const composer = attachComposer(form, facts, {
-  onSending: (value) => { isSending = value; if (value) failure = null; render(); },
+  onSending: (value) => { isSending = value; if (value) { failure = null; scrollToEnd(); } render(); },
   onFailure: fail,
 });
 attachActions({ session, facts, refresh, isBusy, focusComposer: composer.focus });
