@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...errors import NotFoundError
-from ...records import dumps_compact
+from ...records import as_object, dumps_compact
 from ...storage.leases import leases_of
 from ..operations import Call, Routes
 from ..responses import RequestError
@@ -79,8 +79,9 @@ def live_facts(state: ServerState, session: Session, last: list[StoredMessage]) 
     statuses, _ = running_requests(state)
     holder = leases_of(state.store).holder(session.id)
     is_elsewhere = holder is not None and session.id not in statuses
-    prompt = next((message.info for message in reversed(last) if message.info.get("role") == "user"), {})
-    model: Document = prompt.get("model") or {}
+    prompts = [message.info for message in last if message.info.get("role") == "user"]
+    prompt: Document = prompts[-1] if prompts else {}
+    model = as_object(prompt.get("model")) or {}
     return {
         "status": dumps_compact(statuses.get(session.id)).decode(),
         "since": holder.started if holder is not None else "",
