@@ -35,7 +35,7 @@ TAGS = set(
 )
 COMMON = {"class", "id", "aria-label", "tabindex", "role"}
 ATTRIBUTES = {
-    "a": COMMON | {"href", "rel", "target"},
+    "a": COMMON | {"href", "rel", "target", "download"},
     "article": COMMON | {"data-find"},
     "button": COMMON | {"type", "aria-haspopup"},
     "details": COMMON | {"open", "data-status"},

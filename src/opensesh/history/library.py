@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .cache.derived_cache import DerivedCache
     from .search.text_search import Query, Results
     from .stats.counted_calls import CountedCalls
+    from .stats.money import Repricer
+    from .stats.session_usage import UsageEntry
     from .transcript import Transcript, TranscriptOptions
 
 
@@ -276,6 +278,13 @@ class Library:
 
         ``last`` is the newest of all sessions; with ``here``, of the project of that directory.
         """
+        if word.startswith("ses_"):  # a whole id is found without reading the other sessions
+            copies: list[SessionEntry] = []
+            for key in [key for key in self.store.list(("session",)) if key[-1] == word]:
+                with suppress(NotFoundError, RecordError):
+                    copies.append(SessionEntry(self, key, session_at(key, self.store.read(key))))
+            if copies:
+                return max(copies, key=lambda entry: entry.updated)  # an interrupted move leaves two records
         keys: dict[str, Key] = {}
 
         def sessions() -> Iterator[Session]:
@@ -307,6 +316,10 @@ class Library:
             with suppress(NotFoundError, RecordError):
                 record = as_object(self.store.read(key)) or {}
         return _session_totals(self.store, {**record, "id": session_id}, self._counted_calls, self.report)
+
+    def counted_usage(self, session: Document, repricer: Repricer) -> list[UsageEntry]:
+        """Return the usage of the model calls that count for a session, priced again."""
+        return self._counted_calls.usage_of(session, repricer)
 
     @cached_property
     def _counted_calls(self) -> CountedCalls:

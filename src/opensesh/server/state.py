@@ -13,6 +13,7 @@ from .. import project
 from ..engine.cancellation import run_in_thread_uncancellable
 from ..events import Other
 from ..history.library import Library
+from ..history.session_turns import TurnOrders
 from ..sessions import Sessions
 from .event_streams import EventStreams
 from .history_index import HistoryIndex
@@ -76,6 +77,7 @@ class ServerState:
         self.store = store
         self.history_slots = asyncio.Semaphore(_HISTORY_SLOTS)
         """How many queries of the history run at the same time."""
+        self.turn_orders = TurnOrders()
         self.bus = bus
         self.streams = EventStreams(bus)
         self.page_rendering = PageRendering(self.streams, FRAGMENTS, lambda: self.sessions)
@@ -117,7 +119,7 @@ class ServerState:
             else:
                 session = await run_in_thread_uncancellable(engine.sessions.get, session_id)
             home = session.directory
-            if not home or os.path.realpath(home) == engine.location.directory or not os.path.isdir(home):
+            if not os.path.isdir(home) or os.path.realpath(home) == engine.location.directory:
                 yield engine
                 return
         async with self.pool.use(home) as engine:

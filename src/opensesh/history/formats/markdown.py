@@ -41,9 +41,13 @@ class MarkdownFormat:
         yield f"{'#' * level} {_line(info.get('title')) or session.id}\n\n"
         yield f"- session: `{session.id}`\n- folder: `{_line(info.get('directory'))}`\n"
         yield f"- created {when(time.get('created'), utc=utc)}, updated {when(time.get('updated'), utc=utc)}\n\n"
+        yield from self.messages(session, level)
+
+    def messages(self, session: ExportedSession, level: int = 1) -> Iterator[str]:
+        """Render the messages without the heading of the session."""
         for message, blocks in display_messages(session, self._options):
             name = "User" if message.role == "user" else f"Assistant · {_line(agent_and_model(message))}"
-            yield f"{'#' * (level + 1)} {name} · {when(message.created or None, utc=utc)}\n\n"
+            yield f"{'#' * (level + 1)} {name} · {when(message.created or None, utc=self._options.utc)}\n\n"
             for block in blocks:
                 yield from self._block(block, level)
             if message.failure:

@@ -89,27 +89,34 @@ TurnItem: TypeAlias = "Block | CallGroup"
 
 
 def render_turn(
-    message: StoredMessage, options: RenderOptions | None = None, *, previous: StoredMessage | None = None
+    message: StoredMessage,
+    options: RenderOptions | None = None,
+    *,
+    previous: StoredMessage | None = None,
+    is_reverted: bool = False,
 ) -> Markup:
     """Render a message. ``previous`` is the one before it: a new day is announced, and a further step marked as one."""
-    included = TranscriptOptions.everything()
     return render_message(
-        transcript_message(message, included),
+        transcript_message(message, TranscriptOptions.everything()),
         options or RenderOptions(),
         previous=transcript_message(previous, TranscriptOptions()) if previous is not None else None,
+        is_reverted=is_reverted,
     )
 
 
 def render_message(
-    message: TranscriptMessage, options: RenderOptions, *, previous: TranscriptMessage | None = None
+    message: TranscriptMessage,
+    options: RenderOptions,
+    *,
+    previous: TranscriptMessage | None = None,
+    is_reverted: bool = False,
 ) -> Markup:
     """Render a message of a transcript that contains everything; see :func:`render_turn`."""
     items = list(_items(message.blocks, options))
     day = when(message.created or None, utc=options.utc)[:10]
     previous_day = when(previous.created or None, utc=options.utc)[:10] if previous is not None else day
-    return _macros().turn(
-        message, items, options, _turn_classes(message, items, previous), day if day != previous_day else ""
-    )
+    classes = _turn_classes(message, items, previous) + (" reverted" if is_reverted else "")
+    return _macros().turn(message, items, options, classes, day if day != previous_day else "")
 
 
 def _turn_classes(message: TranscriptMessage, items: Sequence[TurnItem], previous: TranscriptMessage | None) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from ...records import Document
     from ...storage.protocol import Store
+    from .money import Repricer
+    from .session_usage import UsageEntry
 
 
 class CountedCalls:
@@ -45,6 +47,23 @@ class CountedCalls:
                 calls[name] = info
             calls |= {f"{name}#{number}": call for number, call in enumerate(side_calls(info))}
         return [call for name, call in calls.items() if name not in copied]
+
+    def usage_of(self, session: Document, repricer: Repricer) -> list[UsageEntry]:
+        """Return the usage of the same calls, priced again, and of the prompts."""
+        from ...storage.change_feeds import feeds_of  # these load msgspec's views; lists of sessions do without
+        from .usage_writer import read_usage
+
+        session_id = str(session.get("id"))
+        feeds = feeds_of(self._store)
+        try:
+            entries = read_usage(session_id, feeds, repricer).entries
+        finally:
+            for feed in feeds:
+                feed.close()
+        head = session_info(session, str(session.get("projectID") or ""), session_id)
+        is_fork = bool(entries) and may_be_fork(head, min(entry.created for entry in entries))
+        copied = self._copied.get(session_id, set()) if is_fork else set[str]()
+        return [entry for entry in entries if entry.id not in copied]
 
     @cached_property
     def _copied(self) -> dict[str, set[str]]:

@@ -98,6 +98,11 @@ class Repricer:
         cost = charge(price, usage).cost
         return None if cost is None else units(cost)
 
+    def window(self, provider: str, model: str) -> int:
+        """Return how many tokens the context of a model holds; 0 if that is not known."""
+        known_model = self._opened().known(provider, model)
+        return known_model.limit.context if known_model else 0
+
     def _opened(self) -> Catalogue:
         if self._catalogue is None:
             from ...models.catalogue import Catalogue

@@ -24,6 +24,7 @@ from . import (
     session_routes,
     statistics_routes,
     system_routes,
+    transcript_routes,
     tui_routes,
     worktree_routes,
 )
@@ -51,6 +52,7 @@ _MODULES = (
     search_routes,
     history_routes,
     history_live_routes,
+    transcript_routes,
     statistics_routes,
     maintenance_routes,
 )

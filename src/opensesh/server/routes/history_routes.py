@@ -16,7 +16,6 @@ from ...history.filters import Selection
 from ...history.formats import FormatOptions
 from ...history.import_export.exporting import Export
 from ...history.library import Library
-from ...history.transcript import TranscriptOptions
 from ...redaction import Redactor, known_secrets
 from ..history_answers import answer_with_etag, history_answer
 from ..operations import Call, Routes
@@ -24,7 +23,6 @@ from ..operations import Call, Routes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...history.transcript import Block
     from ...records import Document, Session
 
 routes = Routes()
@@ -35,16 +33,6 @@ _MEDIA_TYPES = {
     "prompts": "text/plain",
     "jsonl": "application/x-ndjson",
 }
-
-
-class TranscriptQuery(Struct, frozen=True):
-    """Which messages, by position."""
-
-    start: Annotated[int, Meta(ge=0)] | None = None
-    """Absent for the newest ones."""
-    limit: Annotated[int, Meta(ge=1, le=100)] = 50
-    outputs: bool = False
-    """With the output of tools."""
 
 
 class ContextQuery(Struct, frozen=True):
@@ -76,29 +64,6 @@ async def get_history(call: Call) -> object:
             "origins": entry.origins,
             "record": entry.record.document,
         }
-
-    return await history_answer(call, read)
-
-
-@routes.get("/history/sessions/{name}/transcript", "history.transcript", response=dict[str, Any], errors=(400, 404))
-async def get_transcript(call: Call, query: TranscriptQuery) -> object:
-    """Get messages of a session as blocks: text, reasoning, tool calls, files, markers."""
-
-    def read(library: Library) -> Document:
-        options = TranscriptOptions.everything()._replace(outputs=query.outputs)
-        record = library.session(call.parameters["name"]).record
-        messages = library.transcript(record, options).messages
-        start = max(len(messages) - query.limit, 0) if query.start is None else query.start
-        page = messages[start : start + query.limit]
-        shown = [
-            {
-                **message._asdict(),
-                "blocks": [_block(block) for block in message.blocks],
-                "failure": message.failure or None,
-            }
-            for message in page
-        ]
-        return {"session": record.id, "title": record.title, "start": start, "total": len(messages), "items": shown}
 
     return await history_answer(call, read)
 
@@ -149,9 +114,3 @@ def _row(session: Session) -> Document:
         "archived": session.time.archived,
         "share": session.share.url if session.share is not None and session.share.url else None,
     }
-
-
-def _block(block: Block) -> Document:
-    kind = type(block).__name__.removesuffix("Block").lower()
-    fields = {name: value for name, value in block._asdict().items() if name != "child" and value not in ("", None)}
-    return {"type": kind, **fields}

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import costs_page, doctor_page, entry_page, live_page, projects_page, sessions_page, settings_page
+from . import (
+    context_page,
+    costs_page,
+    doctor_page,
+    entry_page,
+    live_page,
+    projects_page,
+    session_page,
+    sessions_page,
+    settings_page,
+)
 
 if TYPE_CHECKING:
     from ..operations import Operation
 
-_MODULES = (entry_page, sessions_page, live_page, projects_page, costs_page, doctor_page, settings_page)
+_MODULES = (
+    entry_page,
+    sessions_page,
+    session_page,
+    context_page,
+    live_page,
+    projects_page,
+    costs_page,
+    doctor_page,
+    settings_page,
+)
 
 
 def all_pages() -> list[Operation]:

@@ -8,10 +8,14 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup, escape
+
 from ...storage import paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ...history.search.snippets import Snippet
 
 UNKNOWN = "\N{EN DASH}"
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
@@ -57,6 +61,17 @@ def number(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
 
 
+def marked(snippet: Snippet) -> Markup:
+    """Return the text around a match with the words that match marked."""
+    pieces: list[Markup] = []
+    position = 0
+    for start, end in snippet.marks:
+        pieces.append(escape(visible(snippet.text[position:start])))
+        pieces.append(Markup("<mark>{}</mark>").format(visible(snippet.text[start:end])))
+        position = end
+    return Markup("").join([*pieces, escape(visible(snippet.text[position:]))])
+
+
 def short_path(path: str) -> str:
     """Return a path with the user's home folder as ``~``."""
     home = paths.home().rstrip(os.sep)
@@ -78,6 +93,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "day": day,
     "local_time": local_time,
     "machine_time": machine_time,
+    "marked": marked,
     "number": number,
     "short_path": short_path,
     "visible": visible,

@@ -71,6 +71,11 @@ def render_fragment(template: str, **values: Any) -> str:
     return _template(template).render(values)
 
 
+def is_fragment(call: Call) -> bool:
+    """Whether a script asks for what a page contains rather than for the page."""
+    return call.request.headers.get("accept", "") == "text/html-fragment"
+
+
 def message_page(
     status: HTTPStatus, title: str, text: str, *, command: str = "", link: tuple[str, str] = ("", ""), detail: str = ""
 ) -> Response:

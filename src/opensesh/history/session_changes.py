@@ -1,0 +1,118 @@
+"""The files that a session changed, as unified diffs: of the whole session, or of one prompt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import NotFoundError, RecordError
+from ..line_changes import line_changes, split_lines
+from ..records import as_list, as_object, as_whole
+from ..storage import keys
+from .formatting import text
+from .rendering.diff_html import count_changes
+from .transcript import ToolBlock, TranscriptOptions, transcript_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..records import Document
+    from ..storage.protocol import Store, StoredMessage
+
+_CONTEXT_LINES = 3
+_MAX_TEXT_LENGTH = 4_000_000
+"""Of a file; larger ones are listed without a diff."""
+
+
+class ChangedFile(NamedTuple):
+    """What happened to a file."""
+
+    path: str
+    status: str
+    """added, deleted or modified."""
+    additions: int
+    deletions: int
+    diff: str
+    """Unified; empty if it is not known."""
+
+    def document(self) -> Document:
+        """Return it as JSON data."""
+        return self._asdict()
+
+
+def session_changes(store: Store, session_id: str, messages: Sequence[StoredMessage]) -> list[ChangedFile]:
+    """Return the changes of a session: those that OpenCode recorded, else those of its tool calls."""
+    try:
+        recorded = as_list(store.read(keys.diff(session_id))) or []
+    except (NotFoundError, RecordError):
+        recorded = []
+    return _recorded_changes(recorded) or _called_changes(messages)
+
+
+def prompt_changes(messages: Sequence[StoredMessage], prompt_id: str) -> list[ChangedFile]:
+    """Return the changes between a prompt and the next one."""
+    names = [str(message.info.get("id")) for message in messages]
+    if prompt_id not in names:
+        raise NotFoundError(f"there is no message {prompt_id} in this session", id=prompt_id)
+    start = names.index(prompt_id)
+    end = next((at for at in range(start + 1, len(messages)) if messages[at].info.get("role") == "user"), len(messages))
+    summary = as_object(messages[start].info.get("summary")) or {}
+    return _recorded_changes(as_list(summary.get("diffs")) or []) or _called_changes(messages[start:end])
+
+
+def unified_diff(path: str, before: str, after: str) -> str:
+    """Return the unified diff of two texts."""
+    old, new = split_lines(before), split_lines(after)
+    changes = line_changes(old, new)
+    if not changes:
+        return ""
+    lines = [f"--- {path}\n", f"+++ {path}\n"]
+    groups = [[changes[0]]]
+    for change in changes[1:]:
+        near = change.start - groups[-1][-1].end <= 2 * _CONTEXT_LINES
+        groups[-1].append(change) if near else groups.append([change])
+    for group in groups:
+        start, new_start = max(group[0].start - _CONTEXT_LINES, 0), max(group[0].new_start - _CONTEXT_LINES, 0)
+        end, new_end = group[-1].end + _CONTEXT_LINES, group[-1].new_end + _CONTEXT_LINES
+        end, new_end = min(end, len(old)), min(new_end, len(new))
+        lines.append(
+            f"@@ -{start + (end > start)},{end - start} +{new_start + (new_end > new_start)},{new_end - new_start} @@\n"
+        )
+        position = start
+        for change in group:
+            lines += [f" {line}" for line in old[position : change.start]]
+            lines += [f"-{line}" for line in old[change.start : change.end]]
+            lines += [f"+{line}" for line in new[change.new_start : change.new_end]]
+            position = change.end
+        lines += [f" {line}" for line in old[position:end]]
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _recorded_changes(records: Iterable[object]) -> list[ChangedFile]:
+    changed: list[ChangedFile] = []
+    for record in map(as_object, records):
+        if record is None or not (path := text(record, "file")):
+            continue
+        before, after, patch = (text(record, name) for name in ("before", "after", "patch"))
+        is_known = "before" in record or "after" in record
+        if not patch and is_known and max(len(before), len(after)) <= _MAX_TEXT_LENGTH:
+            patch = unified_diff(path, before, after)
+        additions, deletions = as_whole(record.get("additions")), as_whole(record.get("deletions"))
+        status = text(record, "status")
+        if status not in ("added", "deleted", "modified"):
+            status = "added" if is_known and not before else "deleted" if is_known and not after else "modified"
+        changed.append(ChangedFile(path, status, additions, deletions, patch))
+    return changed
+
+
+def _called_changes(messages: Iterable[StoredMessage]) -> list[ChangedFile]:
+    """Return the changes that tool calls report, one after the other for each file."""
+    diffs: dict[str, list[str]] = {}
+    for message in messages:
+        for block in transcript_message(message, TranscriptOptions()).blocks:
+            if isinstance(block, ToolBlock) and block.diff and block.status == "completed":
+                path = text(block.input, "filePath") or text(block.input, "file_path") or block.subject
+                diffs.setdefault(path, []).append(block.diff.strip("\n"))
+    return [
+        ChangedFile(path, "modified", *count_changes(joined), joined)
+        for path, joined in ((path, "\n".join(pieces)) for path, pieces in diffs.items())
+    ]

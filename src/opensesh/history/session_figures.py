@@ -1,0 +1,88 @@
+"""The figures of one session: cost, tokens, how full the context is, todo list, subagents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import NotFoundError, RecordError
+from ..records import as_list, as_object, as_whole
+from ..storage import keys
+from .formatting import text
+from .stats.money import Repricer, dollars
+from .stats.session_usage import UsageTotals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from decimal import Decimal
+
+    from ..records import Document
+    from .library import Library, SessionEntry
+    from .stats.money import PriceTable
+
+
+class Subagent(NamedTuple):
+    """A session that this one started."""
+
+    id: str
+    title: str
+    cost: Decimal
+
+
+class SessionFigures(NamedTuple):
+    """What a session used."""
+
+    usage: UsageTotals
+    """Of its own model calls, without what a fork copied."""
+    inclusive: Decimal
+    """The cost with all subagents, as stored."""
+    prices: PriceTable
+    """The table by which calls were priced again."""
+    context: int
+    """Tokens of the last request and its answer."""
+    window: int
+    """Tokens that the model of the last answer takes; 0 if it is not known."""
+    model: str
+    todos: list[Document]
+    subagents: list[Subagent]
+
+    @property
+    def repriced(self) -> float | None:
+        """The cost by the price table, in US dollars; ``None`` if it lacks a price."""
+        return None if self.usage.unpriced else dollars(self.usage.repriced)
+
+
+def session_figures(library: Library, entry: SessionEntry, infos: Iterable[Document]) -> SessionFigures:
+    """Return the figures of a session; ``infos`` are the records of its messages, oldest first."""
+    repricer = Repricer()
+    usage = UsageTotals()
+    for call in library.counted_usage(entry.record.document, repricer):
+        usage = usage.plus(call.totals)
+    last: Document = next((info for info in reversed(list(infos)) if _context_tokens(info)), dict[str, Any]())
+    provider, model = text(last, "providerID"), text(last, "modelID")
+    return SessionFigures(
+        usage,
+        entry.inclusive_cost,
+        repricer.prices,
+        _context_tokens(last),
+        repricer.window(provider, model),
+        "/".join(filter(None, (provider, model))),
+        _todos(library, entry.id),
+        [Subagent(child.id, child.title, child.cost) for child in entry.children()],
+    )
+
+
+def _context_tokens(info: Document) -> int:
+    if info.get("role") != "assistant" or info.get("summary") is True:
+        return 0
+    tokens = as_object(info.get("tokens")) or {}
+    cache = as_object(tokens.get("cache")) or {}
+    counts = [tokens.get("input"), tokens.get("output"), cache.get("read"), cache.get("write")]
+    return sum(map(as_whole, counts))
+
+
+def _todos(library: Library, session_id: str) -> list[Document]:
+    try:
+        entries = as_list(library.store.read(keys.todo(session_id))) or []
+    except (NotFoundError, RecordError):
+        return []
+    return [todo for todo in map(as_object, entries) if todo is not None]
