@@ -6,9 +6,9 @@ items; ``next`` is passed as ``after`` to get the following ones.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from starlette.responses import StreamingResponse
 
 from ...engine.cancellation import run_in_thread_uncancellable
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ...records import Document, Session
 
 routes = Routes()
-PageSize = Annotated[int, Meta(ge=1, le=500)]
 _MEDIA_TYPES = {
     "html": "text/html",
     "markdown": "text/markdown",

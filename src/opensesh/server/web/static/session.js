@@ -1,6 +1,7 @@
 // The session page: the log in chunks, its side panel, its map, find, and its keys.
 import { fill, notify } from "./dom.js";
 import { focusFind } from "./find.js";
+import { onKeys } from "./keys.js";
 import { address, current, goTo, scrollToEnd, select, settleOn, topTurn } from "./log.js";
 import { refreshMap } from "./map.js";
 import { fetchHtml } from "./requests.js";
@@ -53,23 +54,21 @@ function unfold(all = false) {
   }
 }
 
-async function goToFirst() {
+function goToFirst() {
   const first = log.querySelector(".chunk");
   if (!first) return;
   scrollTo(0, 0);
   settleOn(first);
 }
 
-let waitsForLetter = 0;
-/** @type {Record<string, () => void>} */
-const KEYS = {
+onKeys({
   j: () => move(1, ".turn"),
   k: () => move(-1, ".turn"),
   n: () => move(1, ".turn.prompt"),
   p: () => move(-1, ".turn.prompt"),
-  G: () => scrollToEnd(),
-  g: () => { waitsForLetter = window.setTimeout(() => { waitsForLetter = 0; void goToFirst(); }, 600); },
-  f: () => focusFind(),
+  g: goToFirst,
+  G: scrollToEnd,
+  f: focusFind,
   o: () => unfold(),
   O: () => unfold(true),
   t: () => /** @type {HTMLElement | null} */ (document.querySelector('.toggle[data-show="reasoning"]'))?.click(),
@@ -78,25 +77,12 @@ const KEYS = {
     const button = (current() ?? topTurn())?.querySelector("button.more");
     if (button instanceof HTMLElement) openMenu(button);
   },
-};
+});
 
 document.addEventListener("keydown", (event) => {
-  const target = /** @type {HTMLElement} */ (event.target);
-  if ((event.ctrlKey || event.metaKey) && event.key === "f") {
-    event.preventDefault();
-    return focusFind();
-  }
-  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || document.documentElement.dataset.keys === "off") return;
-  if (target.closest("input, textarea, select, [contenteditable], [role=menu]")) return;
-  if (waitsForLetter) {
-    clearTimeout(waitsForLetter);
-    waitsForLetter = 0;
-    return; // the second letter of a pair
-  }
-  const act = KEYS[event.key];
-  if (!act) return;
+  if (!(event.ctrlKey || event.metaKey) || event.key !== "f") return;
   event.preventDefault();
-  act();
+  focusFind();
 });
 
 for (const link of document.querySelectorAll(".toggle")) {
