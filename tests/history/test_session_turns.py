@@ -62,7 +62,7 @@ def test_the_order_of_a_session_is_read_once_until_messages_are_added(sample: Sa
 def test_a_message_made_by_another_clock_has_the_position_of_its_time(sample: Sample) -> None:
     session = sample.talk(answers=120)
     infos = sample.messages(session)
-    moved = infos[200] | {"time": {"created": infos[3]["time"]["created"] + 1}}
+    moved: Json = infos[200] | {"time": {"created": infos[3]["time"]["created"] + 1}}
     sample.write(("message", session["id"], moved["id"]), moved)
     turns = turns_of(sample, session)
     assert names(turns, 0, 6)[4] == moved["id"]
