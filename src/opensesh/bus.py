@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from .events import Event, Missed
+from .events import Event, Missed, PartDelta, PartRemoved, PartUpdated
 
 if TYPE_CHECKING:
     import asyncio
@@ -82,9 +82,13 @@ class Bus:
         for loop, ready_events in events.items():
             loop.call_soon_threadsafe(_set_all, ready_events)
 
-    def subscribe(self, *, after: int | None = None) -> Subscription:
-        """Subscribe to all events from now on, or to all events after the sequence number ``after``."""
-        return Subscription(self, self._last if after is None else after)
+    def subscribe(self, *, after: int | None = None, whole_parts: bool = False) -> Subscription:
+        """Subscribe to all events from now on, or to all events after the sequence number ``after``.
+
+        With ``whole_parts``, every piece of streamed text comes as ``message.part.updated`` with the part so far and
+        the ``delta``, as in OpenCode 1.1, instead of ``message.part.delta``.
+        """
+        return Subscription(self, self._last if after is None else after, whole_parts=whole_parts)
 
     def listen(self, listener: Callable[[Envelope], None]) -> Callable[[], None]:
         """Call ``listener`` for every event, in the publishing thread; return a function that stops it.
@@ -122,7 +126,7 @@ class Bus:
 class Subscription:
     """An async iterator of :class:`Envelope` that ends when it is closed. For one reader in one event loop."""
 
-    def __init__(self, bus: Bus, after: int) -> None:
+    def __init__(self, bus: Bus, after: int, *, whole_parts: bool = False) -> None:
         self.sequence = after
         """The sequence number of the last event that was read."""
         self._bus = bus
@@ -130,6 +134,8 @@ class Subscription:
         self._until: int | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready: asyncio.Event | None = None
+        self._parts: dict[str, Document] | None = {} if whole_parts else None
+        """The parts that are being streamed, if they are to be reported whole."""
 
     def __aiter__(self) -> Subscription:
         return self
@@ -146,7 +152,7 @@ class Subscription:
             envelope = self._bus.next_after(self.sequence, self)
             if envelope is not None:
                 self.sequence = envelope.sequence
-                return envelope
+                return envelope if self._parts is None else _with_whole_part(envelope, self._parts)
             await ready.wait()
         raise StopAsyncIteration
 
@@ -179,6 +185,23 @@ class Subscription:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _with_whole_part(envelope: Envelope, parts: dict[str, Document]) -> Envelope:
+    """Return the event with the whole part in place of a piece of it. ``parts`` are those seen so far."""
+    match envelope.event:
+        case PartUpdated(part=part) if part.get("type") in ("text", "reasoning"):
+            parts[str(part.get("id"))] = part
+            if "end" in (part.get("time") or {}):
+                del parts[str(part.get("id"))]
+        case PartRemoved(part_id=part_id):
+            parts.pop(part_id, None)
+        case PartDelta(part_id=part_id, field=field, delta=delta) if part_id in parts:
+            part = parts[part_id] = parts[part_id] | {field: str(parts[part_id].get(field, "")) + delta}
+            return envelope._replace(event=PartUpdated(part=part, delta=delta))
+        case _:
+            pass
+    return envelope
 
 
 def _set_all(events: list[asyncio.Event]) -> None:

@@ -9,6 +9,7 @@ from .engine.loop import Outcome
 from .engine.prompt import Prompt
 from .engine.settings import Settings
 from .errors import OpenseshError
+from .synchronous import run
 from .tools.custom import tool
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "events",
     "open",
     "plugins",
+    "run",
     "tool",
 ]

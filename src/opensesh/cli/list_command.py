@@ -34,6 +34,7 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument("--archived", action="store_true", help="include archived sessions")
     parser.add_argument("--since", metavar="T", help=f"updated at this time or later: {TIMES}")
     parser.add_argument("--until", metavar="T", help="updated before this time")
+    parser.add_argument("--prompts", action="store_true", help="show the first and the last prompt of each session")
     parser.add_argument(
         "--limit", type=count, default=50, metavar="N", help="maximum number of sessions (default 50; 0 = all)"
     )
@@ -57,6 +58,8 @@ def run(options: Namespace) -> int:
             children = (library.totals(child).cost for child in library.descendants(session.id))
             costs = {"cost": float(own.cost), "inclusiveCost": float(sum(children, own.cost))}
             entries.append(session.document | {"store": location, "messages": own.messages, **costs})
+            if options.prompts:
+                entries[-1] |= {"firstPrompt": library.prompt(own.first), "lastPrompt": library.prompt(own.last)}
         more = {"elsewhere": overview.possible_matches} if overview.possible_matches else {}
         output.print_json({"total": overview.total, "sessions": entries, **more})
     else:
@@ -71,13 +74,22 @@ def run(options: Namespace) -> int:
             marks = [mark for mark, is_set in (("[archived]", session.archived), ("[shared]", shared)) if is_set]
             updated = output.format_time(session.updated, utc=options.utc)
             messages = str(len(library.store.list(("message", session.id))))
-            rows.append((session.id, updated, messages, output.clip(name, 20), " ".join([*marks, session.title])))
+            title = " ".join([*marks, session.title])
+            shown = (output.clip(title, 30), *_prompts(library, session.id)) if options.prompts else (title,)
+            rows.append((session.id, updated, messages, output.clip(name, 20), *shown))
         if rows:
+            heads = ("SESSION", "UPDATED", "MSGS", "PROJECT", "TITLE", "FIRST PROMPT", "LAST PROMPT")
             with output.paged():
-                output.table(("SESSION", "UPDATED", "MSGS", "PROJECT", "TITLE"), rows)
+                output.table(heads if options.prompts else heads[:5], rows)
         _print_summary(overview, library, options)
     output.report_damage(library.damage)
     return 0
+
+
+def _prompts(library: Library, session_id: str) -> list[str]:
+    """Return the first and the last prompt of a session, each in one line."""
+    totals = library.totals(session_id)
+    return [output.clip(" ".join(library.prompt(name).split()), 50) for name in (totals.first, totals.last)]
 
 
 def _print_summary(overview: Overview, library: Library, options: Namespace) -> None:

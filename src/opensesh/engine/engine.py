@@ -453,6 +453,23 @@ class Engine:
         components = self.components
         return await run_in_thread_uncancellable(read)
 
+    async def summarize(self, session_id: str) -> list[Document]:
+        """Store what a session changed in files, as at the end of every step, and return it (OpenCode:
+        ``SessionSummary.summarize``)."""
+        from ..workspace.diffs import summarize
+
+        components = self.components
+        async with self._runs.session_lock(session_id):
+            return await run_in_thread_uncancellable(
+                summarize, self.sessions, components.snapshots, session_id, publish=components.writer.publish
+            )
+
+    async def messages(self, session_id: str) -> AsyncIterator[StoredMessage]:
+        """Yield the messages of a session with their parts, newest first (OpenCode: ``MessageV2.stream``)."""
+        messages = self.sessions.stream(session_id)
+        while (message := await run_in_thread_uncancellable(next, messages, None)) is not None:
+            yield message
+
     async def todo(self, session_id: str) -> list[Document]:
         """Return the todo list of a session."""
         return await run_in_thread_uncancellable(self.sessions.todos, session_id)

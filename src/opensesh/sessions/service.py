@@ -10,9 +10,24 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import __version__, events, ids
-from ..errors import BusyError, NotFoundError, ReadOnlyStoreError, RecordError
-from ..records import EXTENSION_KEY, Document, Rule, Session, Share, as_list, as_object, document_of, view
-from ..storage import imports, keys, revocations
+from ..errors import BusyError, NotFoundError, ReadOnlyStoreError, RecordError, UsageError
+from ..project import resolve
+from ..records import (
+    EXTENSION_KEY,
+    Document,
+    MessageTime,
+    ModelRef,
+    Rule,
+    Session,
+    Share,
+    TextPart,
+    UserMessage,
+    as_list,
+    as_object,
+    document_of,
+    view,
+)
+from ..storage import imports, keys, open_store, revocations
 from ..storage.leases import leases_of
 from ..storage.protocol import CompositeStore, ConditionallyWritable, Damage, Key, StoredMessage, log_damage, store_ids
 from ..storage.record_ids import session_at
@@ -20,6 +35,7 @@ from . import removed_calls
 from .slugs import new_slug
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ..bus import Bus
@@ -47,6 +63,15 @@ class Sessions:
         self._bus = bus
         self._clock = clock
         self._projects: dict[str, str] = {}
+
+    @classmethod
+    def open(
+        cls, directory: str | os.PathLike[str] = ".", store: Store | str | None = None, *, bus: Bus | None = None
+    ) -> Sessions:
+        """Return the sessions of a store for a directory. ``store`` is a store, a path or a URL; by default it is the
+        data folder of OpenCode."""
+        opened = open_store(store) if store is None or isinstance(store, str) else store
+        return cls(opened, resolve(directory, store=opened), bus=bus)
 
     # -- one session ---------------------------------------------------------------------------------------------------
 
@@ -94,9 +119,10 @@ class Sessions:
             except RecordError as error:
                 report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
 
-    def newest_first(self, project: str) -> Iterator[Session]:
-        """Iterate over the readable sessions of a project, those created last first. A caller that stops early reads
-        no more records than it takes, unless identifiers of the project span a wraparound."""
+    def newest_first(self, project: str | None = None) -> Iterator[Session]:
+        """Iterate over the readable sessions of a project, by default this one, those created last first. A caller that
+        stops early reads no more records than it takes, unless identifiers of the project span a wraparound."""
+        project = project or self.location.id
         keys_by_id = {key[-1]: key for key in self.store.list(("session", project)) if len(key) == 3}
         if ids.spans_wraparound(list(keys_by_id)):
             yield from sorted(self.list(project=project), key=_oldest_first, reverse=True)
@@ -266,6 +292,39 @@ class Sessions:
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
         """Return the messages with their parts, oldest first; with ``last``, only that many of the newest."""
         return self.store.messages(session_id, last=last, report=report)
+
+    def stream(self, session_id: str) -> Iterator[StoredMessage]:
+        """Iterate over the messages with their parts, newest first. A caller that stops early reads little more than it
+        takes."""
+        count, seen = 16, 0
+        while True:
+            messages = self.store.messages(session_id, last=count)
+            yield from messages[: len(messages) - seen][::-1]
+            if len(messages) < count:
+                return
+            count, seen = 4 * count, len(messages)
+
+    def add_prompt(self, session_id: str, text: str, *, model: str, agent: str = "build") -> StoredMessage:
+        """Store a user message with a text, and return it. It is not answered: :meth:`opensesh.Engine.resume` does it.
+
+        ``model`` is ``provider/model``.
+        """
+        provider_id, _, model_id = model.partition("/")
+        if not provider_id or not model_id:
+            raise UsageError(f"a model is named provider/model, not {model!r}")
+        now, message_id = self._clock(), ids.ascending("msg")
+        info = UserMessage(
+            id=message_id,
+            session_id=ids.check(session_id, "ses"),
+            time=MessageTime(created=now),
+            agent=agent,
+            model=ModelRef(provider_id=provider_id, model_id=model_id),
+        )
+        part = TextPart(id=ids.ascending("prt"), session_id=session_id, message_id=message_id, text=text)
+        message = StoredMessage(info.document, [part.document])
+        self.add_message(message)
+        self.touch(session_id)
+        return message
 
     def add_message(self, message: StoredMessage) -> None:
         """Store a new message with its parts in one batch."""

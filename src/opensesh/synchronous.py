@@ -1,0 +1,36 @@
+"""Running a prompt from code without an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Unpack
+
+from .engine.engine import open_engine
+
+if TYPE_CHECKING:
+    import os
+
+    from .engine.loop import Outcome
+    from .engine.prompt import Prompt, PromptOptions
+
+
+def run(
+    prompt: str | Prompt,
+    directory: str | os.PathLike[str] = ".",
+    *,
+    session_id: str | None = None,
+    engine_options: dict[str, Any] | None = None,
+    **options: Unpack[PromptOptions],
+) -> Outcome:
+    """Run a prompt in a new session of ``directory``, or in ``session_id``, and return its outcome when it has ended.
+
+    ``engine_options`` are arguments of :func:`opensesh.open`, ``options`` those of :meth:`opensesh.Engine.run`. Several
+    prompts, events and callbacks need :func:`opensesh.open`. Raises :class:`RuntimeError` where an event loop runs.
+    """
+
+    async def work() -> Outcome:
+        async with open_engine(directory, **(engine_options or {})) as engine:
+            chosen = session_id or (await engine.create()).id
+            return await engine.run(chosen, prompt, **options)
+
+    return asyncio.run(work())
