@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import inspect
 import os
 import re
 import statistics
@@ -176,7 +177,9 @@ class Trace:
 
     def _note(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(str(SOURCE)) and code.co_name != "<module>":
+        # Bodies of modules and classes are not functions: they run when a module is loaded.
+        is_function = bool(code.co_flags & inspect.CO_OPTIMIZED)
+        if event == "call" and is_function and code.co_filename.startswith(str(SOURCE)):
             self.entered.add((code.co_filename, code.co_qualname, code.co_firstlineno))
 
 

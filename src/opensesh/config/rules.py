@@ -71,17 +71,14 @@ def followed(ruleset: Rules) -> Rules:
 def _compile(pattern: str) -> re.Pattern[str]:
     # "ls *" is also the bare "ls".
     alternatives = (pattern[:-2], pattern) if pattern.endswith(" *") else (pattern,)
-    return re.compile("|".join(map(_expression, alternatives)), re.DOTALL)
-
-
-def _expression(pattern: str) -> str:
-    """Translate a pattern so that it is matched without backtracking, because models and repositories supply both
-    patterns and texts: each text between two stars is looked for once, where it occurs first (an atomic group)."""
-    first, *others = (re.escape(text).replace(r"\?", ".") for text in _STARS.split(pattern))
-    if not others:
-        return first
-    *inner, last = others
-    return first + "".join(f"(?>.*?{text})" for text in inner) + f".*{last}"
+    expressions: list[str] = []
+    for alternative in alternatives:
+        # Matched without backtracking, because models and repositories supply both patterns and texts: each text
+        # between two stars is looked for once, where it occurs first (an atomic group).
+        first, *others = (re.escape(text).replace(r"\?", ".") for text in _STARS.split(alternative))
+        inner = "".join(f"(?>.*?{text})" for text in others[:-1])
+        expressions.append(first + inner + (f".*{others[-1]}" if others else ""))
+    return re.compile("|".join(expressions), re.DOTALL)
 
 
 def matches(text: str, pattern: str) -> bool:

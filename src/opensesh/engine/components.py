@@ -15,7 +15,6 @@ from ..errors import OpenseshError
 from ..models.auth import Keyring
 from ..models.catalogue import Catalogue
 from ..models.connect import Connections
-from ..models.model import SCRIPTED_PROVIDER
 from ..models.provider_trust import untrusted_reason
 from ..permissions import Permissions
 from ..plugins import hooks
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable
 
-    from ..models.model import Model
     from ..records import Session
     from ..sessions import Sessions
     from ..storage.protocol import StoredMessage
@@ -89,7 +87,12 @@ class Components:
         budget = settings.budget or budget_from_environment(config.flags.environ)
         catalogue, keyring = Catalogue(config.document), Keyring(config.document)
         connected = MeteredConnections if budget.is_set else Connections
-        connections = connected(catalogue, keyring, scripts=options.scripts, untrusted_reason=self._untrusted_reason)
+        connections = connected(
+            catalogue,
+            keyring,
+            scripts=options.scripts,
+            untrusted_reason=lambda model: untrusted_reason(self.config, model.provider_id, model.id),
+        )
         self.agents = Agents(config)
         self.models = Models(config, catalogue, keyring, connections)
         self.hooks = PluginHooks(loaded, self.agents, self.models, config.variables)
@@ -196,12 +199,6 @@ class Components:
     ) -> Planner:
         services = PlannerServices(self._environment, self.agents, self.models, self.tool_sources, self._subagents)
         return Planner(session, history, files, enqueue, services)
-
-    def _untrusted_reason(self, model: Model) -> str:
-        """Return why a provider that the project configures may not be used; empty if it may."""
-        if model.provider_id not in (SCRIPTED_PROVIDER, *self.config.settings.provider):
-            return ""
-        return untrusted_reason(self.config, model.provider_id, model.id)
 
 
 def inspect_session(sessions: Sessions, session: Session, step: str | None = None) -> Inspection:

@@ -43,7 +43,7 @@ from ..records import (
     ToolPart,
     UserMessage,
     as_list,
-    as_object,
+    object_at,
     read_message,
     read_part,
 )
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from ..models.model import Model
-    from ..records import Document
     from ..storage.protocol import StoredMessage
 
 COMPACTION_PROMPT = "What did we do so far?"
@@ -168,11 +167,7 @@ def clean(text: str) -> str:
 
 def is_steering(part: TextPart) -> bool:
     """Whether the user sent this text while the model was working."""
-    return bool(_extension(part).get("steering"))
-
-
-def _extension(part: TextPart) -> Document:
-    return as_object((part.metadata or {}).get(EXTENSION_KEY)) or {}
+    return bool(object_at(part.metadata or {}, EXTENSION_KEY).get("steering"))
 
 
 def _user_content(part: Part, model: Model) -> list[Text | File]:
@@ -184,7 +179,7 @@ def _user_content(part: Part, model: Model) -> list[Text | File]:
                     f"<system-reminder>\nThe user sent this while you were working:\n{text}\n\n"
                     "Take it into account, then go on with the task.\n</system-reminder>"
                 )
-            reminders = as_list(_extension(part).get("reminders")) or ()
+            reminders = as_list(object_at(part.metadata or {}, EXTENSION_KEY).get("reminders")) or ()
             return [Text(text=text), *(Text(text=str(reminder)) for reminder in reminders)]
         case FilePart() if part.mime not in _TEXT_MIMES:
             return [_file(part.mime, part.url, part.filename, model)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import AuthFailedError, ContextExceededError, ModelError
 from ..models.request import Assistant, ToolResults
-from ..records import EXTENSION_KEY, as_list, as_object
+from ..records import EXTENSION_KEY, as_list, object_at
 from .projection import Projection
 
 if TYPE_CHECKING:
@@ -102,7 +102,11 @@ class History:
         if self._prompt is not None and is_user_shell(self._prompt):
             return True
         last = self._answers[-1].info if self._answers else {}
-        return "error" in last or last.get("finish") not in _UNFINISHED or bool(_extension(last).get("final"))
+        return (
+            "error" in last
+            or last.get("finish") not in _UNFINISHED
+            or bool(object_at(last, EXTENSION_KEY).get("final"))
+        )
 
     def unanswered_prompt(self) -> StoredMessage | None:
         """Return the newest prompt, if it does not have its outcome yet."""
@@ -138,25 +142,21 @@ def is_user_shell(prompt: StoredMessage) -> bool:
 
 def record_masked(info: Document, part_ids: list[str]) -> None:
     """Write into an answer's record that it was requested without these parts."""
-    info[EXTENSION_KEY] = _extension(info) | {"masked": [*masked_part_ids(info), *part_ids]}
+    info[EXTENSION_KEY] = object_at(info, EXTENSION_KEY) | {"masked": [*masked_part_ids(info), *part_ids]}
 
 
 def masked_part_ids(info: Document) -> list[str]:
     """Return the ids of the parts that an answer was requested without."""
-    return [str(part_id) for part_id in as_list(_extension(info).get("masked")) or ()]
+    return [str(part_id) for part_id in as_list(object_at(info, EXTENSION_KEY).get("masked")) or ()]
 
 
 def record_final(info: Document, *, keep_finish: bool) -> None:
     """Write into the record of an answer with tool calls that no next step sees their results. With ``keep_finish`` the
     finish stays that of the model, as in OpenCode."""
     if keep_finish:
-        info[EXTENSION_KEY] = _extension(info) | {"final": True}
+        info[EXTENSION_KEY] = object_at(info, EXTENSION_KEY) | {"final": True}
     else:
         info["finish"] = "stop"
-
-
-def _extension(info: Document) -> Document:
-    return as_object(info.get(EXTENSION_KEY)) or {}
 
 
 def rejected_part_ids(error: BaseException, history: History) -> list[str]:
