@@ -82,9 +82,10 @@ def run(options: Namespace) -> int:
     usage = disk_use(store)._asdict()
     lock = find_lock()
     if options.json:
-        found = {"kind": lock.kind, "description": lock.description} if lock else None
+        sandbox = {"kind": lock.kind, "description": lock.description} if lock else None
         output.print_json(
-            diagnosis.document() | {"room": usage, "sandbox": found, "newSessions": output.new_sessions_document(store)}
+            diagnosis.document()
+            | {"room": usage, "sandbox": sandbox, "newSessions": output.new_sessions_document(store)}
         )
     else:
         _print_diagnosis(diagnosis, store, options)

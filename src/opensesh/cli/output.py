@@ -47,14 +47,14 @@ def print_json(value: Any) -> None:
 
 def new_sessions_line(store: Store) -> str:
     """Return a sentence that says where the new sessions of a store go, and why."""
-    place, reason = new_sessions_place(store)
-    return f"New sessions go to {place}: {reason}." if place else f"No new sessions: {reason}."
+    location, reason = new_sessions_place(store)
+    return f"New sessions go to {location}: {reason}." if location else f"No new sessions: {reason}."
 
 
 def new_sessions_document(store: Store) -> dict[str, str | None]:
     """Return where the new sessions of a store go, and why, as JSON."""
-    place, reason = new_sessions_place(store)
-    return {"place": place or None, "reason": reason}
+    location, reason = new_sessions_place(store)
+    return {"place": location or None, "reason": reason}
 
 
 # -- text --------------------------------------------------------------------------------------------------------------

@@ -236,8 +236,8 @@ def apply_config_hooks(plugins: Plugins, config: Config) -> Config:
     changed = plugins.apply_sync(hooks.config, ConfigOutput(document=config.document), change_config)
     if changed.failures:
         name, reason = changed.failures[0]
-        place = next((plugin.source for plugin in plugins.loaded if plugin.name == name), None)
-        where = f" ({place.named_by or place.place})" if place else ""
+        source = next((plugin.source for plugin in plugins.loaded if plugin.name == name), None)
+        where = f" ({source.named_by or source.place})" if source else ""
         raise PluginError(
             f"the plugin {name}{where} failed in its config hook: {reason}. No session is run without it, because it "
             "may restrict permissions, tools or sharing. Repair it, or remove it from the configuration",

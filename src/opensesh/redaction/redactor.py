@@ -233,11 +233,11 @@ def _rename_fields(document: Document, renamed: dict[str, str]) -> Document:
     result: Document = {}
     names = set(document) - set(renamed)
     for name, value in document.items():
-        new_name = wanted = renamed.get(name, name)
+        new_name = first_choice = renamed.get(name, name)
         number = 1
         while name in renamed and new_name in names:
             number += 1
-            new_name = f"{wanted} {number}"
+            new_name = f"{first_choice} {number}"
         names.add(new_name)
         result[new_name] = value
     return result

@@ -64,16 +64,16 @@ class BackgroundRefresh:
     def ensure(self, max_age: float = MAX_AGE_SECONDS, wait: float = WAIT_SECONDS, *, since: float = 0.0) -> bool:
         """Ask for a state that is at most so old, and not older than ``since``; return whether there is one after at
         most ``wait`` seconds."""
-        wanted = max(time.monotonic() - max_age, since)
+        oldest = max(time.monotonic() - max_age, since)
         with self._changed:
-            if self._runs and self._begun >= wanted:
+            if self._runs and self._begun >= oldest:
                 return self._raise_failure()
             if not self._is_started:
                 self._is_started = True
                 self._thread.start()
             self._is_wanted = True
             self._changed.notify_all()
-            is_fresh = self._changed.wait_for(lambda: self._runs > 0 and self._begun >= wanted, wait)
+            is_fresh = self._changed.wait_for(lambda: self._runs > 0 and self._begun >= oldest, wait)
             return self._raise_failure() if is_fresh else False
 
     def close(self) -> None:

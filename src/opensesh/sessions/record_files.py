@@ -1,4 +1,4 @@
-"""The records of a store as files: for changes to many records that can be undone, whatever kind of store it is."""
+"""The records of a store as files: for changes to many records that can be undone, in every kind of store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a store in tables, for repairs: what is wrong with them, and replacing them whatever is in them."""
+"""Rows of a store in tables, for repairs: what is wrong with them, and replacing any of them."""
 
 from __future__ import annotations
 

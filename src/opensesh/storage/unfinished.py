@@ -2,7 +2,7 @@
 
 A note is kept in the state folder while the work lasts, and says how to complete or undo it. A process that dies leaves
 its notes behind, and the next command does what they say. A note is locked by the process that works: a lock is
-released when its process ends, in whatever way.
+released when its process ends, even by a crash.
 """
 
 from __future__ import annotations

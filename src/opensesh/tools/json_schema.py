@@ -25,7 +25,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 
 
 def schema_problems(value: Any, schema: Mapping[str, Any]) -> list[str]:
-    """Return why ``value`` does not fit ``schema``, each with the place in the value; none if it fits.
+    """Return why ``value`` does not fit ``schema``, each with the path in the value; none if it fits.
 
     Raises :class:`ValueError` for a schema that is not valid where the value meets it.
     """
@@ -39,68 +39,68 @@ class _Check:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
 
-    def problems(self, value: Any, schema: Any, place: str, depth: int) -> Iterator[str]:
+    def problems(self, value: Any, schema: Any, path: str, depth: int) -> Iterator[str]:
         if schema is True:
             return
         if schema is False or depth > _MAX_DEPTH:
-            yield f"{place}: nothing is allowed here" if schema is False else f"{place}: too deep"
+            yield f"{path}: nothing is allowed here" if schema is False else f"{path}: too deep"
             return
         if "$ref" in schema:
-            yield from self.problems(value, self._referenced(schema["$ref"]), place, depth + 1)
-        yield from self._of_any_kind(value, schema, place)
-        yield from self._of_combinations(value, schema, place, depth)
+            yield from self.problems(value, self._referenced(schema["$ref"]), path, depth + 1)
+        yield from self._of_any_kind(value, schema, path)
+        yield from self._of_combinations(value, schema, path, depth)
         if isinstance(value, dict):
-            yield from self._of_object(cast("dict[str, Any]", value), schema, place, depth)
+            yield from self._of_object(cast("dict[str, Any]", value), schema, path, depth)
         elif isinstance(value, list):
-            yield from self._of_array(cast("list[Any]", value), schema, place, depth)
+            yield from self._of_array(cast("list[Any]", value), schema, path, depth)
         elif isinstance(value, str):
-            yield from _limits(len(value), schema, place, ("minLength", "maxLength"), "characters")
+            yield from _limits(len(value), schema, path, ("minLength", "maxLength"), "characters")
             if "pattern" in schema and not re.search(schema["pattern"], value):
-                yield f"{place}: does not match the pattern {schema['pattern']}"
+                yield f"{path}: does not match the pattern {schema['pattern']}"
         elif _TYPES["number"](value):
-            yield from _of_number(value, schema, place)
+            yield from _of_number(value, schema, path)
 
-    def _of_any_kind(self, value: Any, schema: Mapping[str, Any], place: str) -> Iterator[str]:
+    def _of_any_kind(self, value: Any, schema: Mapping[str, Any], path: str) -> Iterator[str]:
         kinds = schema.get("type")
         if kinds is not None:
             names: list[str] = [kinds] if isinstance(kinds, str) else kinds
             if not any(_TYPES[name](value) for name in names):
-                yield f"{place}: expected {' or '.join(names)}, not {_kind(value)}"
+                yield f"{path}: expected {' or '.join(names)}, not {_kind(value)}"
         if "enum" in schema and not any(_equal(value, choice) for choice in schema["enum"]):
-            yield f"{place}: expected one of {dumps_compact(schema['enum']).decode()}"
+            yield f"{path}: expected one of {dumps_compact(schema['enum']).decode()}"
         if "const" in schema and not _equal(value, schema["const"]):
-            yield f"{place}: expected {dumps_compact(schema['const']).decode()}"
+            yield f"{path}: expected {dumps_compact(schema['const']).decode()}"
 
-    def _of_combinations(self, value: Any, schema: Mapping[str, Any], place: str, depth: int) -> Iterator[str]:
+    def _of_combinations(self, value: Any, schema: Mapping[str, Any], path: str, depth: int) -> Iterator[str]:
         def fits(branch: Any) -> bool:
-            return next(self.problems(value, branch, place, depth + 1), None) is None
+            return next(self.problems(value, branch, path, depth + 1), None) is None
 
         for branch in schema.get("allOf", ()):
-            yield from self.problems(value, branch, place, depth + 1)
+            yield from self.problems(value, branch, path, depth + 1)
         if "anyOf" in schema and not any(map(fits, schema["anyOf"])):
-            yield f"{place}: fits none of the alternatives"
+            yield f"{path}: fits none of the alternatives"
         if "oneOf" in schema and (count := sum(map(fits, schema["oneOf"]))) != 1:
-            yield f"{place}: fits {count or 'none'} of the alternatives instead of one"
+            yield f"{path}: fits {count or 'none'} of the alternatives instead of one"
         if "not" in schema and fits(schema["not"]):
-            yield f"{place}: is what it must not be"
+            yield f"{path}: is what it must not be"
         if "if" in schema:
             chosen = schema.get("then" if fits(schema["if"]) else "else", True)
-            yield from self.problems(value, chosen, place, depth + 1)
+            yield from self.problems(value, chosen, path, depth + 1)
 
-    def _of_object(self, value: dict[str, Any], schema: Mapping[str, Any], place: str, depth: int) -> Iterator[str]:
+    def _of_object(self, value: dict[str, Any], schema: Mapping[str, Any], path: str, depth: int) -> Iterator[str]:
         for name in schema.get("required", ()):
             if name not in value:
-                yield f"{place}: {name!r} is missing"
+                yield f"{path}: {name!r} is missing"
         for name, names in schema.get("dependentRequired", {}).items():
-            yield from (f"{place}: {other!r} is missing" for other in names if name in value and other not in value)
-        yield from _limits(len(value), schema, place, ("minProperties", "maxProperties"), "properties")
+            yield from (f"{path}: {other!r} is missing" for other in names if name in value and other not in value)
+        yield from _limits(len(value), schema, path, ("minProperties", "maxProperties"), "properties")
         properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
         for name, item in value.items():
-            below = f"{place}.{name}"
+            below = f"{path}.{name}"
             schemas = [branch for pattern, branch in patterns.items() if re.search(pattern, name)]
             schemas += [properties[name]] if name in properties else []
             if not schemas and schema.get("additionalProperties") is False:
-                yield f"{place}: {name!r} is not a property of the schema"
+                yield f"{path}: {name!r} is not a property of the schema"
             elif not schemas:
                 schemas.append(schema.get("additionalProperties", True))
             if "propertyNames" in schema:
@@ -108,20 +108,20 @@ class _Check:
             for branch in schemas:
                 yield from self.problems(item, branch, below, depth + 1)
 
-    def _of_array(self, value: list[Any], schema: Mapping[str, Any], place: str, depth: int) -> Iterator[str]:
-        yield from _limits(len(value), schema, place, ("minItems", "maxItems"), "items")
+    def _of_array(self, value: list[Any], schema: Mapping[str, Any], path: str, depth: int) -> Iterator[str]:
+        yield from _limits(len(value), schema, path, ("minItems", "maxItems"), "items")
         if schema.get("uniqueItems") and any(
             _equal(item, other) for at, item in enumerate(value) for other in value[:at]
         ):
-            yield f"{place}: two items are the same"
+            yield f"{path}: two items are the same"
         first = schema.get("prefixItems", ())
         for at, item in enumerate(value):
             branch = first[at] if at < len(first) else schema.get("items", True)
-            yield from self.problems(item, branch, f"{place}[{at}]", depth + 1)
+            yield from self.problems(item, branch, f"{path}[{at}]", depth + 1)
         if "contains" in schema and not any(
-            next(self.problems(item, schema["contains"], place, depth + 1), None) is None for item in value
+            next(self.problems(item, schema["contains"], path, depth + 1), None) is None for item in value
         ):
-            yield f"{place}: contains no item that the schema asks for"
+            yield f"{path}: contains no item that the schema asks for"
 
     def _referenced(self, reference: str) -> Any:
         target: Any = self._root
@@ -133,25 +133,25 @@ class _Check:
         return target
 
 
-def _of_number(value: float, schema: Mapping[str, Any], place: str) -> Iterator[str]:
+def _of_number(value: float, schema: Mapping[str, Any], path: str) -> Iterator[str]:
     if "minimum" in schema and value < schema["minimum"]:
-        yield f"{place}: less than {schema['minimum']}"
+        yield f"{path}: less than {schema['minimum']}"
     if "maximum" in schema and value > schema["maximum"]:
-        yield f"{place}: more than {schema['maximum']}"
+        yield f"{path}: more than {schema['maximum']}"
     if "exclusiveMinimum" in schema and value <= schema["exclusiveMinimum"]:
-        yield f"{place}: not more than {schema['exclusiveMinimum']}"
+        yield f"{path}: not more than {schema['exclusiveMinimum']}"
     if "exclusiveMaximum" in schema and value >= schema["exclusiveMaximum"]:
-        yield f"{place}: not less than {schema['exclusiveMaximum']}"
+        yield f"{path}: not less than {schema['exclusiveMaximum']}"
     if "multipleOf" in schema and not _is_whole(value / schema["multipleOf"]):
-        yield f"{place}: not a multiple of {schema['multipleOf']}"
+        yield f"{path}: not a multiple of {schema['multipleOf']}"
 
 
-def _limits(count: int, schema: Mapping[str, Any], place: str, names: tuple[str, str], unit: str) -> Iterator[str]:
+def _limits(count: int, schema: Mapping[str, Any], path: str, names: tuple[str, str], unit: str) -> Iterator[str]:
     least, most = (schema.get(name) for name in names)
     if least is not None and count < least:
-        yield f"{place}: has {count} {unit}, at least {least} are needed"
+        yield f"{path}: has {count} {unit}, at least {least} are needed"
     if most is not None and count > most:
-        yield f"{place}: has {count} {unit}, at most {most} are allowed"
+        yield f"{path}: has {count} {unit}, at most {most} are allowed"
 
 
 def _equal(one: Any, other: Any) -> bool:

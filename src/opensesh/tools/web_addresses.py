@@ -77,8 +77,8 @@ def is_private(address: str) -> bool:
 
 async def resolve(host: str, port: int) -> list[str]:
     """Return the IP addresses of a host, in the order of preference."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in addresses))
 
 
 async def literal_only(host: str, port: int) -> list[str]:

@@ -99,11 +99,11 @@ async def remove_sessions(call: Call, body: RemoveBody) -> object:
 
 
 def _remove(state: ServerState, session_ids: list[str]) -> Bulk:
-    wanted = set(session_ids)
+    chosen_ids = set(session_ids)
     chosen: list[Session] = []
     for key in state.store.list(("session",)):
-        if key[-1] in wanted:
-            wanted.discard(key[-1])
+        if key[-1] in chosen_ids:
+            chosen_ids.discard(key[-1])
             with suppress(NotFoundError, RecordError):
                 chosen.append(session_at(key, state.store.read(key)))
     result = trash.remove(state.store, chosen)

@@ -46,7 +46,7 @@ class Browsers:
         self._tickets: dict[str, float] = {}
         """When each ticket ends."""
         self._browsers: dict[bytes, Browser] = {}
-        """By the digest of their cookie: a lookup of the digest takes the same time whatever a guess begins with."""
+        """By the digest of their cookie: a lookup of the digest takes the same time for every guess."""
         self.cookie_name = "opensesh"
         """Contains the port of the server, because cookies of all ports of a host are sent to each of them."""
         self.control_token = secrets.token_urlsafe(32)

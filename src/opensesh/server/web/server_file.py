@@ -30,7 +30,7 @@ class ServerFile(Struct, frozen=True):
     """A running server."""
 
     url: str
-    """On loopback, whatever else it listens on."""
+    """On loopback, even if it listens on other addresses too."""
     pid: int
     place: str
     """The place of its store, absolute."""

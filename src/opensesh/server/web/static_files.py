@@ -26,13 +26,13 @@ class StaticFile(NamedTuple):
 @cache
 def static_files() -> dict[str, StaticFile]:
     """Return the files of the ``static`` folders, by name."""
-    found: dict[str, StaticFile] = {}
+    by_name: dict[str, StaticFile] = {}
     for package in _PACKAGES:
         for file in files(package).joinpath("static").iterdir():
             media_type = _MEDIA_TYPES.get("." + file.name.rpartition(".")[2])
             if media_type is not None:
-                found[file.name] = StaticFile(file.read_bytes(), media_type)
-    return found
+                by_name[file.name] = StaticFile(file.read_bytes(), media_type)
+    return by_name
 
 
 @cache

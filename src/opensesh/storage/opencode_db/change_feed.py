@@ -93,24 +93,24 @@ class OpencodeDBFeed:
 
     def messages(self, session_id: str, ids: Sequence[str] | None = None) -> Iterator[RawRecord]:
         """Read messages."""
-        wanted = None if ids is None else set(ids)
+        chosen_ids = None if ids is None else set(ids)
         named = None if ids is None else [(name, name) for name in ids]
         for source, key, document in self._select("message", session_id, named):
-            if wanted is None or key[2] in wanted:
+            if chosen_ids is None or key[2] in chosen_ids:
                 yield RawRecord(key[2], "", f"{self.store_id}#{source.kind}/{key[2]}", document)
 
     def parts(self, session_id: str, ids: Sequence[tuple[str, str]]) -> Iterator[RawRecord]:
         """Read parts by name."""
-        wanted = set(ids)
+        chosen_ids = set(ids)
         for source, key, document in self._select("part", session_id, ids):
-            if key[1:] in wanted:
+            if key[1:] in chosen_ids:
                 yield RawRecord(key[2], key[1], f"{self.store_id}#{source.kind}/{key[2]}", document)
 
     def message_parts(self, session_id: str, message_ids: Sequence[str]) -> Iterator[RawRecord]:
         """Read all parts of some messages."""
-        wanted = set(message_ids)
+        chosen_ids = set(message_ids)
         for source, key, document in self._select("part", session_id, None, message_ids):
-            if key[1] in wanted:
+            if key[1] in chosen_ids:
                 yield RawRecord(key[2], key[1], f"{self.store_id}#{source.kind}/{key[2]}", document)
 
     def part(self, session_id: str, message_id: str, part_id: str) -> Document | None:

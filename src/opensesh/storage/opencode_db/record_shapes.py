@@ -461,8 +461,8 @@ def validate(kind: str, record: object, path: str) -> None:
     try:
         msgspec.convert(record, _SHAPES[kind])
     except msgspec.ValidationError as error:
-        reason, _, place = str(error).replace("`", "").partition(" - at ")
-        raise RecordError(f"OpenCode could not read this {kind}: {reason}", path=path, place=place or "$") from None
+        reason, _, field = str(error).replace("`", "").partition(" - at ")
+        raise RecordError(f"OpenCode could not read this {kind}: {reason}", path=path, place=field or "$") from None
     except UnicodeEncodeError:
         raise RecordError(f"OpenCode could not read this {kind}: a lone surrogate in a name", path=path) from None
 

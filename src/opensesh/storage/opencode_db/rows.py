@@ -204,8 +204,8 @@ def decoded(row: Row, name: str) -> Any:
     try:
         return loads(value)
     except RecordError as error:
-        place = f"{name}, {error.place}" if error.place else name
-        raise RecordError(error.reason, place=place) from None
+        origin = f"{name}, {error.place}" if error.place else name
+        raise RecordError(error.reason, place=origin) from None
 
 
 def content(row: Row) -> Document:

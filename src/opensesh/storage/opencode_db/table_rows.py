@@ -1,7 +1,7 @@
 """Rows of an OpenCode database one by one, for repairs. See :class:`~opensesh.storage.raw_rows.RawRows`.
 
 A row is written as JSON with its columns in the order of the table. Text that is not UTF-8 and blobs are base64, so
-that a row comes back as it was, whatever was in it.
+that a row comes back exactly as it was.
 """
 
 from __future__ import annotations
@@ -183,10 +183,10 @@ def _row(connection: Connection, path: str) -> dict[str, Any] | None:
     table, values = _parse(path)
     names = _columns(connection, table)
     condition = " AND ".join(f"{name} = ?" for name in _KEYS[table])
-    found = connection.execute(
+    row = connection.execute(
         " ".join(("SELECT", ", ".join(names), "FROM", table, "WHERE", condition)), values
     ).fetchone()
-    return None if found is None else dict(zip(names, found, strict=True))
+    return None if row is None else dict(zip(names, row, strict=True))
 
 
 def _read(connection: Connection, path: str) -> bytes | None:

@@ -142,9 +142,9 @@ def _differences(expected: dict[str, frozenset[str]], actual: dict[str, frozense
         if table not in actual and table in expected:
             yield f"it has no table {table}"
             continue
-        wanted, present = expected.get(table, _NONE), actual.get(table, _NONE)
-        yield from (f"its table {table} has an unknown {fact}" for fact in sorted(present - wanted))
-        yield from (f"its table {table} lacks {fact}" for fact in sorted(wanted - present))
+        declared, present = expected.get(table, _NONE), actual.get(table, _NONE)
+        yield from (f"its table {table} has an unknown {fact}" for fact in sorted(present - declared))
+        yield from (f"its table {table} lacks {fact}" for fact in sorted(declared - present))
 
 
 def _unknown_migrations(connection: Connection, tables: set[str]) -> Iterable[str]:
