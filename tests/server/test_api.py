@@ -192,3 +192,33 @@ async def test_settings_are_changed_in_the_file_of_the_directory_without_losing_
         file.write_text('{"username": "x"} // mine')
         assert (await client.http.patch("/config", json={"username": "y"})).status_code == 409
         assert file.read_text() == '{"username": "x"} // mine'
+
+
+async def test_odd_parameters_are_answered_as_opencode_does(tmp_path: Path) -> None:
+    async with serving(make_project(tmp_path / "p")) as client:
+        session_id = await client.create(title="One")
+        for number in range(3):
+            await client.prompt(session_id, f"SAY {number}", noReply=True)
+        counts = [
+            (limit, len(await client.get(f"/session/{session_id}/message?limit={limit}"))) for limit in (-1, 0, 1.5)
+        ]
+        assert counts == [(-1, 0), (0, 3), (1.5, 2)]
+        for odd in ("inf", "-inf", "nan", "1e300"):
+            for path in (f"/session/{session_id}/message", "/session", "/api/fs/find"):
+                assert (await client.http.get(f"{path}?limit={odd}")).status_code < 500
+        assert await client.get("/file?path=absent") == []
+        assert (await client.http.get("/find?pattern=[]")).status_code == 400
+        unchanged = await client.post(f"/session/{session_id}/revert", {"messageID": "msg_unknown0000000000000000"})
+        assert "revert" not in unchanged
+
+
+async def test_an_automatic_compaction_continues(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        session_id = await client.create(title="One")
+        await client.prompt(session_id, "SAY one")
+        body = {"providerID": "scripted", "modelID": "prompt", "auto": True}
+        assert await client.post(f"/session/{session_id}/summarize", body) is True
+        messages = await client.get(f"/session/{session_id}/message")
+        assert [message["parts"][0]["type"] for message in messages[2:]][:3] == ["compaction", "step-start", "text"]
+        assert messages[2]["parts"][0]["auto"] is True
+        assert messages[4]["parts"][0]["synthetic"] is True

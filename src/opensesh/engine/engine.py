@@ -328,8 +328,11 @@ class Engine:
             return run.outcome()
 
     @uncancellable
-    async def compact(self, session_id: str, *, model: str | None = None) -> asyncio.Future[Outcome]:
-        """Compact a session now, with ``model`` or the one of its last prompt; return the future of the outcome."""
+    async def compact(
+        self, session_id: str, *, model: str | None = None, auto: bool = False
+    ) -> asyncio.Future[Outcome]:
+        """Compact a session now, with ``model`` or the one of its last prompt; return the future of the outcome. With
+        ``auto`` the model continues afterwards, as after an automatic compaction."""
         chosen: Document = {}
         if model is not None:
             named = self.model(model)
@@ -342,7 +345,7 @@ class Engine:
                 if last is None:
                     raise UsageError("there is nothing in this session to compact")
                 await runs.prepare_for_prompt(run)
-                request = await self.components.compactor.request(last.info | chosen, auto=False)
+                request = await self.components.compactor.request(last.info | chosen, auto=auto)
             return await runs.join(run, request)
 
     async def undo_compaction(self, session_id: str) -> bool:

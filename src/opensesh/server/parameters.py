@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
+_MAX_COUNT = 1 << 31
 _ALPHABET = "[0-9A-Za-z_.-]{0,200}$"
 
 SessionID = Annotated[str, Meta(pattern=f"^ses{_ALPHABET}")]
@@ -38,3 +40,8 @@ def path_parameters(path: str) -> type[Struct]:
     """Return the type of the parameters of a path: ``/session/{sessionID}``."""
     names = re.findall(r"\{(\w+)\}", path)
     return msgspec.defstruct("PathParameters", [(name, _PATH_PARAMETERS[name]) for name in names])
+
+
+def count_of(limit: float) -> int:
+    """Return how many records a limit allows, between -1 and a large number; clients may send any number."""
+    return -1 if math.isnan(limit) else math.ceil(min(max(limit, -1), _MAX_COUNT))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ...engine.cancellation import run_in_thread_uncancellable
+from ...errors import ToolFailedError
 from ...tools.file_search import files, grep
 from ...workspace.git import git_environment
 from ..operations import Call, Routes
@@ -113,7 +114,10 @@ async def find_text(call: Call, query: TextQuery) -> object:
     """Search for a regular expression in the files of the directory; at most ten lines."""
     async with call.engine() as engine:
         directory = engine.location.directory
-        matches = (await grep(query.pattern, directory)).matches[:_MAX_MATCHES]
+        try:
+            matches = (await grep(query.pattern, directory)).matches[:_MAX_MATCHES]
+        except ToolFailedError as error:  # the pattern is not a regular expression
+            raise RequestError(400, "BadRequest", error.message) from None
 
         def describe() -> list[Document]:
             expression = _compiled(query.pattern)
@@ -168,8 +172,8 @@ def _list_folder(location: ProjectLocation, path: str) -> list[Document]:
     folder = inside(location, path)
     try:
         entries = [entry for entry in os.scandir(folder) if entry.name not in _HIDDEN]
-    except OSError as error:
-        raise RequestError(404, "NotFoundError", f"{path}: {error.strerror}") from None
+    except OSError:
+        return []  # as in OpenCode
     paths = [os.path.relpath(entry.path, location.directory) for entry in entries]
     ignored = _ignored(location, paths)
     nodes: list[Document] = [

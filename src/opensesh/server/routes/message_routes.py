@@ -13,7 +13,7 @@ from ...errors import ModelNotFoundError, NotFoundError
 from ...records import AssistantMessage, Document, as_object, read_part
 from ..client_documents import client_message, with_stored_extension
 from ..operations import Call, Routes
-from ..parameters import MessageID, PartID
+from ..parameters import MessageID, PartID, count_of
 from ..responses import RequestError, empty_response
 
 if TYPE_CHECKING:
@@ -186,7 +186,9 @@ class PartBody(Struct, frozen=True, rename={"session_id": "sessionID", "message_
 @routes.get("/session/{sessionID}/message", "session.messages", response=list[MessageWithParts], errors=(400, 404))
 async def list_messages(call: Call, query: MessageListQuery) -> object:
     """List the messages of a session, oldest first."""
-    session_id, limit = call.parameters["sessionID"], max(int(query.limit or 0), 0)
+    session_id, limit = call.parameters["sessionID"], count_of(query.limit or 0)
+    if limit < 0:
+        return []  # as in OpenCode
 
     def read(engine: Engine) -> list[Document]:
         messages = engine.sessions.messages(session_id, last=0 if query.before else limit)
@@ -279,7 +281,7 @@ async def summarize_session(call: Call, body: SummarizeBody) -> object:
     """Compact a session, and wait until it is done."""
     async with call.session_engine() as engine:
         model = f"{body.provider_id}/{body.model_id}"
-        await asyncio.shield(await engine.compact(call.parameters["sessionID"], model=model))
+        await asyncio.shield(await engine.compact(call.parameters["sessionID"], model=model, auto=body.auto))
         await _deliver(call, engine)
     return True
 

@@ -11,6 +11,7 @@ from ...engine.cancellation import run_in_thread_uncancellable
 from ...records import document_of
 from ..config_documents import provider_documents
 from ..operations import Call, Routes
+from ..parameters import count_of
 from .file_routes import find_paths
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ async def list_references(call: Call) -> object:
 async def find_in_project(call: Call, query: PathQuery) -> object:
     """Search for files and folders by name."""
     async with call.engine() as engine:
-        limit = min(max(int(query.limit), 1), 200)
+        limit = min(max(count_of(query.limit), 1), 200)
         paths = await find_paths(engine.location.directory, query.query, "any", limit)
         return _located(
             engine, [{"path": path, "type": "directory" if path.endswith("/") else "file"} for path in paths]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from ...records import Document, FileDiff, Rule, Session, Todo
 from ...sessions import trash
 from ..client_documents import client_info
 from ..operations import Call, Routes
-from ..parameters import MessageID, PartID, SessionID
+from ..parameters import MessageID, PartID, SessionID, count_of
 from ..responses import RequestError
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ async def list_sessions(call: Call, query: SessionListQuery) -> object:
         )
 
     def read(engine: Engine) -> list[Document]:
-        limit = None if query.limit is None else max(int(query.limit), 0)
+        limit = None if query.limit is None else max(count_of(query.limit), 0)
         sessions = engine.sessions.newest_first(engine.location.id)
         return [client_info(session.document) for session in islice(filter(is_selected, sessions), limit)]
 
@@ -224,7 +225,8 @@ async def revert_session(call: Call, body: SessionRevert) -> object:
     """Revert a session and its files to before a message or a part."""
     session_id = call.parameters["sessionID"]
     async with call.session_engine() as engine:
-        await engine.revert(session_id, body.message_id, body.part_id)
+        with suppress(NotFoundError):  # a message that does not exist reverts nothing, as in OpenCode
+            await engine.revert(session_id, body.message_id, body.part_id)
         return await _stored(engine, session_id)
 
 
