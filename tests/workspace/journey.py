@@ -233,15 +233,11 @@ class Journey(RuleBasedStateMachine):
     ) -> None:
         after = self._tree()
         touched = frozenset[str]().union(*(said.touched for said in self.said[session].values()))
-        lost = {each.name: each for each in (done.left_alone if done else preview.plan.lost)}
+        lost = {each.name for each in (done.left_alone if done else preview.plan.lost)}
         planned = {each.name: each for each in preview.plan.files if each.name not in lost}
         assert planned.keys() <= touched, "only what the session touched is touched"
         for name in before.keys() | after.keys() | planned.keys():
-            if (
-                name in lost and not lost[name].blocked
-            ):  # an earlier revert may have taken it; it stays as the session left it
-                assert self._is(after.get(name), lost[name].becomes), name
-            elif name not in planned:
+            if name not in planned:
                 assert after.get(name) == before.get(name), f"{name} is none of this session's business"
             else:
                 assert self._is(after.get(name), planned[name].becomes), name
