@@ -19,6 +19,7 @@ NAMES = (
     "workspace",
     "waiting",
     "growth",
+    "server",
     "peers",
 )
 

@@ -33,6 +33,7 @@ class KitServer(NamedTuple):
     root: Path
     """The folder of its homes; a second server can share it."""
     model_port: int
+    pid: int = 0
 
     @property
     def directory(self) -> Path:
@@ -48,7 +49,7 @@ def kit_server(root: Path, command: str = OURS, *, beside: KitServer | None = No
     server = kit.Spawned(command, root, model_port, {}) if beside is None else _second(kit, command, beside)
     try:
         server.wait()
-        yield KitServer(server.url, root, model_port)
+        yield KitServer(server.url, root, model_port, server.process.pid)
     finally:
         server.stop()
 
