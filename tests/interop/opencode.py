@@ -32,7 +32,7 @@ import pytest
 from opensesh.testing.wire import WireServer
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
 Json = dict[str, Any]
 
@@ -221,6 +221,15 @@ class OpenCode:
         except (URLError, OSError) as error:
             raise OpenCodeError(f"{method} {path}: {error}\n{self.log_tail(20)}") from error
         return json.loads(answer) if answer else None
+
+    @contextmanager
+    def events(self) -> Generator[Iterator[Json]]:
+        """The events that the server sends to its clients from now on."""
+        headers = {"x-opencode-directory": quote(str(self.directory))}
+        with self.opener.open(Request(f"{self.url}/event", headers=headers), timeout=60) as response:
+            received = (json.loads(line[5:]) for line in response if line.startswith(b"data:"))
+            next(received)  # that it is connected
+            yield received
 
     def create(self, title: str | None = None, parent: str | None = None) -> Json:
         """A new session."""

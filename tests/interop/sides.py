@@ -447,7 +447,9 @@ async def _happens(side: Side, session: str, what: str) -> bool:
     newest = (await side.messages(session))[-1]
     parts = newest.parts if newest.info["role"] == "assistant" else []
     if what in ("text", "reasoning"):
-        return any(part["type"] == what and part["text"].strip() for part in parts)
+        # Later versions store a text when it begins and when it ends.
+        begun = isinstance(side, Original) and side.opencode.version != JSON_FILES
+        return any(part["type"] == what and (begun or part["text"].strip()) for part in parts)
     states = [part["state"] for part in parts if part["type"] == "tool" and part["state"]["status"] == "running"]
     return any(what == "tool" or state.get("metadata", {}).get("output") for state in states)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -42,11 +43,13 @@ def theirs(wire: WireServer, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         assert_sound(opencode.database)
 
 
-def opensesh(opencode: OpenCode, *arguments: str, cwd: Path | None = None) -> str:
+def opensesh(
+    opencode: OpenCode, *arguments: str, cwd: Path | None = None, environment: dict[str, str] | None = None
+) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "opensesh", *arguments],
         cwd=cwd or opencode.directory,
-        env=opencode.environment,
+        env=environment or opencode.environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -131,7 +134,7 @@ def test_opencode_lists_its_sessions_again_after_a_repair(wire: WireServer, tmp_
         opencode.prompt(session, "SAY hi.")
         opencode.settle()
         execute(opencode.database, f"UPDATE session SET revert = '{{}}' WHERE id = '{other}'")
-        execute(opencode.database, "UPDATE event_sequence SET seq = 1")
+        execute(opencode.database, f"UPDATE event_sequence SET seq = 1 WHERE aggregate_id = '{session}'")
         execute(opencode.database, "UPDATE part SET data = '[]' WHERE json_extract(data, '$.type') = 'step-start'")
         for broken in (opencode.list, lambda: opencode.messages(session), lambda: opencode.update(session, title="x")):
             with pytest.raises(OpenCodeError):
@@ -142,3 +145,40 @@ def test_opencode_lists_its_sessions_again_after_a_repair(wire: WireServer, tmp_
         opencode.update(session, title="again")
         assert "error" not in opencode.prompt(session, "SAY on.")["info"]
         assert_sound(opencode.database)
+
+
+def test_clients_of_a_known_server_hear_of_what_opensesh_writes(theirs: Original) -> None:
+    opencode = theirs.opencode
+    session = opencode.create("before")["id"]
+    with opencode.events() as events:
+        known = opencode.environment | {"OPENSESH_OPENCODE_SERVER": opencode.url}
+        opensesh(opencode, "session", "rename", session, "after", environment=known)
+        event = next(event for event in events if event["type"] == "session.updated")
+        assert event["properties"]["info"]["title"] == "after"
+        opensesh(opencode, "run", "SAY hello.", "--session", session, environment=known)
+        text = next(
+            event["properties"]["part"]
+            for event in events
+            if event["type"] == "message.part.updated" and event["properties"]["part"]["sessionID"] == session
+        )
+    assert text in [part for message in opencode.messages(session) for part in message["parts"]]
+
+
+def test_what_opencode_writes_is_shown_while_it_is_followed(theirs: Original) -> None:
+    opencode = theirs.opencode
+    session = opencode.create("followed")["id"]
+    command = [sys.executable, "-m", "opensesh", "show", session, "--follow"]
+    with subprocess.Popen(
+        command, cwd=opencode.directory, env=opencode.environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "followed\n"
+        opencode.prompt(session, 'CALL bash {"command": "echo hi", "description": "d"}\n---\nSAY Seen.')
+        lines = [process.stdout.readline()]
+        while lines[-1].strip() != "Seen.":
+            assert lines[-1], "it ended"
+            lines.append(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+    shown = "".join(lines)
+    assert shown.count("> bash echo hi") == 1
+    assert shown.index("user") < shown.index("> bash") < shown.rindex("Seen.")

@@ -12,7 +12,7 @@ from opensesh import ids
 from opensesh.storage.opencode_db.other_programs import other_processes
 from opensesh.storage.opencode_db.store import OpencodeDB
 
-from .opencode_databases import PROJECT, empty_database, new_answer, new_message, new_session, new_text
+from .opencode_databases import PROJECT, V1_2, V1_18, empty_database, new_answer, new_message, new_session, new_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,6 +91,36 @@ def test_what_another_program_writes_is_reported_once(path: Path, other: Opencod
     assert received.changes.count((PROMPT, False, True)) == 1
     assert received.changes.count((PROMPT, False, False)) == 1
     assert received.changes.count((TEXT, True, False)) == 1
+
+
+@pytest.mark.parametrize("source", [V1_18, V1_2], ids=["1.18", "1.2"])
+def test_a_change_of_another_program_after_a_write_that_changes_nothing_is_reported(
+    tmp_path: Path, source: Path
+) -> None:
+    database = empty_database(tmp_path / source.parent.name, source)
+    received = Received()
+    with OpencodeDB(database) as store, OpencodeDB(database) as other:
+        store.write(SESSION, new_session())
+        store.subscribe(received)
+        store.write(SESSION, new_session())
+        other.update(SESSION, lambda info: info.update(title="theirs"))
+        received.until(SESSION)
+
+
+@pytest.mark.parametrize("source", [V1_18, V1_2], ids=["1.18", "1.2"])
+def test_changes_of_this_store_are_reported_once_and_as_its_own(tmp_path: Path, source: Path) -> None:
+    database = empty_database(tmp_path / source.parent.name, source)
+    received = Received()
+    with OpencodeDB(database) as store, OpencodeDB(database) as other:
+        store.subscribe(received)
+        store.write(SESSION, new_session())
+        store.update(SESSION, lambda info: info.update(title="ours"))
+        store.write(PROMPT, new_message())
+        store.remove(SESSION)
+        last = ("session", PROJECT, "ses_2")
+        other.write(last, new_session("ses_2"))
+        received.until(last)
+        assert [change for change in received.changes if change[2] is False] == [(last, False, False)]
 
 
 def test_messages_of_others_are_told_from_those_of_this_store(path: Path, other: OpencodeDB) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from .. import __version__, errors
 from ..loading import load_msgspec
 from ..storage import find_stores, open_store, unfinished
+from ..storage.user_settings import user_setting
 from ..text import close_matches
 from .command_arguments import CommandParser
 from .terminal import Stream, escape_terminals
@@ -247,7 +248,7 @@ def load_command(name: str) -> CommandModule:
 
 def _check_store(command: str, options: argparse.Namespace) -> None:
     """Raise if the store that the user named does not exist, or may not be read, before it looks like an empty one."""
-    named = options.store or os.environ.get("OPENSESH_STORE")
+    named = options.store or user_setting("store")
     location = find_stores(options.store)
     if named and command not in _MAY_CREATE_STORE and not os.path.exists(location.place):
         raise errors.NotFoundError(f"the store {named} does not exist")

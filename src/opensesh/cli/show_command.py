@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator
 
-    from ..history.transcript import Transcript
+    from ..history.transcript import Transcript, TranscriptMessage
     from .command_arguments import CommandParser
 
 _MAX_RICH_CHARACTERS = 2_000_000
@@ -44,6 +44,7 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument("--children", action="store_true", help="include subagent sessions, inside their tool calls")
     parser.add_argument("--context", action="store_true", help="show what the model is sent, and its size in tokens")
     parser.add_argument("--step", metavar="N|MESSAGE", help="with --context: this step instead of the next one")
+    parser.add_argument("--follow", action="store_true", help="also print what is added from now on, until Ctrl-C")
     parser.add_argument("--last", type=count, default=0, metavar="N", help="only the N newest messages")
 
 
@@ -66,6 +67,8 @@ def run(options: Namespace) -> int:
         return show_context.run(library.store, session, options)
     if options.step:
         raise UsageError("--step needs --context")
+    if options.follow and options.json:
+        raise UsageError("--follow prints text, and cannot be combined with --json")
     if options.json:
         messages = library.store.messages(session.id, last=options.last, report=library.report)
         documents = [{"info": message.info, "parts": message.parts} for message in messages]
@@ -82,7 +85,14 @@ def run(options: Namespace) -> int:
                 messages = (*transcript.messages[:number], marked, *transcript.messages[number + 1 :])
                 transcript = transcript._replace(messages=messages)
                 break
-        output.page(_render(session, transcript, notice, utc=options.utc))
+        text = _render(session, transcript, notice, utc=options.utc)
+        if options.follow:
+            from .show_follow import follow  # not needed to print a session once
+
+            print(text, flush=True)
+            follow(library, session, content, transcript, utc=options.utc)
+        else:
+            output.page(text)
     output.report_damage(library.damage)
     return 0
 
@@ -128,27 +138,33 @@ def _render(session: Session, transcript: Transcript, revert_notice: str, *, utc
 
 def _lines(transcript: Transcript, *, utc: bool) -> Iterator[str]:
     for turn in transcript.messages:
+        yield from turn_lines(turn, utc=utc)
+
+
+def turn_lines(turn: TranscriptMessage, *, utc: bool, head: bool = True) -> Iterator[str]:
+    """Yield the lines of a message; without ``head``, only those of its blocks."""
+    if head:
         who, codes = (
             (f"assistant  {turn.agent}  {turn.model}", (36,)) if turn.role == "assistant" else ("user", (32, 1))
         )
         yield ""
         yield f"{output.paint(who, *codes)}  {output.paint(output.format_time(turn.created, utc=utc), 2)}"
-        for block in turn.blocks:
-            match block:
-                case TextBlock(text=text):
-                    yield from text.splitlines()
-                case ReasoningBlock(text=text):
-                    yield from (output.paint(f"  {line}", 2, 3) for line in text.splitlines())
-                case ToolBlock():
-                    yield from _call_lines(block, utc=utc)
-                case FileBlock(mime=mime, name=name, url=url):
-                    yield output.paint(f"[{mime}] {name or url[:60]}", 35)
-                case SubtaskBlock(agent=agent, text=text):
-                    yield output.paint(f"[subtask for {agent}] {text}", 35)
-                case MarkerBlock(kind=kind, text=text):
-                    yield output.paint(f"[{kind}] {text}".rstrip(), 2)
-        if turn.failure:
-            yield output.paint(f"! {turn.failure}", 31)
+    for block in turn.blocks:
+        match block:
+            case TextBlock(text=text):
+                yield from text.splitlines()
+            case ReasoningBlock(text=text):
+                yield from (output.paint(f"  {line}", 2, 3) for line in text.splitlines())
+            case ToolBlock():
+                yield from _call_lines(block, utc=utc)
+            case FileBlock(mime=mime, name=name, url=url):
+                yield output.paint(f"[{mime}] {name or url[:60]}", 35)
+            case SubtaskBlock(agent=agent, text=text):
+                yield output.paint(f"[subtask for {agent}] {text}", 35)
+            case MarkerBlock(kind=kind, text=text):
+                yield output.paint(f"[{kind}] {text}".rstrip(), 2)
+    if turn.failure:
+        yield output.paint(f"! {turn.failure}", 31)
 
 
 def _call_lines(call: ToolBlock, *, utc: bool) -> list[str]:

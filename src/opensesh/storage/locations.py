@@ -8,6 +8,7 @@ import re
 from ..errors import StoreError
 from ..flags import Flags
 from . import paths
+from .user_settings import user_setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def _is_tree(place: str) -> bool:
 
 
 def default_place() -> str:
-    """Return the place that is used if none is named: ``OPENSESH_STORE``, or OpenCode's data folder."""
-    return os.environ.get("OPENSESH_STORE") or paths.data()
+    """Return the place that is used if none is named: the user's setting, or OpenCode's data folder."""
+    return user_setting("store") or paths.data()
 
 
 def databases(folder: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> list[str]:

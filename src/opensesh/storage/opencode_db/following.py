@@ -53,7 +53,7 @@ class Follower:
         self._stopped.set()
 
     def skip(self, names: Iterable[str]) -> None:
-        """Note the events and sessions that this store object is about to write, and reports itself."""
+        """Note what this store object is about to commit, and reports itself: events, and sessions without an event."""
         with self._lock:
             self._own.update(names)
 
@@ -64,15 +64,19 @@ class Follower:
                 if version != self._version:
                     self._version = version
                     with self._file.snapshot() as connection:
-                        changes = list(dict.fromkeys([*self._from_log(connection), *self._from_sessions(connection)]))
+                        logged: set[str] = set()
+                        changes = [*self._from_log(connection, logged), *self._from_sessions(connection, logged)]
+                    changes = list(dict.fromkeys(changes))
                     if changes:
                         self._report(changes)
             except StoreError as error:
                 _log.debug("a database could not be followed: %s", error)
 
-    def _from_log(self, connection: Connection) -> Iterator[RecordChange]:
+    def _from_log(self, connection: Connection, logged: set[str]) -> Iterator[RecordChange]:
+        """Yield the changes of the log, and add the sessions with new events to ``logged``."""
         sequences = _sequences(connection)
         for name in [name for name in sequences if sequences[name] > self._sequences.get(name, -1)]:
+            logged.add(name)
             rows = connection.execute(
                 "SELECT id, type, data FROM event WHERE aggregate_id = ? AND seq > ? ORDER BY seq",
                 [name, self._sequences.get(name, -1)],
@@ -83,11 +87,12 @@ class Follower:
                     yield RecordChange(key, removed=b".removed." in kind, own=False)
         self._sequences = sequences
 
-    def _from_sessions(self, connection: Connection) -> Iterator[RecordChange]:
+    def _from_sessions(self, connection: Connection, logged: set[str]) -> Iterator[RecordChange]:
+        """Yield the removed sessions, which leave no event, and those whose row changed without an event."""
         sessions = _sessions(connection)
         for name in sessions.keys() | self._sessions.keys():
             before, now = self._sessions.get(name), sessions.get(name)
-            if before != now and not self._is_own(name):
+            if before != now and not (now and name in logged) and not self._is_own(name):
                 project = (now or before or (b"",))[0]
                 yield RecordChange(("session", project.decode(), name), removed=now is None, own=False)
         self._sessions = sessions
@@ -118,9 +123,11 @@ def _sessions(connection: Connection) -> dict[str, tuple[Any, ...]]:
 
 
 def _key_of(kind: str, data: dict[str, Any]) -> Key | None:
-    """Return the record that an event is about; ``None`` for sessions, whose rows are compared, and unknown events."""
+    """Return the record that an event is about; ``None`` for unknown events and for removed sessions."""
     session_id = str(data.get("sessionID", ""))
     match kind.rpartition(".")[0]:
+        case "session.created" | "session.updated":
+            return ("session", str((as_object(data.get("info")) or {}).get("projectID")), session_id)
         case "message.updated":
             return ("message", session_id, str((as_object(data.get("info")) or {}).get("id")))
         case "message.removed":

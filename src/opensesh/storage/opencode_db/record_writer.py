@@ -51,6 +51,8 @@ class RecordWriter:
         self._created: dict[str, bool] = {}
         """The sessions that this transaction creates, and whether their records state totals, which then hold."""
         self.event_ids: list[str] = []
+        self.unlogged_sessions: list[str] = []
+        """The sessions whose row was changed without an event, or removed."""
         self.bytes = 0
         """How much was written into the columns ``data``."""
 
@@ -134,10 +136,10 @@ class RecordWriter:
             self._insert("project", {"id": project_id, "worktree": worktree, "vcs": vcs, "sandboxes": "[]"} | times)
 
     def _log_session(self, session_id: str, event: str) -> None:
-        if self._logs(session_id):
-            row = self._session_row(session_id)
-            if row is not None:
-                self._log(session_id, event, {"sessionID": session_id, "info": rows.session_document(row)})
+        if not self._logs(session_id):
+            self.unlogged_sessions.append(session_id)
+        elif (row := self._session_row(session_id)) is not None:
+            self._log(session_id, event, {"sessionID": session_id, "info": rows.session_document(row)})
 
     def _session_row(self, session_id: str) -> Row | None:
         return self._row("session", "id = ?", [session_id], rows.SESSION)
@@ -255,6 +257,7 @@ class RecordWriter:
                     self._connection.execute("DELETE FROM project WHERE id = ?", names)
                 case _:
                     pass
+        self.unlogged_sessions += sessions
         for session_id in sessions:
             self._connection.execute("DELETE FROM session WHERE id = ?", [session_id])
             if "event" in self._schema.columns:

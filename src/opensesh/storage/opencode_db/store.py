@@ -12,12 +12,13 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidKeyError, NotFoundError, RecordError, StoreError
-from ...records.codec import dumps_compact, loads
+from ...records.codec import as_object, dumps_compact, loads
 from ..json_tree import JsonTree
 from ..keys import check_key
 from ..locations import databases
 from ..protocol import Conventions, Damage, Key, RecordChange, StoredMessage, log_damage
 from ..stream_journal import StreamJournals, with_streamed_text
+from ..user_settings import user_setting
 from .encoding import canonical, restore_message
 from .following import Follower
 from .other_programs import RECENT_SECONDS, other_processes, unfinished_answer_age
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ..queries import SessionQuery
     from ..raw_rows import RawRow
     from .record_writer import RecordWriter
+    from .waking import ClientWaker
 
     Report = Callable[[Damage], None]
     Subscriber = Callable[[Sequence[RecordChange]], None]
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 __all__ = ["OpencodeDB", "databases"]
 
 _DIFFS = "session_diff"
+_SHOWN = ("session", "message", "todo")
+"""Records whose change is announced to a server of OpenCode's: parts change with their messages."""
 _USER_FIELDS = ("title", "permission", "share", "revert", "metadata")
 _UNDONE_SECONDS = 0.05
 _REPEATS = 3
@@ -80,6 +84,11 @@ class OpencodeDB:
         self._own_messages: set[str] = set()
         self._files = JsonTree(os.path.join(os.path.dirname(self.place), "storage"))
         """Where OpenCode keeps the diffs of sessions, whether or not it keeps the sessions in a database."""
+        self._waker: ClientWaker | None = None
+        if server := user_setting("opencodeServer"):
+            from .waking import ClientWaker  # loads an HTTP client, which few need
+
+            self._waker = ClientWaker(server, self._announced)
 
     def __enter__(self) -> OpencodeDB:
         return self
@@ -91,6 +100,8 @@ class OpencodeDB:
 
     def close(self) -> None:
         """Close the database. Closing twice is not an error."""
+        if self._waker is not None:
+            self._waker.close()
         if self._follower is not None:
             self._follower.stop()
         self._transactions.close()
@@ -339,10 +350,22 @@ class OpencodeDB:
         writer.apply(operations)
         self._own_messages.update(key[2] for key, value in operations if key[0] == "message" and value is not None)
         if self._follower is not None:
-            sessions = [key[2] for key, _ in operations if key[0] == "session"]
-            self._follower.skip([*writer.event_ids, *sessions])
+            self._follower.skip([*writer.event_ids, *writer.unlogged_sessions])
+
+    def _announced(self, session_id: str) -> tuple[Document, Document | None] | None:
+        """Return what a server is asked to announce: a session, and the last part of its newest answer."""
+        key = next((key for key in self.list(("session",)) if key[-1] == session_id), None)
+        if key is None:
+            return None
+        newest = self._reader.messages(session_id, 1, log_damage)
+        is_finished = bool(newest) and "completed" in (as_object(newest[0].info.get("time")) or {})
+        return self.read(key), newest[0].parts[-1] if is_finished and newest[0].parts else None
 
     def _notify(self, changes: Sequence[RecordChange]) -> None:
+        if self._waker is not None:
+            self._waker.note(
+                {key[2 if key[0] == "session" else 1] for key, _, own in changes if own and key[0] in _SHOWN}
+            )
         for subscriber in tuple(self._subscribers) if changes else ():
             try:
                 subscriber(changes)
