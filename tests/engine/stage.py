@@ -106,11 +106,10 @@ class Stage:
 
     async def until(self, holds: Callable[[], Any]) -> Any:
         """Wait for something to become true."""
-        for _ in range(2_000):
-            if found := holds():
-                return found
-            await asyncio.sleep(0.005)
-        raise AssertionError("it never happened")
+        async with asyncio.timeout(60):
+            while not (found := holds()):
+                await asyncio.sleep(0.005)
+            return found
 
     async def until_told(self, kind: type[events.Event], number: int = 1) -> Any:
         """Wait for the ``number``-th event of a kind."""
@@ -182,6 +181,8 @@ class Acting:
 
     schema: dict[str, Any] = {"type": "object", "properties": {}}
     description = "Acts."
+
+    read_only = False
 
     def __init__(self, name: str, act: Callable[[dict[str, Any], Any], Awaitable[Any]]) -> None:
         self.id = name

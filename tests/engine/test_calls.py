@@ -122,7 +122,9 @@ async def test_what_was_allowed_for_good_does_not_lift_what_an_agent_must_not_do
 
     config = {"permission": {"edit": "ask"}}
     script = "CALL change {}\n---\nSAY ok\n---\nCALL change {}\n---\nSAY ok"
-    async with stage(script, config=config, tools=[Acting("change", edits)]) as on:
+    change = Acting("change", edits)
+    change.read_only = True  # plan mode asks about such tools, and refuses all others
+    async with stage(script, config=config, tools=[change]) as on:
         outcome = await on.submit(agent="build")
         asked = await on.until_told(events.PermissionAsked)
         on.engine.reply_permission(asked.id, "always")
