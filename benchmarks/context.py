@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator
 
 from opensesh.engine.context_window import request_tokens, usable, visible
-from opensesh.engine.engine import open_engine
+from opensesh.engine.opening import open_engine
 from opensesh.engine.summary_text import summary_chunks
 from opensesh.models.model import scripted_model
 from opensesh.models.request import Request

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from opensesh.engine.engine import open_engine
+from opensesh.engine.opening import open_engine
 from opensesh.models import stream_events as events
 from opensesh.models.request import Provider, Request
 from opensesh.storage.disk import Disk

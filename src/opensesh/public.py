@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from . import errors, events, plugins
 from .engine.engine import Engine
-from .engine.engine import open_engine as open  # noqa: A004
 from .engine.loop import Outcome
+from .engine.opening import open_engine as open  # noqa: A004
 from .engine.prompt import Prompt
 from .engine.settings import Settings
 from .errors import OpenseshError

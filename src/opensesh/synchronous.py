@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Unpack
 
-from .engine.engine import open_engine
+from .engine.opening import open_engine
 
 if TYPE_CHECKING:
     import os

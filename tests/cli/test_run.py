@@ -18,7 +18,7 @@ from opensesh.cli.main import run
 from opensesh.cli.prompt_run import RunUsage, format_cost
 from opensesh.cli.responders import parse_answer, parse_choice
 from opensesh.cli.terminal import escape_control
-from opensesh.engine.engine import open_engine
+from opensesh.engine.opening import open_engine
 from opensesh.events import MessageUpdated
 from opensesh.testing.wire import WireServer
 

@@ -7,7 +7,8 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from opensesh.engine.engine import Engine, open_engine
+from opensesh.engine.engine import Engine
+from opensesh.engine.opening import open_engine
 from opensesh.engine.settings import Settings
 from opensesh.errors import BusyError
 from opensesh.records import Rule

@@ -11,8 +11,9 @@ from typing import Any
 
 from opensesh import events
 from opensesh.bus import Envelope
-from opensesh.engine.engine import Engine, open_engine
+from opensesh.engine.engine import Engine
 from opensesh.engine.loop import Outcome
+from opensesh.engine.opening import open_engine
 from opensesh.engine.prompt import Prompt
 from opensesh.engine.settings import Settings
 from opensesh.models.request import Provider, Request

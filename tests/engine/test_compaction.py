@@ -10,7 +10,8 @@ import pytest
 from opensesh.engine import context_window
 from opensesh.engine.compaction_undo import undo_compaction
 from opensesh.engine.context_window import estimate
-from opensesh.engine.engine import Engine, open_engine
+from opensesh.engine.engine import Engine
+from opensesh.engine.opening import open_engine
 from opensesh.engine.settings import Settings
 from opensesh.engine.summary_text import split_transcript, transcript, user_prompts_verbatim
 from opensesh.models.request import Request

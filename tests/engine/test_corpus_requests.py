@@ -10,7 +10,8 @@ import pytest
 
 from opensesh.config import load
 from opensesh.engine.context_window import visible
-from opensesh.engine.engine import Engine, open_engine
+from opensesh.engine.engine import Engine
+from opensesh.engine.opening import open_engine
 from opensesh.engine.session_history import History
 from opensesh.models.model import Model
 from opensesh.models.openai_chat_request import request_body

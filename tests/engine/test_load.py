@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from opensesh import events
-from opensesh.engine.engine import Engine, open_engine
+from opensesh.engine.engine import Engine
+from opensesh.engine.opening import open_engine
 from opensesh.models import stream_events as stream
 from opensesh.models.request import Request
 from opensesh.storage.json_tree import JsonTree

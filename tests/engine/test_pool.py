@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.engine.engine import Engine, open_engine
+from opensesh.engine.engine import Engine
+from opensesh.engine.opening import open_engine
 from opensesh.engine.pool import EnginePool
 from opensesh.errors import UsageError
 from opensesh.storage.memory import Memory

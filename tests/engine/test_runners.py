@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.engine.engine import open_engine
+from opensesh.engine.opening import open_engine
 from opensesh.records import loads
 from opensesh.storage.leases import leases_of
 from opensesh.storage.protocol import Damage, StoredMessage

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from opensesh import events
-from opensesh.engine.engine import open_engine
+from opensesh.engine.opening import open_engine
 from opensesh.errors import RevertConflictError
 from opensesh.records import Rule
 from opensesh.storage.memory import Memory

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, assert_never
 from msgspec.structs import replace
 
 from opensesh.config import load
-from opensesh.engine.engine import Engine, open_engine
+from opensesh.engine.engine import Engine
+from opensesh.engine.opening import open_engine
 from opensesh.engine.projection import clean
 from opensesh.engine.prompt import Prompt
 from opensesh.engine.settings import Settings

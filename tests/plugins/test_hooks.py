@@ -9,7 +9,7 @@ import pytest
 
 import opensesh
 from opensesh import events
-from opensesh.engine.engine import open_engine
+from opensesh.engine.opening import open_engine
 from opensesh.errors import PermissionCorrectedError, ToolFailedError
 from opensesh.models.request import Request, System
 from opensesh.plugins import (

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from opensesh.config.fetching import FRESH_SECONDS, CachedFetch
-from opensesh.engine.engine import open_engine
+from opensesh.engine.opening import open_engine
 from opensesh.models.request import System
 from opensesh.storage.memory import Memory
 from opensesh.testing.scripted import ScriptedModel

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import pytest
 
-from opensesh.engine.engine import open_engine
+from opensesh.engine.opening import open_engine
 from opensesh.project import resolve
 from opensesh.records import Rule
 from opensesh.sessions import Sessions

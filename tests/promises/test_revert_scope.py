@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.engine.engine import open_engine
+from opensesh.engine.opening import open_engine
 from opensesh.records import Rule
 from opensesh.storage.disk import Disk
 from opensesh.testing.scripted import ScriptedModel

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from opensesh import events
-from opensesh.engine.engine import open_engine
+from opensesh.engine.opening import open_engine
 from opensesh.models.request import Request
 from opensesh.models.stream_events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart
 from opensesh.project import resolve

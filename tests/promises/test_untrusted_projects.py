@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.engine.engine import open_engine
+from opensesh.engine.opening import open_engine
 from opensesh.storage.memory import Memory
 from opensesh.testing.scripted import ScriptedModel
 

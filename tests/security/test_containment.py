@@ -9,7 +9,7 @@ import pytest
 import opensesh
 from opensesh import events
 from opensesh.config import rule
-from opensesh.engine.engine import open_engine
+from opensesh.engine.opening import open_engine
 from opensesh.engine.settings import Settings
 from opensesh.plugins import ChatInput, ChatParamsOutput, Plugin
 from opensesh.storage.memory import Memory

@@ -14,7 +14,7 @@ import pytest
 from opensesh.cli.main import run
 from opensesh.config import Config, load, skills, system_instructions
 from opensesh.config.trust import Trust, folder_trust_items
-from opensesh.engine.engine import open_engine
+from opensesh.engine.opening import open_engine
 from opensesh.errors import ConfigError
 from opensesh.models.provider_trust import untrusted_reason
 from opensesh.testing.wire import WireServer

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from opensesh import events
-from opensesh.engine.engine import open_engine
 from opensesh.engine.loop import Outcome
+from opensesh.engine.opening import open_engine
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import leases_of
 from opensesh.testing.scripted import ScriptedModel

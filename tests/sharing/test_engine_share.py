@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.engine.engine import open_engine
+from opensesh.engine.opening import open_engine
 from opensesh.errors import NotFoundError, UsageError
 from opensesh.sharing.client import ShareServer
 from opensesh.storage import keys

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from opensesh.engine.engine import open_engine
+from opensesh.engine.opening import open_engine
 from opensesh.errors import OpenseshError, RevertConflictError, WriteError
 from opensesh.project import resolve
 from opensesh.records import Rule

@@ -17,7 +17,7 @@ import tempfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..engine.engine import open_engine
+from ..engine.opening import open_engine
 from ..engine.prompt import text_prompt
 from ..engine.settings import Settings
 from ..sessions import Sessions

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ..engine.budget import budget_from_environment, parse_amount
-from ..engine.engine import open_engine
+from ..engine.opening import open_engine
 from ..engine.prompt import Prompt, file_part
 from ..engine.settings import Settings
 from ..errors import NotFoundError, UsageError

@@ -158,7 +158,7 @@ def _compact(sessions: Sessions, session: Session, *, undo: bool, redo: bool) ->
     import asyncio  # these take longer to load than the other actions of this module
 
     from ..engine.compaction_undo import redo_compaction, undo_compaction
-    from ..engine.engine import open_engine
+    from ..engine.opening import open_engine
 
     if undo and redo:
         raise UsageError("--undo and --redo cannot be combined")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
@@ -17,17 +16,13 @@ from ..events import CommandExecuted, Missed, SessionError
 from ..plugins import hooks as plugin_hooks
 from ..plugins.calling import EventFeed
 from ..records import write_failure
-from ..sessions import Sessions
 from ..sessions.foreign_changes import publish_foreign_changes
-from ..storage import open_store
-from ..tools.tool import missing_attributes
 from .cancellation import run_in_thread_uncancellable, run_uncancellable, uncancellable
 from .compaction_undo import redo_compaction, undo_compaction
 from .model_errors import failure_of
 from .prompt import Prompt, PromptOptions, mentioned_parts
 from .runs import releasing_on_error
 from .session_history import USER_SHELL_PROMPT
-from .settings import EngineOptions, Settings
 from .tool_context import output_limits
 from .user_commands import run_user_shell
 from .user_requests import CallbackDispatcher, RequestCallbacks
@@ -38,15 +33,13 @@ if TYPE_CHECKING:
 
     from ..config import Agent, Config
     from ..models.model import Model
-    from ..models.request import Provider
     from ..permissions import Answer as PermissionReply
-    from ..plugins import Pluggable
     from ..project import ProjectLocation
     from ..records import Document, Rule, Session
+    from ..sessions import Sessions
     from ..sharing.share_service import ShareResult, ShareService, UnshareResult
-    from ..storage.protocol import Store, StoredMessage
+    from ..storage.protocol import StoredMessage
     from ..tools.filetimes import FileTimes
-    from ..tools.tool import Tool
     from ..workspace.revert import RevertPreview, RevertResult
     from .budget import Costs, Spent
     from .components import Components, RunPrompt
@@ -496,51 +489,3 @@ class Engine:
         from ..sharing.share_service import open_share_service  # most engines share nothing
 
         return open_share_service(self.sessions, self.config)
-
-
-def open_engine(  # noqa: PLR0913 - the public constructor; each argument is a name that a caller may pass
-    directory: str | os.PathLike[str] = ".",
-    *,
-    store: Store | str | None = None,
-    config: Config | None = None,
-    settings: Settings | None = None,
-    tools: Sequence[Tool] = (),
-    scripts: Mapping[str, Provider] | None = None,
-    permission: PermissionCallback | None = None,
-    plugins: Sequence[Pluggable] = (),
-    bus: Bus | None = None,
-    sessions: Sessions | None = None,
-) -> Engine:
-    """Return an engine for the sessions of a directory, to be entered with ``async with``.
-
-    ``tools`` are added to the built-in ones, and ``plugins`` come after those that are found. ``permission`` answers
-    permission requests: a function, async or not, that is given the request and returns ``"once"``, ``"always"`` or
-    ``"reject"``, or raises :class:`~opensesh.errors.PermissionCorrectedError` with what to do instead. Without it a
-    request waits, as an event on the bus, for :meth:`Engine.reply_permission`, and a warning is logged after a while.
-
-    ``bus`` is for a caller that has several engines and wants their events in one place. ``sessions`` is a session
-    service to use instead of one on ``store``; its location is then that of the engine.
-
-    Nothing is read before the engine is entered, and nothing is written to the store before a session is created or a
-    prompt is stored.
-    """
-    for tool in tools:
-        if missing := missing_attributes(tool):
-            name = getattr(tool, "__name__", repr(tool))
-            hint = "@opensesh.tool makes a tool of a function"
-            raise UsageError(f"{name} is not a tool, since it has no {', '.join(missing)}; {hint}")
-    events = Bus(keep=16_384) if bus is None else bus
-
-    def build(run: RunPrompt) -> Components:
-        from .components import Components  # loads most of the engine, in the thread that opens it
-
-        service = sessions
-        if service is None:
-            if not os.path.isdir(directory):
-                raise UsageError(f"there is no directory {os.path.abspath(directory)}")
-            opened = open_store(store) if store is None or isinstance(store, str) else store
-            service = Sessions(opened, project.resolve(directory, store=opened), bus=events)
-        options = EngineOptions(settings or Settings(), config, scripts, tuple(tools), tuple(plugins))
-        return Components(service, events, run, options)
-
-    return Engine(build, events, permission=permission)

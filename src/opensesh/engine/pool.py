@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from .cancellation import run_uncancellable
-from .engine import open_engine
+from .opening import open_engine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

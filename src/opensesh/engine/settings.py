@@ -97,7 +97,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class EngineOptions(NamedTuple):
-    """The arguments of :func:`~opensesh.engine.engine.open_engine` that services are built from."""
+    """The arguments of :func:`~opensesh.engine.opening.open_engine` that services are built from."""
 
     settings: Settings = Settings()
     config: Config | None = None

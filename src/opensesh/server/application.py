@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse
 
 from ..bus import Bus
 from ..engine.cancellation import run_in_thread_uncancellable
-from ..engine.engine import open_engine
+from ..engine.opening import open_engine
 from ..engine.pool import EnginePool
 from ..engine.settings import Settings
 from ..storage import open_store

@@ -205,7 +205,7 @@ class Refresh:
     def _oldest_first(self, plan: RefreshPlan) -> list[str]:
         if len(plan.sessions) < 2:
             return list(plan.sessions)
-        from ...storage.merged import completeness_key
+        from ...storage.copies import completeness_key
 
         heads = ((name, self._head(name, store_ids)) for name, store_ids in plan.sessions.items())
         times = {name: completeness_key(("session",), head.record) if head else (0,) for name, head in heads}
@@ -257,7 +257,7 @@ def most_complete(kind: str, copies: Iterable[Document]) -> Document | None:
     records = list(copies)
     if len(records) < 2:
         return records[0] if records else None
-    from ...storage.merged import completeness_key
+    from ...storage.copies import completeness_key
 
     return max(records, key=lambda record: completeness_key((kind,), record))
 
@@ -267,7 +267,7 @@ def merge_states(states: Sequence[Iterator[MessageState]]) -> Iterator[MessageSt
     if len(states) == 1:
         yield from states[0]
         return
-    from ...storage.merged import duplicate_messages, duplicate_parts
+    from ...storage.copies import duplicate_messages, duplicate_parts
 
     by_store = [{state.id: state for state in stream} for stream in states]
     duplicates = duplicate_messages([known.keys() for known in by_store])

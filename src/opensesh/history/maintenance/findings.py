@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...storage import find_stores, revocations
-from ...storage.merged import duplicate_messages
+from ...storage.copies import duplicate_messages
 from ...storage.protocol import store_ids
 from ...text import pluralize
 

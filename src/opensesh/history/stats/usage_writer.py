@@ -201,7 +201,7 @@ def read_usage(session: str, feeds: Sequence[ChangeFeed], repricer: Repricer) ->
 
 
 def _merge(copies: Sequence[dict[str, list[UsageEntry]]]) -> dict[str, list[UsageEntry]]:
-    from ...storage.merged import duplicate_messages
+    from ...storage.copies import duplicate_messages
 
     def completeness(group: list[UsageEntry]) -> Any:
         return len(group), bool(group[0].completed), group[0].cost, group[0].output
