@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
-from .service import Sessions, default_title, fork_title
+from .forking import fork_title
+from .service import Sessions, default_title
 
 __all__ = ["Sessions", "default_title", "fork_title"]

@@ -5,7 +5,6 @@ Every operation stores first and publishes afterwards, so a subscriber can read 
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +12,6 @@ from .. import __version__, events, ids
 from ..errors import BusyError, NotFoundError, ReadOnlyStoreError, RecordError, UsageError
 from ..project import resolve
 from ..records import (
-    EXTENSION_KEY,
     Document,
     MessageTime,
     ModelRef,
@@ -32,6 +30,7 @@ from ..storage.leases import leases_of
 from ..storage.protocol import CompositeStore, ConditionallyWritable, Damage, Key, StoredMessage, log_damage, store_ids
 from ..storage.record_ids import session_at
 from . import removed_calls
+from .forking import copy_messages, fork_title
 from .slugs import new_slug
 
 if TYPE_CHECKING:
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
     Report = Callable[[Damage], None]
 
 T = TypeVar("T")
-_FORK_TITLE = r"(?a)(.+) \(fork #(\d+)\)"
 
 
 class Sessions:
@@ -245,7 +243,7 @@ class Sessions:
             "title": fork_title(original.title),
             "time": {"created": now, "updated": now},
         }
-        copies = _copies(history, info["id"])
+        copies = copy_messages(history, info["id"])
         if imports.is_marked(self.store, session_id):
             imports.mark(self.store, info["id"])
         with self.store.batch() as batch:
@@ -466,12 +464,6 @@ def default_title(now: int, *, child: bool = False) -> str:
     return f"{'Child' if child else 'New'} session - {moment}"
 
 
-def fork_title(title: str) -> str:
-    """Return the title of the next fork of a session with this title."""
-    match = re.fullmatch(_FORK_TITLE, title)
-    return f"{match[1]} (fork #{int(match[2]) + 1})" if match else f"{title} (fork #1)"
-
-
 def _write_message(batch: Batch, message: StoredMessage) -> None:
     # The message last: where a batch is not atomic, readers must not see a message without its parts.
     for part in message.parts:
@@ -481,32 +473,3 @@ def _write_message(batch: Batch, message: StoredMessage) -> None:
 
 def _oldest_first(session: Session) -> tuple[int, tuple[int, str]]:
     return session.time.created, ids.order(session.id, session.time.created)
-
-
-def _copies(history: Sequence[StoredMessage], session_id: str) -> list[StoredMessage]:
-    """Return the messages for a fork, with new ids and references to each other."""
-    new_ids: dict[str, str] = {}
-    for message in history:
-        new_ids[message.info["id"]] = ids.ascending("msg")
-        new_ids.update((part["id"], ids.ascending("prt")) for part in message.parts)
-    copies: list[StoredMessage] = []
-    for message in history:
-        owner = {"sessionID": session_id, "messageID": new_ids[message.info["id"]]}
-        parts = [_with_new_references(part, new_ids) | {"id": new_ids[part["id"]]} | owner for part in message.parts]
-        info = _with_new_references(message.info, new_ids) | {"id": owner["messageID"], "sessionID": session_id}
-        copies.append(StoredMessage(info, parts))
-    return copies
-
-
-def _with_new_references(record: Document, new_ids: dict[str, str]) -> Document:
-    """Return a copy that refers to the copies of other messages and parts.
-
-    These are the prompt of an answer, the message at which the kept tail of a compaction starts, and the parts that a
-    provider rejected.
-    """
-    old_ids = {field: str(record.get(field)) for field in ("parentID", "tail_start_id")}
-    changed: Document = {field: new_ids[name] for field, name in old_ids.items() if name in new_ids}
-    extension = as_object(record.get(EXTENSION_KEY)) or {}
-    if masked := as_list(extension.get("masked")):
-        changed[EXTENSION_KEY] = extension | {"masked": [new_ids.get(str(part), part) for part in masked]}
-    return record | changed

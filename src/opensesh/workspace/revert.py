@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import PreviewChangedError, SnapshotError, WriteError
-from ..records import as_list, as_object, dumps_compact, object_at
+from ..records import dumps_compact
 from ..storage import imports
 from ..storage.disk import Disk
 from .changes import ChangeCollector, file_histories
@@ -33,7 +33,7 @@ from .revert_journal import (
     RevertJournal,
     RevertTrash,
 )
-from .revert_plan import PlannedFile, RevertPlan, RevertPlanner, find_point, message_index, recorded_point
+from .revert_plan import PlannedFile, RevertPlan, RevertPlanner, find_point, last_todos, message_index, recorded_point
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -467,7 +467,12 @@ class _RevertOperation:
         removed: list[str] = []
         if hidden:
             folder = self._trash.add_messages(self.session.id, self.session.document["revert"], hidden)
-            removed = self._remove(hidden, keep_first=bool(point and point.part))
+            # The last first: as long as the first message is there, an interrupted commit can be repeated.
+            keep_first = bool(point and point.part)
+            removed = [str(message.info["id"]) for message in (hidden[1:] if keep_first else hidden)]
+            self._sessions.remove_messages(self.session.id, removed, last_first=True)
+            for part in reversed(hidden[0].parts) if keep_first else ():
+                self._sessions.remove_part(self.session.id, str(hidden[0].info["id"]), part["id"])
             self._journal.move_to(folder)
             log.warning(
                 "the revert of %s is final: moved %d message%s to %s "
@@ -480,30 +485,11 @@ class _RevertOperation:
             )
         # The todo list and the summary follow from the messages that are left.
         rest = self._sessions.messages(self.session.id)
-        if _last_todos(hidden) is not None:
-            self._sessions.set_todos(self.session.id, _last_todos(rest) or [])
+        if last_todos(hidden) is not None:
+            self._sessions.set_todos(self.session.id, last_todos(rest) or [])
         if "summary" in self.session.document:
             self._summarize(rest, lambda info: info.pop("revert", None))
         else:
             self._sessions.update(self.session.id, lambda info: info.pop("revert", None))
         self._journal.clear()
         return removed
-
-    def _remove(self, hidden: Sequence[StoredMessage], *, keep_first: bool) -> list[str]:
-        # The last first: as long as the first message is there, an interrupted commit can be repeated.
-        removed = [str(message.info["id"]) for message in (hidden[1:] if keep_first else hidden)]
-        self._sessions.remove_messages(self.session.id, removed, last_first=True)
-        for part in reversed(hidden[0].parts) if keep_first else ():
-            self._sessions.remove_part(self.session.id, str(hidden[0].info["id"]), part["id"])
-        return removed
-
-
-def _last_todos(messages: Sequence[StoredMessage]) -> list[Document] | None:
-    """Return the todo list that was written last; ``None`` if there is none."""
-    for message in reversed(messages):
-        for part in reversed(message.parts):
-            todos = as_list(object_at(part, "state", "metadata").get("todos"))
-            is_completed = object_at(part, "state").get("status") == "completed"
-            if part.get("tool") == "todowrite" and is_completed and todos is not None:
-                return [todo for todo in map(as_object, todos) if todo is not None]
-    return None

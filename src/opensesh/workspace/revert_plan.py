@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import NotFoundError, RevertConflictError
+from ..records import as_list, as_object, object_at
 from ..storage.protocol import StoredMessage
 from .changes import encode_like, file_histories
 from .files import ABSENT, EXECUTABLE, FILE, FileState, file_state, read_file_or_link
@@ -276,3 +277,14 @@ class RevertPlanner:
         if becomes == ABSENT and first.rules_changed and modified_ms < first.began - tolerance:
             return "lost", "it existed before but was ignored by git, so it is left alone"
         return "change", ""
+
+
+def last_todos(messages: Sequence[StoredMessage]) -> list[Document] | None:
+    """Return the todo list that was written last; ``None`` if there is none."""
+    for message in reversed(messages):
+        for part in reversed(message.parts):
+            todos = as_list(object_at(part, "state", "metadata").get("todos"))
+            is_completed = object_at(part, "state").get("status") == "completed"
+            if part.get("tool") == "todowrite" and is_completed and todos is not None:
+                return [todo for todo in map(as_object, todos) if todo is not None]
+    return None
