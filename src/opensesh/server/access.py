@@ -108,8 +108,8 @@ class AccessMiddleware:
             if message["type"] == "http.response.start":
                 sent = message.get("headers", ())
                 names = {name for name, _ in sent}
-                page_headers = [header for header in PAGE_HEADERS if header[0] not in names] if is_page else []
-                message["headers"] = [*sent, *added, *_SECURITY_HEADERS, *page_headers]
+                more = (*_SECURITY_HEADERS, *PAGE_HEADERS) if is_page else _SECURITY_HEADERS
+                message["headers"] = [*sent, *added, *(header for header in more if header[0] not in names)]
             await send(message)
 
         if response is None:

@@ -11,6 +11,7 @@ from . import (
     entry_page,
     live_page,
     projects_page,
+    search_page,
     session_page,
     sessions_page,
     settings_page,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _MODULES = (
     entry_page,
     sessions_page,
+    search_page,
     session_page,
     context_page,
     live_page,

@@ -35,7 +35,7 @@ class NewTicket(Struct, frozen=True):
 async def entry_page(call: Call) -> object:
     """Show the page that exchanges a ticket."""
     call.state.history.warm_up()
-    return render(call, "enter.html", failure="", has_password=call.state.credentials is not None)
+    return _entry_form(call, HTTPStatus.OK)
 
 
 @pages.post("/ui/enter", "ui.signIn", response=None)
@@ -48,8 +48,7 @@ async def sign_in(call: Call) -> object:
     if not is_valid:
         failure = "The code was used before, or is older than two minutes. 'opensesh web' prints a new one."
         if is_form:
-            values = {"failure": failure, "has_password": credentials is not None}
-            return render(call, "enter.html", status=HTTPStatus.FORBIDDEN, **values)
+            return _entry_form(call, HTTPStatus.FORBIDDEN, failure)
         raise RequestError(403, "ForbiddenError", failure)
     headers = call.request.headers
     cookie, key = browsers.sign_in(headers.get("user-agent", ""))
@@ -83,6 +82,15 @@ async def static_file(call: Call) -> object:
     if file is None:
         raise RequestError(404, "NotFoundError", f"there is no file {call.parameters['name']}")
     return Response(file.content, media_type=file.media_type, headers=_FOREVER)
+
+
+def _entry_form(call: Call, status: HTTPStatus, failure: str = "") -> Response:
+    response = render(
+        call, "enter.html", status=status, failure=failure, has_password=call.state.credentials is not None
+    )
+    # Without a referrer, browsers send forms with the origin "null".
+    response.headers["referrer-policy"] = "same-origin"
+    return response
 
 
 async def _read_code(call: Call) -> tuple[bool, str]:

@@ -25,11 +25,16 @@ export function openPalette() {
   /** @param {{kind: string, label: string, note: string, path: string}[]} entries */
   function show(entries) {
     list.replaceChildren(...entries.map((entry, index) => {
-      const link = make("a", { href: entry.path, tabindex: "-1" },
+      return make("li", { role: "option", id: `palette-${index}`, "aria-selected": "false", "data-path": entry.path },
         make("span", { class: "palette-kind" }, entry.kind), make("bdi", { class: "cut" }, entry.label), make("span", { class: "dim small cut" }, entry.note));
-      return make("li", { role: "option", id: `palette-${index}`, "aria-selected": "false" }, link);
     }));
     select(0);
+  }
+
+  /** @param {Element | null | undefined} option */
+  function open(option) {
+    const path = /** @type {HTMLElement | null | undefined} */ (option)?.dataset.path;
+    if (path) location.assign(path);
   }
 
   /** @param {number} index */
@@ -63,8 +68,9 @@ export function openPalette() {
   dialog.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step) { event.preventDefault(); select(position + step); }
-    if (event.key === "Enter") { event.preventDefault(); list.children[position]?.querySelector("a")?.click(); }
+    if (event.key === "Enter") { event.preventDefault(); open(list.children[position]); }
   });
+  list.addEventListener("click", (event) => open(/** @type {Element} */ (event.target).closest("li")));
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
   dialog.addEventListener("close", () => { pending.abort(); dialog.remove(); });
   document.body.append(dialog);

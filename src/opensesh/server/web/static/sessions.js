@@ -54,6 +54,11 @@ form.addEventListener("input", () => {
     void show(path);
   }, SILENCE_MS);
 });
+// On a phone, the filters are folded unless some are set.
+const folding = /** @type {HTMLElement} */ (document.getElementById("more-filters"));
+folding.hidden = false;
+if ([...new URLSearchParams(location.search).keys()].every((name) => name === "q")) folding.setAttribute("aria-expanded", "false");
+folding.addEventListener("click", () => folding.setAttribute("aria-expanded", String(folding.getAttribute("aria-expanded") !== "true")));
 form.addEventListener("submit", (event) => event.preventDefault());
 
 rows.addEventListener("click", async (event) => {
