@@ -13,24 +13,27 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import OpenseshError
 from ..history.cache.derived_cache import DerivedCache
-from ..history.search.facets import count_facets
+from ..history.search.facets import newest_matches
 from ..history.search.text_layer import TEXT, build_vocabulary, has_vocabulary
-from ..history.search.text_search import search
+from ..history.search.text_search import Results, hits_of, search
 from ..history.session_table import SessionTableLoader
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable
 
-    from ..history.search.text_search import Query, Results
+    from ..history.search.text_search import Query
     from ..history.session_table import SessionTable
     from ..storage.protocol import Store
 
 log = logging.getLogger("opensesh.server")
 MAX_AGE_SECONDS = 1.0
 """How old the state is that a request uses without asking for a newer one."""
-WAIT_SECONDS = 0.15
+WAIT_SECONDS = 0.06
 """How long a request waits for a newer state than the one that there is."""
+_RANKED_WHILE_TYPING = 1_000
+"""Ranking reads every match of a word that is only begun, which can be half of everything."""
+_MIN_WIDENED_LENGTH = 3
 
 
 class Progress(NamedTuple):
@@ -40,6 +43,17 @@ class Progress(NamedTuple):
     """Whether there was a refresh that ended."""
     done: int
     of: int
+
+
+class SearchAnswer(NamedTuple):
+    """The results of a search, and what is known about them."""
+
+    results: Results
+    facets: dict[str, Counter[str]]
+    progress: Progress
+    """How far the index is."""
+    is_total: bool
+    """Whether the results say how many matches there are; if not, there are more."""
 
 
 class _StoppedError(Exception):
@@ -126,7 +140,7 @@ class HistoryIndex:
         """``version`` changes when this server changes the store."""
         self._table_cache = DerivedCache(store=store)
         self._loader = SessionTableLoader(self._table_cache, store)
-        self._table_refresh = BackgroundRefresh("session table", self._loader.refresh)
+        self._table_refresh = BackgroundRefresh("session table", self._refresh_table)
         self._writer = DerivedCache(store=store)
         self._reader = DerivedCache(store=store)
         """Beside the writer, because an object of the cache serves one thread at a time."""
@@ -147,14 +161,24 @@ class HistoryIndex:
     def warm_up(self) -> None:
         """Begin to make what pages will need."""
         self._table_refresh.ensure(wait=0)
-        self._text_refresh.ensure(wait=0)
 
-    def search(self, query: Query, wait: float = WAIT_SECONDS) -> tuple[Results, dict[str, Counter[str]], Progress]:
-        """Search what the index has; return the results, their facets, and how far the index is."""
+    def search(self, query: Query, wait: float = WAIT_SECONDS, *, typing: bool = False) -> SearchAnswer:
+        """Search what the index has. While a user is ``typing``, many matches are neither ranked nor counted."""
         self._ensure(self._text_refresh, wait)
         progress = self._text_refresh.progress
         cache = self._writer if self._writer.is_temporary else self._reader
-        return search(cache, query, widen=progress.is_ready), count_facets(cache, query), progress
+        newest = newest_matches(cache, query)
+        if typing and len(newest.parts) > _RANKED_WHILE_TYPING:
+            page = newest.parts[query.offset : query.offset + query.limit]
+            results = Results(len(newest.parts), hits_of(cache, query, page), newest.sessions)
+            return SearchAnswer(results, newest.facets, progress, is_total=newest.is_complete)
+        # One or two letters are inside of nearly every text.
+        is_begun = typing and len(query.text.strip()) < _MIN_WIDENED_LENGTH
+        results = search(cache, query, widen=progress.is_ready and not is_begun)
+        if results.widened:
+            words = " ".join(f"*{word}*" for word in query.text.split())
+            newest = newest_matches(cache, query._replace(text=words))
+        return SearchAnswer(results, newest.facets, progress, is_total=True)
 
     def close(self) -> None:
         """End the refreshes, and close all files."""
@@ -171,6 +195,12 @@ class HistoryIndex:
             noticed = time.monotonic()
             self._seen[refresh] = version, noticed
         return refresh.ensure(wait=wait, since=noticed)
+
+    def _refresh_table(self, report: Callable[[int, int], None]) -> None:
+        is_first = not self._table_refresh.progress.is_ready
+        self._loader.refresh(report)
+        if is_first:  # a user has come, and will search sooner or later; both at once would delay the list
+            self._text_refresh.ensure(wait=0)
 
     def _refresh_text(self, report: Callable[[int, int], None]) -> None:
         self._writer.refresh(TEXT, progress=report)

@@ -1,10 +1,13 @@
-"""How the matches of a search are distributed: by project, role, tool, model and month."""
+"""The newest matches of a search, and how they are distributed: by project, role, tool, model and month.
+
+All of it is one query, without ranking and without reading a text, so that it can be asked with every key stroke.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .query import parse_text, parse_words
 from .search_filters import Condition
@@ -19,23 +22,40 @@ if TYPE_CHECKING:
 COUNTED_PARTS = 5_000
 """How many of the newest matches are counted."""
 NAMES = ("folder", "role", "tool", "model", "month")
+_DAY_MS = 86_400_000
 
 
-def count_facets(cache: DerivedCache, query: Query) -> dict[str, Counter[str]]:
-    """Count the newest matches of a query. Texts are not read, so that a regular expression has no facets."""
+class NewestMatches(NamedTuple):
+    """At most :data:`COUNTED_PARTS` parts that match, the newest first, and their facets."""
+
+    parts: list[int]
+    """Their numbers in the cache."""
+    sessions: int
+    facets: dict[str, Counter[str]]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether these are all that match."""
+        return len(self.parts) < COUNTED_PARTS
+
+
+def newest_matches(cache: DerivedCache, query: Query) -> NewestMatches:
+    """Return the newest matches of a query. What a regular expression matches is not known without reading texts."""
     if query.mode == "regex" or not query.text.strip():
-        return {name: Counter() for name in NAMES}
+        return NewestMatches([], 0, {name: Counter() for name in NAMES})
     parsed = parse_words(query.text) if query.mode == "words" else parse_text(query.text)
 
-    def count(db: Connection) -> dict[str, Counter[str]]:
+    def read(db: Connection) -> NewestMatches:
         condition = Condition(db, parsed, query.filters)
-        shown = "ifnull(s.directory, ''), ifnull(m.role, ''), ifnull(p.tool, ''), ifnull(m.model, ''), p.time"
-        rows = db.execute(*condition.sql(shown, f"ORDER BY p.id DESC LIMIT {COUNTED_PARTS}")).fetchall()
+        shown = "p.id, p.session, s.directory, m.role, p.tool, m.model, ifnull(p.time, 0)"
+        # The number of a part tells roughly how new it is.
+        order = "words.rowid" if condition.match else "p.id"
+        rows = db.execute(*condition.sql(shown, f"ORDER BY {order} DESC LIMIT {COUNTED_PARTS}")).fetchall()
+        numbers, sessions, *values, moments = zip(*rows, strict=True) if rows else [()] * 7
         months: Counter[str] = Counter()
-        for moment, number in Counter(row[4] // 86_400_000 if row[4] else None for row in rows).items():
-            if moment is not None:
-                months[time.strftime("%Y-%m", time.localtime(moment * 86_400))] += number
-        columns = [Counter(row[position] for row in rows if row[position]) for position in range(4)]
-        return dict(zip(NAMES, [*columns, months], strict=True))
+        for day, count in Counter(moment // _DAY_MS for moment in moments if moment).items():
+            months[time.strftime("%Y-%m", time.localtime(day * 86_400))] += count
+        counts = [Counter(value for value in column if value) for column in values]
+        return NewestMatches(list(numbers), len(set(sessions)), dict(zip(NAMES, [*counts, months], strict=True)))
 
-    return cache.query(TEXT, count)
+    return cache.query(TEXT, read)

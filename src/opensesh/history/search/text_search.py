@@ -157,6 +157,17 @@ def search(
     return results._replace(note=cache.note)
 
 
+def hits_of(cache: DerivedCache, query: Query, parts: Sequence[int]) -> list[Hit]:
+    """Return the hits for parts that match a query, by their numbers in the cache."""
+    parsed = parse_words(query.text) if query.mode == "words" else parse_text(query.text)
+
+    def ask(db: Connection) -> list[Hit]:
+        run = _Search(db, cache.feeds, query, parsed, now=0, ranked=0)
+        return list(run.hits((number, 0.0) for number in parts))
+
+    return cache.query(TEXT, ask)
+
+
 def is_empty(cache: DerivedCache) -> bool:
     """Whether a cache has no sessions."""
     return cache.query(TEXT, lambda db: db.execute("SELECT 1 FROM session LIMIT 1").fetchone()) is None
@@ -200,7 +211,7 @@ class _Search:
             total = self._count("count(*)")
             page = self._page(total)
             sessions = self._count("count(DISTINCT p.session)") if total <= _MAX_COUNTED else None
-        return Results(total, list(self._hits(page)), sessions)
+        return Results(total, list(self.hits(page)), sessions)
 
     def _count(self, shown: str) -> int:
         sql, values = self._condition.sql(shown)
@@ -252,7 +263,7 @@ class _Search:
         page = matches[self._query.offset : keep]
         return total, [(number, 0.0) for _, number in page], len(sessions)
 
-    def _hits(self, page: Iterable[tuple[int, float]]) -> Iterator[Hit]:
+    def hits(self, page: Iterable[tuple[int, float]]) -> Iterator[Hit]:
         scores = dict(page)
         rows = [PartRow(*self._db.execute(_PART_BY_ID, [number]).fetchone()) for number in scores]
         shown = self._condition.columns or (("paths",) if self._parsed == ParsedQuery() else ())

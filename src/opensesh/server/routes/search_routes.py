@@ -15,11 +15,8 @@ from ..responses import RequestError
 from ..session_list import PageSize, SessionsQuery, list_sessions, read_time
 
 if TYPE_CHECKING:
-    from collections import Counter
-
-    from ...history.search.text_search import Results
     from ...records import Document
-    from ..history_index import Progress
+    from ..history_index import SearchAnswer
     from ..state import ServerState
 
 routes = Routes()
@@ -56,9 +53,7 @@ class SuggestQuery(Struct, frozen=True):
     q: str = ""
 
 
-def search_history(
-    state: ServerState, query: SearchQuery, *, wait: float
-) -> tuple[Results, dict[str, Counter[str]], Progress]:
+def search_history(state: ServerState, query: SearchQuery, *, wait: float, typing: bool = False) -> SearchAnswer:
     """Search for what a query says; wait at most so long for what has changed since."""
     matches = None
     if query.project.strip():
@@ -77,7 +72,8 @@ def search_history(
         children=not query.roots,
         session_matches=matches,
     )
-    return state.history.search(Query(query.q, query.mode, filters, query.limit, query.offset, query.newest), wait)
+    asked = Query(query.q, query.mode, filters, query.limit, query.offset, query.newest)
+    return state.history.search(asked, wait, typing=typing)
 
 
 @routes.get("/history/search", "history.search", response=dict[str, Any], errors=(400, 404))
@@ -85,7 +81,7 @@ async def search_texts(call: Call, query: SearchQuery) -> object:
     """Search the texts of all sessions."""
 
     def read() -> Document:
-        results, facets, progress = search_history(call.state, query, wait=_FRESH_SECONDS)
+        results, facets, progress, _ = search_history(call.state, query, wait=_FRESH_SECONDS)
         return {
             "total": results.total,
             "sessions": results.sessions,

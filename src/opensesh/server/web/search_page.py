@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
 
 from markupsafe import Markup, escape
+from msgspec.structs import replace
 
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...errors import NotFoundError, UsageError
@@ -30,7 +31,7 @@ _HITS = 60
 _HITS_OF_SESSION = 3
 _FACET_VALUES = 8
 _WAIT_SECONDS = 0.05
-_UNFINISHED_WORD = re.compile(r"(^|.*\s)[^\W_]{2,}")
+_UNFINISHED_WORD = re.compile(r"(^|.*\s)[^\W_]{3,}")
 _FACETS = {"folder": "Project", "role": "Role", "tool": "Tool", "model": "Model", "month": "Month"}
 _MODES = {"words": "words", "text": "as typed", "regex": "regex"}
 _KINDS = {"text": "text", "tool": "tool call", "title": "title", "reasoning": "thinking", "error": "error"}
@@ -52,11 +53,10 @@ async def search_page(call: Call, query: TypedQuery) -> object:
     if not query.q.strip() and not query.file:
         return render(call, template, results=None, failure="", **common)
     text = query.q.rstrip("*") + "*" if query.typing and _is_unfinished(query) else query.q
-    values: dict[str, Any] = {name: getattr(query, name) for name in SearchQuery.__struct_fields__}
-    asked = SearchQuery(**values | {"q": text, "limit": _HITS})
+    asked = replace(query, q=text, limit=_HITS)
     try:
-        results, facets, progress = await run_in_thread_uncancellable(
-            lambda: search_history(call.state, asked, wait=_WAIT_SECONDS)
+        results, facets, progress, is_total = await run_in_thread_uncancellable(
+            lambda: search_history(call.state, asked, wait=_WAIT_SECONDS, typing=query.typing)
         )
     except (UsageError, NotFoundError) as error:
         return render(call, template, results=None, failure=error.message, **common)
@@ -69,6 +69,7 @@ async def search_page(call: Call, query: TypedQuery) -> object:
         groups=_by_session(results),
         facets=_facet_links(query, facets),
         progress=progress,
+        is_total=is_total,
         next_address=search_address(query, offset=following) if following < results.total else "",
         **common,
     )
