@@ -173,7 +173,7 @@ class HistoryIndex:
             results = Results(len(newest.parts), hits_of(cache, query, page), newest.sessions)
             return SearchAnswer(results, newest.facets, progress, is_total=newest.is_complete)
         # One or two letters are inside of nearly every text.
-        is_begun = typing and len(query.text.strip()) < _MIN_WIDENED_LENGTH
+        is_begun = typing and any(len(word) < _MIN_WIDENED_LENGTH for word in query.text.split())
         results = search(cache, query, widen=progress.is_ready and not is_begun)
         if results.widened:
             words = " ".join(f"*{word}*" for word in query.text.split())
