@@ -98,8 +98,12 @@ async def test_sessions_are_archived_brought_back_exported_and_removed_in_bulk(p
     await expect(bulk).to_contain_text("2 selected")
     async with page.expect_download() as download:
         await bulk.get_by_role("button", name="Export").click()
-    path = await (await download.value).path()
-    assert len(zipfile.ZipFile(path).namelist()) == 2
+    exported = (await (await download.value).path()).read_text()
+    assert all(name in exported for name in names[:2])
+    await bulk.get_by_label("Format").select_option("html")
+    async with page.expect_download() as download:
+        await bulk.get_by_role("button", name="Export").click()
+    assert len(zipfile.ZipFile(await (await download.value).path()).namelist()) == 2
     await bulk.get_by_role("button", name="Archive").click()
     await expect(page.locator(".session")).to_have_count(1)
     await expect(page.locator(".summary")).to_contain_text("2 archived not shown")
@@ -163,7 +167,7 @@ async def test_journey_9_eight_tabs_of_one_browser_load(page: Page, context: Bro
 
 async def test_journey_10_every_storage_generation_is_listed_and_named(context: BrowserContext, tmp_path: Path) -> None:
     data = tmp_path / ".local/share/opencode"
-    shutil.copytree(FIXTURES / "opencode-1.1.65", data / "storage", symlinks=True)
+    shutil.copytree(FIXTURES / "opencode-1.1.65/storage", data / "storage", symlinks=True)
     shutil.copy(FIXTURES / "opencode-1.18.33/opencode.db", data / "opencode.db")
     with web_server(tmp_path) as server:
         page = await context.new_page()
@@ -207,14 +211,15 @@ async def test_the_palette_finds_sessions_projects_and_pages_and_returns_the_foc
     await expect(page.locator(".session .title").nth(0)).to_be_focused()
     await page.keyboard.press("Control+k")
     await page.keyboard.type("notes")
-    await expect(page.get_by_role("option").first).to_contain_text("Notes on retries")
-    await expect(page.get_by_role("option", name=re.compile("project.*notes"))).to_be_visible()
+    results = page.get_by_role("listbox", name="Results")
+    await expect(results.get_by_role("option").first).to_contain_text("Notes on retries")
+    await expect(results.get_by_role("option", name=re.compile("project.*notes"))).to_be_visible()
     await page.keyboard.press("ArrowDown")
     await page.keyboard.press("Enter")
     await expect(page).to_have_url(re.compile(r"/ui/\?project=notes"))
     await page.keyboard.press("Control+k")
     await page.keyboard.type("settings")
-    await expect(page.get_by_role("option", selected=True)).to_contain_text("Settings")
+    await expect(results.get_by_role("option", selected=True)).to_contain_text("Settings")
     await page.keyboard.press("Enter")
     await expect(page).to_have_url(f"{server.url}/ui/settings")
 
@@ -334,7 +339,7 @@ async def test_axe_finds_nothing_on_any_page(
         assert problems == [], (path, problems)
     await page.goto(f"{server.url}/ui/")
     await page.keyboard.press("Control+k")
-    await expect(page.get_by_role("option").first).to_be_visible()
+    await expect(page.get_by_role("listbox", name="Results").get_by_role("option").first).to_be_visible()
     await page.evaluate(axe + ";0")
     found = await page.evaluate(running)
     assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found["violations"]] == []

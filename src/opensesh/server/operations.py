@@ -202,7 +202,10 @@ async def respond(operation: Operation, state: ServerState, request: Request) ->
         return malformed_json()
     except BodyError as error:
         raise RequestError(error.status, "BadRequest", error.reason) from None
-    value = await operation.handler(Call(state, request, parameters, document), **arguments)
+    try:
+        value = await operation.handler(Call(state, request, parameters, document), **arguments)
+    finally:
+        state.changes += int(operation.method != "GET")
     if isinstance(value, Response):
         return value
     if operation.status == 204:

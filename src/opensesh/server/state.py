@@ -73,7 +73,9 @@ class ServerState:
         self.credentials = credentials
         """The password of the server, if it has one."""
         self.browsers = Browsers()
-        self.history = HistoryIndex(store, lambda: bus.last)
+        self.changes = 0
+        """Counts the requests that may have changed the store, for what is derived from it."""
+        self.history = HistoryIndex(store, lambda: bus.last + self.changes)
         self.store = store
         self.history_slots = asyncio.Semaphore(_HISTORY_SLOTS)
         """How many queries of the history run at the same time."""

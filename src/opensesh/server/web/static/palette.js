@@ -9,6 +9,13 @@ const PAGES = [
   ["Trash", "/ui/trash"], ["Search", "/ui/search"], ["Settings", "/ui/settings"], ["Keys", "/ui/keys"],
 ];
 
+/**
+ * Shows characters that change the direction of a text, or that one does not see, by their numbers.
+ * @param {string} text
+ */
+const visible = (text) => text.replace(/[\u0000-\u001f\u200b-\u200f\u202a-\u202e\u2060-\u2069]/g,
+  (one) => `␦${one.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}␦`);
+
 /** Opens the palette; the focus returns to where it was when it closes. */
 export function openPalette() {
   if (document.querySelector("dialog.palette")) return;
@@ -26,7 +33,7 @@ export function openPalette() {
   function show(entries) {
     list.replaceChildren(...entries.map((entry, index) => {
       return make("li", { role: "option", id: `palette-${index}`, "aria-selected": "false", "data-path": entry.path },
-        make("span", { class: "palette-kind" }, entry.kind), make("bdi", { class: "cut" }, entry.label), make("span", { class: "dim small cut" }, entry.note));
+        make("span", { class: "palette-kind" }, entry.kind), make("bdi", { class: "cut" }, visible(entry.label)), make("span", { class: "dim small cut" }, entry.note));
     }));
     select(0);
   }
