@@ -20,6 +20,7 @@ NAMES = (
     "waiting",
     "growth",
     "server",
+    "web_session",
     "peers",
 )
 

@@ -103,7 +103,8 @@ async def test_journey_3_a_long_session_opens_at_its_end_and_any_message_is_reac
     await open_session(page, stored, shelf.long)
     await expect(turn(page, shelf.prompts[-1])).to_be_in_viewport()
     await expect(turn(page, shelf.prompts[0])).to_have_count(0)
-    await page.locator(".prompt-list a").first.click()
+    await page.locator(".prompt-group").first.click()
+    await page.locator(".prompt-group").first.locator("a[data-turn]").first.click()
     await expect(turn(page, shelf.prompts[0])).to_be_in_viewport()
     await expect(page).to_have_url(re.compile(f"#t-{shelf.prompts[0]}$"))
 

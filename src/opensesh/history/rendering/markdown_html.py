@@ -75,7 +75,7 @@ def fenced_html(text: str, language: str) -> Markup:
     is_diff = language.lower() in ("diff", "patch")
     content = diff_html(text) if is_diff else highlighted(text.removesuffix("\n"), language)
     template = Markup(
-        '<figure class="code"><figcaption>{}<button type="button" class="copy">Copy</button></figcaption>'
+        '<figure class="code"><figcaption>{}<button class="copy">Copy</button></figcaption>'
         '<pre{} tabindex="0"><code>{}</code></pre></figure>\n'
     )
     return template.format(prose(language[:40]), Markup(' class="diff"') if is_diff else "", content)

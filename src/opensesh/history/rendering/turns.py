@@ -282,6 +282,6 @@ def _shown(content: str, whole: bool) -> ShownText:
 
 def _machine_time(milliseconds: int) -> str:
     try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%MZ")
     except (ValueError, OverflowError, OSError):
         return ""

@@ -47,6 +47,8 @@ CHUNK = 50
 """Turns that are loaded together."""
 _MAX_CHILD_TURNS = 50
 _MAX_HITS = 200
+_PROMPT_GROUP = 100
+"""Prompts that are listed together; a session may have thousands."""
 _MAX_UNFOLDED_CHANGES = 2_000
 _SHOWN = ("reasoning", "outputs", "marks")
 
@@ -79,6 +81,12 @@ class AttachmentQuery(Struct, frozen=True):
     """Which of the files that a tool returned."""
 
     attachment: Annotated[int, Meta(ge=0)] | None = None
+
+
+class PromptsQuery(Struct, frozen=True):
+    """Which prompts, by their number from 0."""
+
+    start: Annotated[int, Meta(ge=0)] = field(default=0, name="from")
 
 
 class FindQuery(Struct, frozen=True):
@@ -269,8 +277,8 @@ def _child_turns(call: Call, library: Library, session_id: str) -> Markup:
             previous = turn
     rest = turns.total - _MAX_CHILD_TURNS
     more = f"{rest} more messages: open the whole session" if rest > 0 else "open as a session"
-    template = Markup('<div class="child">{}<a class="load" href="{}">{}</a></div>')
-    return template.format(Markup("").join(rendered), address, more)
+    template = Markup('<div class="child" data-address="{0}">{1}<a class="load" href="{0}">{2}</a></div>')
+    return template.format(address, Markup("").join(rendered), more)
 
 
 @pages.get("/ui/session/{sessionID}/parts/{partID}/file", "ui.session.file", response=None)
@@ -294,12 +302,28 @@ async def session_panel(call: Call) -> object:
         return session_head(view) | {
             "figures": session_figures(library, view.entry, [message.info for message in messages]),
             "files": files,
-            "prompts": _prompts(messages),
+            "prompts": (prompts := _prompts(messages)),
+            "groups": range(0, max(len(prompts), 1), _PROMPT_GROUP),
+            "group_size": _PROMPT_GROUP,
             "total": len(messages),
         }
 
     values = await call.state.read_history(read)
     return render(call, "session_panel_body.html" if is_fragment(call) else "session_panel.html", **values)
+
+
+@pages.get("/ui/session/{sessionID}/prompts", "ui.session.prompts", response=None)
+async def session_prompts(call: Call, query: PromptsQuery) -> object:
+    """Show one group of the prompts of a session."""
+
+    def read(library: Library) -> dict[str, Any]:
+        view = SessionView(call, library)
+        prompts = _prompts(library.store.messages(view.id, report=library.report))
+        listed = prompts[query.start : query.start + _PROMPT_GROUP]
+        return session_head(view) | {"prompts": listed, "start": query.start}
+
+    values = await call.state.read_history(read)
+    return render(call, "session_prompt_list.html" if is_fragment(call) else "session_prompts.html", **values)
 
 
 def _prompts(messages: Iterable[StoredMessage]) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ import { fetchHtml } from "./requests.js";
 
 const NEAR = 1500;
 const FAR = 8000;
+const SLICE = 8;
 const log = /** @type {HTMLElement} */ (document.getElementById("log"));
 export const address = log.dataset.address ?? "";
 export const sessionId = log.dataset.session ?? "";
@@ -39,6 +40,7 @@ function watch(chunk) {
 /** @param {HTMLElement} chunk */
 function unload(chunk) {
   chunk.style.height = `${chunk.getBoundingClientRect().height}px`; // what is below must not move
+  chunk.style.minHeight = "";
   chunk.replaceChildren();
   chunk.classList.add("unloaded");
   near.unobserve(chunk);
@@ -56,11 +58,8 @@ async function load(chunk, html) {
   element.dataset.loading = "1";
   try {
     const content = html ?? await fetchHtml(`${address}/turns?from=${element.dataset.from}&show=${show}`);
-    if (isLoaded(element)) return;
-    const section = parse(content).querySelector("section");
-    element.replaceChildren(...(section?.childNodes ?? []));
-    element.classList.remove("unloaded");
-    element.style.height = "";
+    if (isLoaded(element) || (html === undefined && isFar(element))) return;
+    await insert(element, [...(parse(content).querySelector("section")?.children ?? [])], html === undefined);
     log.dispatchEvent(new CustomEvent("chunk", { detail: element }));
   } catch (error) {
     notify(`Turns could not be loaded: ${/** @type {Error} */ (error).message}`, {
@@ -69,6 +68,29 @@ async function load(chunk, html) {
   } finally {
     delete element.dataset.loading;
   }
+}
+
+/** Whether the window has moved away while a chunk was being loaded. @param {Element} chunk */
+function isFar(chunk) {
+  const { top, bottom } = chunk.getBoundingClientRect();
+  return bottom < -FAR || top > innerHeight + FAR;
+}
+
+/**
+ * Puts turns into a chunk, a few in a frame, so that scrolling is never held up.
+ * @param {HTMLElement} chunk
+ * @param {Element[]} turns
+ * @param {boolean} slowly
+ */
+async function insert(chunk, turns, slowly) {
+  chunk.classList.remove("unloaded");
+  chunk.style.minHeight = chunk.style.height;
+  chunk.style.height = "";
+  while (turns.length) {
+    chunk.append(...turns.splice(0, slowly ? SLICE : turns.length));
+    if (turns.length) await new Promise((resolve) => requestAnimationFrame(resolve));
+  }
+  chunk.style.minHeight = "";
 }
 
 function addPlaceholders() {
@@ -140,16 +162,29 @@ export function select(turn) {
   turn.classList.add("current");
 }
 
-/** The turn at the top of the window. */
-export function topTurn() {
-  const bar = document.querySelector(".bar")?.getBoundingClientRect().bottom ?? 0;
+/**
+ * The first turn at one of these heights of the window.
+ * @param {number[]} heights
+ */
+function turnAt(heights) {
   const middle = log.getBoundingClientRect().left + log.offsetWidth / 2;
-  for (let y = bar + 8; y < innerHeight; y += 40) {
-    const turn = document.elementFromPoint(middle, y)?.closest(".turn");
-    if (turn && log.contains(turn)) return turn;
+  for (const y of heights) {
+    const turn = document.elementFromPoint(middle, y)?.closest("#log > .chunk > .turn");
+    if (turn) return turn;
   }
   return null;
 }
+
+const steps = [8, 48, 88, 128, 208, 308, 458];
+
+/** The turn at the top of the window. */
+export const topTurn = () => {
+  const bar = document.querySelector(".bar")?.getBoundingClientRect().bottom ?? 0;
+  return turnAt(steps.map((step) => bar + step));
+};
+
+/** The turn at the bottom of the window. */
+export const bottomTurn = () => turnAt(steps.map((step) => innerHeight - step));
 
 export function scrollToEnd() {
   const last = log.lastElementChild;

@@ -1,5 +1,5 @@
 // The map of a session: a mark for each turn, as tall as the turn is large; click or drag to go there.
-import { goTo, sessionId, topTurn } from "./log.js";
+import { bottomTurn, goTo, sessionId, topTurn } from "./log.js";
 import { send } from "./requests.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -65,8 +65,7 @@ export function markMatches(ids) {
 function outlineWindow() {
   const first = positions.get(topTurn()?.id.slice(2) ?? "");
   if (!frame || first === undefined) return;
-  const shown = [...document.querySelectorAll("#log .turn")].filter((turn) => turn.getBoundingClientRect().top < innerHeight);
-  const last = Math.max(positions.get(shown[shown.length - 1]?.id.slice(2) ?? "") ?? first, first);
+  const last = Math.max(positions.get(bottomTurn()?.id.slice(2) ?? "") ?? first, first);
   frame.setAttribute("y", String(tops[first]));
   frame.setAttribute("height", String(Math.max(tops[last + 1] - tops[first], 4)));
   markPrompt(first);

@@ -71,9 +71,8 @@ export const menuEntries = [
 export function openMenu(button) {
   closeMenu();
   const turn = button.closest(".turn");
-  const link = turn?.querySelector(".head a");
-  if (!(turn instanceof HTMLElement) || !(link instanceof HTMLAnchorElement)) return;
-  const address = new URL(link.href).pathname;
+  const address = button.closest("[data-address]")?.getAttribute("data-address");
+  if (!(turn instanceof HTMLElement) || !address) return;
   const menu = make("div", { class: "turn-menu", role: "menu", id: "turn-menu" });
   for (const entry of menuEntries.flatMap((entries) => entries(turn, address))) {
     entry.setAttribute("role", "menuitem");
@@ -84,6 +83,7 @@ export function openMenu(button) {
   const place = button.getBoundingClientRect();
   menu.style.top = `${scrollY + place.bottom}px`;
   menu.style.left = `${Math.max(8, scrollX + place.right - menu.offsetWidth)}px`;
+  button.setAttribute("aria-haspopup", "menu");
   button.setAttribute("aria-expanded", "true");
   /** @type {HTMLElement | null} */ (menu.firstElementChild)?.focus();
 }
