@@ -222,3 +222,10 @@ async def test_an_automatic_compaction_continues(tmp_path: Path) -> None:
         assert [message["parts"][0]["type"] for message in messages[2:]][:3] == ["compaction", "step-start", "text"]
         assert messages[2]["parts"][0]["auto"] is True
         assert messages[4]["parts"][0]["synthetic"] is True
+
+
+@pytest.mark.parametrize("path", ["/config", "/global/config"])
+async def test_an_unknown_setting_is_not_written(tmp_path: Path, path: str) -> None:
+    async with serving(tmp_path / "p") as client:
+        assert (await client.http.patch(path, json={"type": "text"})).status_code == 400
+        await client.create(title="One")

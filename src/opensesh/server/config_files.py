@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import ConfigSettings
 from ..config.source import Source
-from ..config.validation import check
+from ..config.validation import check, unknown_keys
 from ..records import as_list, as_object, merged
 from ..storage.disk import Disk, read_or_empty
 from .config_documents import MASK
@@ -37,7 +37,10 @@ def update_config_file(folder: str, changes: Document) -> None:
         message = f"{path} has comments or is not valid JSON, and was not changed; edit it by hand"
         raise RequestError(409, "ConfigFileError", message)
     document = merged(existing, _without_masks(changes))
-    check(document, ConfigSettings, Source(path, ""))
+    source = Source(path, "")
+    for unknown in unknown_keys(check(document, ConfigSettings, source), document):
+        if len(unknown.path) == 1:
+            raise source.error(unknown.reason)
     mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o644
     Disk().replace(path, json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n")
     os.chmod(path, mode)

@@ -107,8 +107,10 @@ class ScriptedModel:
         usage: Callable[[Request], Usage] | None = None,
         sleep: Callable[[float], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.time,
+        records: bool = True,
     ) -> None:
-        """Without a script it is :meth:`prompted`.
+        """Without a script it is :meth:`prompted`. Without ``records`` it keeps no calls, so that it needs no more
+        memory the longer it is used.
 
         ``usage`` computes the usage of turns without ``USAGE``; the default is a prompt of 1,000 tokens.
         """
@@ -123,6 +125,7 @@ class ScriptedModel:
         )
         self._sleep = sleep
         self.clock = clock
+        self._records = records
         self._lock = threading.Lock()
         self._calls: list[ScriptedCall] = []
         self._titles: list[ScriptedCall] = []
@@ -146,7 +149,7 @@ class ScriptedModel:
     @classmethod
     def named(cls, name: str, **options: Any) -> Self:
         """Return the model ``scripted/<name>`` of a configuration: ``prompt``, or the path of a script."""
-        return cls.prompted(**options) if name == SCRIPTED_PROMPT else cls.from_file(name, **options)
+        return cls.prompted(records=False, **options) if name == SCRIPTED_PROMPT else cls.from_file(name, **options)
 
     @property
     def is_prompted(self) -> bool:
@@ -214,7 +217,8 @@ class ScriptedModel:
             except LookupError as error:
                 raise self._record_failure(ScriptExhaustedError(number, str(error.args[0]), request)) from None
             call = ScriptedCall(number, request, turn, usage or self._usage(request), id_prefix, title)
-            record.append(call)
+            if self._records:
+                record.append(call)
             problem = _unmet(turn, request)
             if problem:
                 raise self._record_failure(UnmetExpectationError(number, problem, request))
