@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
 
+from ..server.serving import SCRIPTED
 from .web_server import WebServer, web_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -134,6 +135,23 @@ async def test_a_long_list_is_read_page_by_page_with_each_session_once(page: Pag
     await page.get_by_role("link", name="Load more").click()
     await expect(page.locator(".session")).to_have_count(7)
     await expect(page.locator("h2.day")).to_have_count(1)
+
+
+async def test_rows_show_what_runs_and_new_sessions_wait_for_a_click(page: Page, server: WebServer) -> None:
+    session_id = server.create(title="Followed")
+    await page.goto(f"{server.url}/ui/?q=followed")
+    badge = row(page, "Followed").locator("[data-live]")
+    await expect(badge).to_have_count(0)
+    go = server.home / "go"
+    script = f'CALL bash {{"command": "while [ ! -e {go} ]; do sleep 0.05; done", "description": "Wait"}}\n---\nSAY ok'
+    body = {"model": SCRIPTED, "parts": [{"type": "text", "text": script}]}
+    server.post(f"/session/{session_id}/prompt_async", body)
+    await expect(badge).to_have_text("running")
+    go.touch()
+    await expect(badge).to_have_count(0)
+    server.create(title="Followed by another")
+    await page.get_by_role("button", name=re.compile("newer")).click()
+    await expect(row(page, "Followed by another")).to_be_visible()
 
 
 async def test_hostile_titles_are_shown_as_text(page: Page, server: WebServer) -> None:

@@ -2,6 +2,7 @@
 import { fill, notify, parse } from "./dom.js";
 import { fetchHtml, send } from "./requests.js";
 import { onKeys } from "./keys.js";
+import { follow } from "./list_live.js";
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("filters"));
 const rows = /** @type {HTMLElement} */ (document.getElementById("rows"));
@@ -156,5 +157,6 @@ onKeys({
   u: () => { undo?.(); undo = null; },
 });
 
+follow(rows, () => void show(address(), true));
 window.addEventListener("pageshow", (event) => { if (event.persisted) void show(address(), true); });
 refreshIfStale();

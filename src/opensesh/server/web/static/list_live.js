@@ -1,0 +1,44 @@
+// The list of sessions while sessions run: badges change at once, rows that would move wait for a click.
+import { make } from "./dom.js";
+import { connect, on, watch } from "./live.js";
+
+/**
+ * Keeps the rows up to date.
+ * @param {HTMLElement} rows
+ * @param {() => void} reload shows the newest rows
+ */
+export function follow(rows, reload) {
+  /** @type {Set<string>} */
+  const newer = new Set();
+  const button = make("button", { type: "button", class: "newer" });
+  button.addEventListener("click", () => { newer.clear(); button.remove(); reload(); });
+
+  /** @param {string} id @returns {HTMLElement | null} */
+  const row = (id) => rows.querySelector(`[data-id="${CSS.escape(id)}"]`);
+
+  /** @param {string} id @param {string} kind @param {string} text */
+  function setBadge(id, kind, text) {
+    const known = row(id)?.querySelector("[data-live]");
+    if (!text) { known?.remove(); return; }
+    const badge = known ?? make("a", { "data-live": "", href: `/ui/session/${id}` });
+    badge.className = `badge ${kind}`;
+    badge.textContent = text;
+    if (!known) row(id)?.querySelector(".title")?.after(badge);
+  }
+
+  on("status", (data) => setBadge(data.session, "live", !data.status || data.status.type === "idle" ? "" : "running"));
+  on("ask", (ask) => setBadge(ask.session, "warn", "waits for you"));
+  on("answered", (data) => setBadge(data.session, "live", "running"));
+  on("session", (data) => {
+    const known = row(data.id);
+    if (data.removed) { known?.remove(); return; }
+    const title = known?.querySelector(".title bdi");
+    if (title && data.title) title.textContent = data.title;
+    if (known || data.parent) return;
+    newer.add(data.id);
+    button.textContent = `${newer.size} newer ↑`;
+    rows.querySelector(".summary")?.append(button);
+  });
+  watch("", "");
+  connect();
+}
