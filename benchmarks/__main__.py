@@ -21,6 +21,7 @@ NAMES = (
     "growth",
     "server",
     "web_session",
+    "database",
     "peers",
 )
 
