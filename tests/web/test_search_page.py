@@ -20,7 +20,7 @@ async def test_journey_11_results_appear_while_one_types_and_lead_to_the_part(pa
     await expect(page.locator("mark", has_text=re.compile("xylop", re.I)).first).to_be_visible()
     await expect(page).to_have_url(f"{server.url}/ui/search?q=xylop")
     hit = page.locator("a.hit", has_text="echo xylophone").first
-    await expect(hit).to_have_attribute("href", re.compile(r"/ui/session/ses_\w+\?at=msg_\w+#p-prt_\w+"))
+    await expect(hit).to_have_attribute("href", re.compile(r"/ui/session/ses_\w+\?at=msg_\w+&q=xylop#p-prt_\w+"))
     await page.keyboard.press("ArrowDown")
     await expect(page.locator("a.hit").first).to_be_focused()
     await page.reload()

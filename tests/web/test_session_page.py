@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Generator
 
@@ -216,6 +217,34 @@ async def test_what_is_shown_is_chosen_by_the_address(context: BrowserContext, s
     await expect(page).to_have_url(re.compile("show=reasoning"))
     await expect(page.locator("#log")).to_contain_text("a secret plan")
     await expect(page.get_by_role("button", name="thinking")).to_have_attribute("aria-pressed", "true")
+
+
+async def test_a_search_leads_into_the_output_with_its_words_marked(
+    context: BrowserContext, stored: tuple[WebServer, Shelf]
+) -> None:
+    page = await context.new_page()
+    sample, session = stored[1].sample, stored[1].every_kind
+    [part] = [
+        (part["messageID"], part["id"])
+        for path in (sample.root / "part").glob("*/*.json")
+        if (part := json.loads(path.read_bytes())).get("tool") == "bash" and part["sessionID"] == session["id"]
+    ]
+    await open_session(page, stored, session, f"?at={part[0]}&q=line+42#p-{part[1]}")
+    await expect(page.locator(f"#p-{part[1]}")).to_contain_text("line 42")
+    await expect(page.locator(f"#p-{part[1]}")).to_be_in_viewport()
+    assert "42" in await page.evaluate("[...CSS.highlights.get('found')].map(String)")
+
+
+async def test_brackets_open_the_neighbours_of_a_session(
+    context: BrowserContext, stored: tuple[WebServer, Shelf]
+) -> None:
+    page = await context.new_page()
+    shelf = stored[1]
+    await open_session(page, stored, shelf.long)
+    await page.keyboard.press("[")
+    await expect(page).to_have_url(re.compile(shelf.hostile["id"]))
+    await page.keyboard.press("]")
+    await expect(page).to_have_url(re.compile(shelf.long["id"]))
 
 
 async def test_changes_and_context_have_pages(context: BrowserContext, stored: tuple[WebServer, Shelf]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from markupsafe import Markup, escape
 from msgspec.structs import replace
@@ -125,7 +125,8 @@ def _shown(hit: Hit) -> dict[str, Any]:
     address = f"/ui/session/{hit.session}"
     if hit.message:
         anchor = f"p-{hit.part}" if hit.part else f"t-{hit.message}"
-        address += f"?at={hit.message}#{anchor}"
+        words = " ".join(dict.fromkeys(hit.snippet.text[start:end] for start, end in hit.snippet.marks))
+        address += f"?at={hit.message}&q={quote(words, errors='replace')}#{anchor}"
     kind = {"user": "prompt", "assistant": "answer"}.get(hit.role, "") if hit.type == "text" else ""
     return {
         "address": address,

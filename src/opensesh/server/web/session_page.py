@@ -60,6 +60,8 @@ class SessionPageQuery(Struct, frozen=True):
     start: Annotated[int, Meta(ge=0)] | None = field(default=None, name="from")
     show: str = ""
     """Of ``reasoning``, ``outputs`` and ``marks``, separated by commas."""
+    q: str = ""
+    """Words to mark: those of the search that led here."""
 
 
 class ChunkQuery(Struct, frozen=True):
@@ -197,6 +199,7 @@ async def session_page(call: Call, query: SessionPageQuery) -> object:
             "total": total,
             "chunk_size": CHUNK,
             "at": query.at,
+            "q": query.q,
             "show": sorted(options.show),
             "earlier": max(starts[0] - CHUNK, 0) if starts[0] else None,
             "later": chunks[-1].end if chunks[-1].end < total else None,

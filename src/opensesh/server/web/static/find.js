@@ -118,7 +118,8 @@ hits.addEventListener("click", (event) => {
   at = links().indexOf(link) - 1;
   void go(1);
 });
-document.getElementById("log")?.addEventListener("chunk", highlight);
+for (const change of ["chunk", "filled"]) document.getElementById("log")?.addEventListener(change, highlight);
+if (input.value) highlight(); // the page was opened from a search
 /** Moves the focus to the box. */
 export function focusFind() {
   input.focus();

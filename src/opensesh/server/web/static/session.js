@@ -2,9 +2,9 @@
 import { fill, notify } from "./dom.js";
 import { focusFind } from "./find.js";
 import { onKeys } from "./keys.js";
-import { address, current, goTo, scrollToEnd, select, settleOn, topTurn } from "./log.js";
+import { address, current, goTo, scrollToEnd, select, sessionId, settleOn, topTurn } from "./log.js";
 import { refreshMap } from "./map.js";
-import { fetchHtml } from "./requests.js";
+import { fetchHtml, send } from "./requests.js";
 import { loadBody, openMenu } from "./transcript.js";
 
 const panel = /** @type {HTMLElement} */ (document.getElementById("panel"));
@@ -61,7 +61,21 @@ function goToFirst() {
   settleOn(first);
 }
 
+/**
+ * Opens the session before or after this one in the list of all sessions.
+ * @param {number} step
+ */
+async function openNeighbour(step) {
+  const { items } = await send("GET", "/history/sessions?limit=500");
+  const at = items.findIndex((/** @type {{id: string}} */ item) => item.id === sessionId);
+  const neighbour = at < 0 ? undefined : items[at + step];
+  if (neighbour) location.assign(`/ui/session/${neighbour.id}`);
+  else notify("There is no further session in the list.");
+}
+
 onKeys({
+  "[": () => void openNeighbour(-1),
+  "]": () => void openNeighbour(1),
   j: () => move(1, ".turn"),
   k: () => move(-1, ".turn"),
   n: () => move(1, ".turn.prompt"),

@@ -20,6 +20,7 @@ async function replaceBody(link) {
   link.dataset.loading = "1";
   try {
     fill(body, await fetchHtml(link.href));
+    body.dispatchEvent(new CustomEvent("filled", { bubbles: true }));
   } catch (error) {
     delete link.dataset.loading;
     notify(`This part could not be loaded: ${/** @type {Error} */ (error).message}`, { bad: true });
