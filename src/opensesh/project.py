@@ -21,7 +21,7 @@ from .flags import Flags
 from .records import Document, Project, as_list, as_object
 from .storage import keys
 from .storage.keys import GLOBAL
-from .storage.project_ids import Git, cached_id, git_marker
+from .storage.project_ids import GitCommand, cached_id, git_marker
 from .storage.protocol import conventions_of
 from .storage.record_ids import project_at
 
@@ -59,7 +59,7 @@ def resolve(
     if marker is None:
         return ProjectLocation(directory, GLOBAL, "/", "/", _fake_vcs(os.environ))
     sandbox = os.path.dirname(marker)
-    git = Git(sandbox)
+    git = GitCommand(sandbox)
     by_remote = store is not None and conventions_of(store).projects_by_remote
     remote = remote_id(git.line("remote", "get-url", "origin")) if by_remote else ""
     cached = remote or cached_id(_common_folder(marker) if by_remote else marker)
@@ -84,14 +84,14 @@ def resolve(
 
 def current_branch(location: ProjectLocation) -> str:
     """Return the branch that is checked out; empty outside version control, and for a detached HEAD."""
-    return Git(location.sandbox).line("branch", "--show-current") if location.vcs == "git" else ""
+    return GitCommand(location.sandbox).line("branch", "--show-current") if location.vcs == "git" else ""
 
 
 def other_ids(location: ProjectLocation) -> tuple[str, ...]:
     """Return other ids that OpenCode versions use for this project: by root commit, and by remote."""
     if location.vcs != "git" or location.id == GLOBAL:
         return ()
-    git = Git(location.sandbox)
+    git = GitCommand(location.sandbox)
     names = {*git.lines("rev-list", "--max-parents=0", "--all"), remote_id(git.line("remote", "get-url", "origin"))}
     return tuple(sorted(names - {location.id, ""}))
 

@@ -4,7 +4,7 @@ import random
 import time
 from html import escape
 
-from opensesh.server.streaming_markdown import MAX_OPEN_CHARACTERS, Position, StreamingMarkdown
+from opensesh.server.streaming_markdown import MAX_OPEN_CHARACTERS, StreamingMarkdown, ViewerPosition
 
 TEXT = """# Title
 
@@ -44,7 +44,7 @@ class Page:
         self.settled = ""
         self.tail = ""
         self.text = ""
-        self.seen = Position()
+        self.seen = ViewerPosition()
 
     def update(self, markdown: StreamingMarkdown) -> None:
         for op, content in markdown.operations(self.seen):

@@ -29,7 +29,6 @@ from ..records import (
     read_part,
 )
 from ..tools.services import HiddenMessage
-from ..tools.shell.sandbox import Confinement, sandbox_policy
 from ..tools.truncation import MAX_BYTES, MAX_LINES, Outputs
 from ..workspace.files import ABSENT, FileState, blob_id, file_state
 from ..workspace.originals import FileWrite, changed_since, file_stats
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from ..storage.protocol import StoredMessage
     from ..tools.filetimes import FileTimes
     from ..tools.services import Modes, Subtasks, UserQuestion
+    from ..tools.shell.sandbox import Confinement
     from ..tools.tool import Tool, ToolOutput
     from ..workspace.originals import Originals
     from ..workspace.snapshots import Snapshots
@@ -215,6 +215,8 @@ class CallContext:
 
     def confinement(self) -> Confinement:
         """Return how commands are confined: entirely in plan mode, otherwise as the configuration says."""
+        from ..tools.shell.sandbox import Confinement, sandbox_policy  # loads tempfile; only commands need it
+
         return Confinement(
             planning=self._factory.guard is not None and not self._is_lifted,
             policy=sandbox_policy(self._environment.config, (self.worktree, self.directory)),

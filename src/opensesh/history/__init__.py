@@ -14,78 +14,17 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from typing import Any
 
-    from ..redaction import Redactor
-    from .import_export.importing import ImportResult
-    from .library import Library
-    from .maintenance.doctor import Diagnosis
-    from .stats.usage_stats import By, Statistics
+    from .facade import diagnose, export, import_sessions, open, repair, statistics  # noqa: A004
 
 __all__ = ["diagnose", "export", "import_sessions", "open", "repair", "statistics"]
 
 
-def open(place: str | None = None) -> Library:  # noqa: A001 - history.open() is the public name
-    """Open the history at ``place``: a storage folder, an OpenCode data folder (the default), a database, or a URL.
+def __getattr__(name: str) -> Any:
+    """Import the functions when one of them is first used: commands import only the modules that they need."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import facade
 
-    All stores of a data folder are opened as one. Raises :class:`~opensesh.errors.NotFoundError` if the place does not
-    exist.
-    """
-    import os
-
-    from ..errors import NotFoundError
-    from .library import Library
-
-    if place is not None and "://" not in place and not os.path.exists(os.path.expanduser(place)):
-        raise NotFoundError(f"there is no store at {place}", path=place)
-    return Library(place)
-
-
-def export(
-    path: str,
-    sessions: Sequence[str] = (),
-    *,
-    format: str = "jsonl",  # noqa: A002 - the name of the command's option
-    redactor: Redactor | None = None,
-    place: str | None = None,
-) -> int:
-    """Write sessions, by id, or all of them to a file, in one of the formats of ``opensesh export``; return how many.
-
-    ``redactor`` removes secrets: :class:`opensesh.redaction.Redactor`.
-    """
-    from .filters import Selection
-    from .import_export.destinations import to_file
-    from .import_export.exporting import Export
-
-    selection = Selection(ids=tuple(sessions))
-    return to_file(Export(open(place).store, selection, format, redactor=redactor), path, lambda done, total: None)
-
-
-def import_sessions(source: str, *, place: str | None = None, dry_run: bool = False) -> list[ImportResult]:
-    """Copy the sessions of a file, a store or an export into the store that new sessions go to; return what was done
-    with each. A session that is there already is completed, never overwritten."""
-    from .import_export.import_sources import read_sessions
-    from .import_export.importing import Importer
-
-    return Importer(open(place).store, dry_run=dry_run).take(read_sessions(source))
-
-
-def statistics(by: By = "day", *, place: str | None = None, utc: bool = False) -> Statistics:
-    """Add up tokens and costs, each model call once, by what ``opensesh stats --by`` accepts."""
-    from .stats.usage_stats import statistics
-
-    return statistics(open(place).store, by, utc=utc)
-
-
-def diagnose(place: str | None = None) -> Diagnosis:
-    """Check every record, as ``opensesh doctor`` does; change nothing."""
-    from .maintenance.doctor import diagnose
-
-    return diagnose(open(place).store)
-
-
-def repair(place: str | None = None) -> Diagnosis:
-    """Repair what is safe and quarantine the rest, as ``opensesh doctor --fix`` does; the result has the undo file."""
-    from .maintenance.doctor import repair
-
-    return repair(open(place).store)
+    return getattr(facade, name)

@@ -23,7 +23,7 @@ _MAX_TEXT_LENGTH = 4_000_000
 """Of a file; larger ones are listed without a diff."""
 
 
-class ChangedFile(NamedTuple):
+class FileSummary(NamedTuple):
     """What happened to a file."""
 
     path: str
@@ -39,7 +39,7 @@ class ChangedFile(NamedTuple):
         return self._asdict()
 
 
-def session_changes(store: Store, session_id: str, messages: Sequence[StoredMessage]) -> list[ChangedFile]:
+def session_changes(store: Store, session_id: str, messages: Sequence[StoredMessage]) -> list[FileSummary]:
     """Return the changes of a session: those that OpenCode recorded, else those of its tool calls."""
     try:
         recorded = as_list(store.read(keys.diff(session_id))) or []
@@ -48,7 +48,7 @@ def session_changes(store: Store, session_id: str, messages: Sequence[StoredMess
     return _recorded_changes(recorded) or _called_changes(messages)
 
 
-def prompt_changes(messages: Sequence[StoredMessage], prompt_id: str) -> list[ChangedFile]:
+def prompt_changes(messages: Sequence[StoredMessage], prompt_id: str) -> list[FileSummary]:
     """Return the changes between a prompt and the next one."""
     names = [str(message.info.get("id")) for message in messages]
     if prompt_id not in names:
@@ -87,8 +87,8 @@ def unified_diff(path: str, before: str, after: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-def _recorded_changes(records: Iterable[object]) -> list[ChangedFile]:
-    changed: list[ChangedFile] = []
+def _recorded_changes(records: Iterable[object]) -> list[FileSummary]:
+    changed: list[FileSummary] = []
     for record in map(as_object, records):
         if record is None or not (path := text(record, "file")):
             continue
@@ -100,11 +100,11 @@ def _recorded_changes(records: Iterable[object]) -> list[ChangedFile]:
         status = text(record, "status")
         if status not in ("added", "deleted", "modified"):
             status = "added" if is_known and not before else "deleted" if is_known and not after else "modified"
-        changed.append(ChangedFile(path, status, additions, deletions, patch))
+        changed.append(FileSummary(path, status, additions, deletions, patch))
     return changed
 
 
-def _called_changes(messages: Iterable[StoredMessage]) -> list[ChangedFile]:
+def _called_changes(messages: Iterable[StoredMessage]) -> list[FileSummary]:
     """Return the changes that tool calls report, one after the other for each file."""
     diffs: dict[str, list[str]] = {}
     for message in messages:
@@ -113,6 +113,6 @@ def _called_changes(messages: Iterable[StoredMessage]) -> list[ChangedFile]:
                 path = text(block.input, "filePath") or text(block.input, "file_path") or block.subject
                 diffs.setdefault(path, []).append(block.diff.strip("\n"))
     return [
-        ChangedFile(path, "modified", *count_changes(joined), joined)
+        FileSummary(path, "modified", *count_changes(joined), joined)
         for path, joined in ((path, "\n".join(pieces)) for path, pieces in diffs.items())
     ]

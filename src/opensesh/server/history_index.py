@@ -36,7 +36,7 @@ _RANKED_WHILE_TYPING = 1_000
 _MIN_WIDENED_LENGTH = 3
 
 
-class Progress(NamedTuple):
+class IndexProgress(NamedTuple):
     """How far a first refresh is."""
 
     is_ready: bool
@@ -50,7 +50,7 @@ class SearchAnswer(NamedTuple):
 
     results: Results
     facets: dict[str, Counter[str]]
-    progress: Progress
+    progress: IndexProgress
     """How far the index is."""
     is_total: bool
     """Whether the results say how many matches there are; if not, there are more."""
@@ -73,7 +73,7 @@ class BackgroundRefresh:
         self._begun = 0.0
         self._runs = 0
         self._failure: OpenseshError | None = None
-        self.progress = Progress(is_ready=False, done=0, of=0)
+        self.progress = IndexProgress(is_ready=False, done=0, of=0)
 
     def ensure(self, max_age: float = MAX_AGE_SECONDS, wait: float = WAIT_SECONDS, *, since: float = 0.0) -> bool:
         """Ask for a state that is at most so old, and not older than ``since``; return whether there is one after at
@@ -123,14 +123,14 @@ class BackgroundRefresh:
                 failure = OpenseshError(f"the history could not be read: {error}")
             with self._changed:
                 self._begun, self._failure, self._runs = begun, failure, self._runs + 1
-                self.progress = Progress(failure is None, 0, 0)
+                self.progress = IndexProgress(failure is None, 0, 0)
                 self._changed.notify_all()
 
     def _report(self, done: int, of: int) -> None:
         if self._is_stopping:
             raise _StoppedError
         if not self.progress.is_ready:
-            self.progress = Progress(is_ready=False, done=done, of=of)
+            self.progress = IndexProgress(is_ready=False, done=done, of=of)
 
 
 class HistoryIndex:
@@ -154,7 +154,7 @@ class HistoryIndex:
         return self._loader.table, is_fresh
 
     @property
-    def table_progress(self) -> Progress:
+    def table_progress(self) -> IndexProgress:
         """How far the first session table is."""
         return self._table_refresh.progress
 

@@ -25,7 +25,7 @@ from ..engine.cancellation import run_in_thread_uncancellable
 from ..errors import OpenseshError
 from ..records import as_object, dumps_compact
 from .event_streams import EventStream, has_ended, is_completed
-from .streaming_markdown import Position, StreamingMarkdown
+from .streaming_markdown import StreamingMarkdown, ViewerPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -178,7 +178,7 @@ class PageStream(EventStream):
         self._sessions = frozenset(sessions)
         self._as_html = as_html
         self._running = running
-        self._seen: dict[str, Position] = {}
+        self._seen: dict[str, ViewerPosition] = {}
         """By streaming part: how much the viewer has."""
         self._stored: dict[str, Document] = {}
         """By streaming part: its last record, which becomes final when the message is completed without its end."""
@@ -322,7 +322,7 @@ class PageStream(EventStream):
         operations: list[Document] = []
         if not self._as_html:
             start = 0 if seen is None else seen.chunks
-            self._seen[part_id] = Position(chunks=text.length)
+            self._seen[part_id] = ViewerPosition(chunks=text.length)
             if seen is None:
                 return [{"op": "part", **ids, "document": text.part | {"text": text.text}}]
             return [{"op": "text", **ids, "from": start, "s": text.text[start:]}]
@@ -331,7 +331,7 @@ class PageStream(EventStream):
             return []
         if seen is None:
             operations.append({"op": "part", **ids, "html": str(self._rendering.fragments.streaming_part(text.part))})
-        operations += (one.document(part_id) | ids for one in markdown.operations(seen or Position()))
+        operations += (one.document(part_id) | ids for one in markdown.operations(seen or ViewerPosition()))
         self._seen[part_id] = markdown.position
         return operations
 

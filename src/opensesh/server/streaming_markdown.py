@@ -6,9 +6,9 @@ it comes, and so is a block that has become too long to render again and again. 
 bounded, and what a viewer is sent grows with the text, not with its square.
 
 The page gets operations: ``settle`` appends settled blocks and empties the tail, ``tail`` replaces the open block, and
-``text`` appends to the open code block. A :class:`Position` is what a viewer has; the operations that it needs follow
-from it, so that a slow viewer gets fewer and larger ones and no viewer needs a queue. The text is rendered once for all
-viewers.
+``text`` appends to the open code block. A :class:`ViewerPosition` is what a viewer has; the operations that it needs
+follow from it, so that a slow viewer gets fewer and larger ones and no viewer needs a queue. The text is rendered once
+for all viewers.
 
 Blocks that depend on others (late link references, loose lists) may look different until the part ends: the page then
 replaces the part by its final rendering.
@@ -30,7 +30,7 @@ _LIST_ITEM = re.compile(r" {0,3}(?:[-+*]|\d{1,9}[.)])(?:[ \t]|\n|\Z)")
 _PLAIN_SHELL = '<pre class="plain" tabindex="0"><code></code></pre>'
 
 
-class Position(NamedTuple):
+class ViewerPosition(NamedTuple):
     """How much of a streaming text a viewer has."""
 
     settled: int = 0
@@ -41,7 +41,7 @@ class Position(NamedTuple):
     """Pieces of text of the open code block."""
 
 
-class Operation(NamedTuple):
+class MarkdownOperation(NamedTuple):
     """One change of a page, for one part."""
 
     op: str
@@ -78,9 +78,9 @@ class StreamingMarkdown:
         self._sent_of_partial = 0
 
     @property
-    def position(self) -> Position:
+    def position(self) -> ViewerPosition:
         """Where a viewer is that has everything."""
-        return Position(len(self._settled), self._tail_version, len(self._chunks))
+        return ViewerPosition(len(self._settled), self._tail_version, len(self._chunks))
 
     def feed(self, text: str) -> None:
         """Add text, and render the open block once."""
@@ -106,16 +106,16 @@ class StreamingMarkdown:
         source = "".join([*self._block, self._partial])
         self._set_tail(self._render(source) if source.strip() else "")
 
-    def operations(self, seen: Position) -> list[Operation]:
+    def operations(self, seen: ViewerPosition) -> list[MarkdownOperation]:
         """Return what a viewer at ``seen`` needs to have everything."""
-        operations: list[Operation] = []
+        operations: list[MarkdownOperation] = []
         if seen.settled < len(self._settled):
-            operations.append(Operation("settle", "".join(self._settled[seen.settled :])))
+            operations.append(MarkdownOperation("settle", "".join(self._settled[seen.settled :])))
         if seen.tail != self._tail_version and (self._tail or not operations):
-            operations.append(Operation("tail", self._tail))
+            operations.append(MarkdownOperation("tail", self._tail))
         first = seen.chunks if seen.tail == self._tail_version else 0
         if len(self._chunks) > first:
-            operations.append(Operation("text", "".join(self._chunks[first:])))
+            operations.append(MarkdownOperation("text", "".join(self._chunks[first:])))
         return operations
 
     def _add_line(self, line: str) -> None:

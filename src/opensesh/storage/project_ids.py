@@ -28,11 +28,11 @@ def project_id(worktree: str) -> str:
     marker = git_marker(worktree) if os.path.isdir(worktree) else None
     if marker is None:
         return GLOBAL
-    roots = Git(os.path.dirname(marker)).lines("rev-list", "--max-parents=0", "--all")
+    roots = GitCommand(os.path.dirname(marker)).lines("rev-list", "--max-parents=0", "--all")
     return cached_id(marker) or min(roots, default=GLOBAL)
 
 
-class Git:
+class GitCommand:
     """Runs git in one folder and records why it failed."""
 
     def __init__(self, folder: str) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _RECOVER = "copy the file while OpenCode does not run, and try `.recover` of the sqlite3 shell on the copy"
 
 
-class _Message(NamedTuple):
+class _MessageRow(NamedTuple):
     """What the other checks need of a message."""
 
     session: str
@@ -48,7 +48,7 @@ class DatabaseCheck:
         self._rows = rows
         self._sessions = {_key(row): row for row in rows.rows("session")}
         self._projects = {_key(row): str(row.record.get("worktree", "")) for row in rows.rows("project")}
-        self._messages: dict[str, _Message] = {}
+        self._messages: dict[str, _MessageRow] = {}
         self._suspects: list[RawRow] = []
         """Messages that are unreadable, unfinished, or of a session that is gone."""
         self._newest: dict[str, tuple[int, set[str]]] = {}
@@ -87,7 +87,7 @@ class DatabaseCheck:
     def _add_message(self, row: RawRow) -> None:
         session = _text(row, "session_id")
         created = as_whole(row.columns.get("time_created"))
-        self._messages[_key(row)] = _Message(session, created)
+        self._messages[_key(row)] = _MessageRow(session, created)
         newest, names = self._newest.get(session, (-1, set[str]()))
         if created > newest:
             self._newest[session] = created, {_key(row)}

@@ -21,7 +21,7 @@ _MAX_CHANGED_SHARE = 0.6
 """Lines that differ by more than this have too little in common for marks to help."""
 
 
-class _Line(NamedTuple):
+class _DiffLine(NamedTuple):
     kind: str
     text: str
     numbers: str = ""
@@ -38,31 +38,31 @@ def diff_html(diff: str) -> Markup:
     return Markup("\n").join(_rendered(list(_lines(diff.rstrip("\n").split("\n")))))
 
 
-def _lines(lines: Iterable[str]) -> Iterator[_Line]:
+def _lines(lines: Iterable[str]) -> Iterator[_DiffLine]:
     """Classify the lines. Within a hunk, which states its length, a line such as ``--- x`` is a removed ``-- x``."""
     old = new = old_left = new_left = 0
     for text in lines:
         if (hunk := _HUNK.fullmatch(text)) and not (old_left or new_left):
             old, old_left, new, new_left = (int(number or 1) for number in hunk.groups())
-            yield _Line("hunk", text)
+            yield _DiffLine("hunk", text)
             continue
         in_hunk = bool(old_left or new_left)
         if not in_hunk and text.startswith(_HEADERS):
-            yield _Line("head", text)
+            yield _DiffLine("head", text)
         elif text.startswith("-"):
-            yield _Line("del", text, f"{old:>5}      " if in_hunk else "")
+            yield _DiffLine("del", text, f"{old:>5}      " if in_hunk else "")
             old, old_left = old + 1, max(old_left - 1, 0)
         elif text.startswith("+"):
-            yield _Line("add", text, f"{new:>11}" if in_hunk else "")
+            yield _DiffLine("add", text, f"{new:>11}" if in_hunk else "")
             new, new_left = new + 1, max(new_left - 1, 0)
         elif text.startswith("\\"):
-            yield _Line("head", text)
+            yield _DiffLine("head", text)
         else:
-            yield _Line("same", text, f"{old:>5} {new:>5}" if in_hunk else "")
+            yield _DiffLine("same", text, f"{old:>5} {new:>5}" if in_hunk else "")
             old, old_left, new, new_left = old + 1, max(old_left - 1, 0), new + 1, max(new_left - 1, 0)
 
 
-def _rendered(lines: Sequence[_Line]) -> Iterator[Markup]:
+def _rendered(lines: Sequence[_DiffLine]) -> Iterator[Markup]:
     position = 0
     while position < len(lines):
         removed = _run(lines, position, "del")
@@ -79,14 +79,14 @@ def _rendered(lines: Sequence[_Line]) -> Iterator[Markup]:
             position += 1
 
 
-def _run(lines: Sequence[_Line], start: int, kind: str) -> Sequence[_Line]:
+def _run(lines: Sequence[_DiffLine], start: int, kind: str) -> Sequence[_DiffLine]:
     end = start
     while end < len(lines) and lines[end].kind == kind:
         end += 1
     return lines[start:end]
 
 
-def _row(line: _Line, content: Markup) -> Markup:
+def _row(line: _DiffLine, content: Markup) -> Markup:
     if line.numbers:
         return Markup('<span class="{}" data-n="{}">{}</span>').format(line.kind, line.numbers, content)
     return Markup('<span class="{}">{}</span>').format(line.kind, content)

@@ -29,7 +29,7 @@ _FRESH_SECONDS = 60.0
 """How long a program waits for the changes that other programs made."""
 
 
-class ArchiveBody(Struct, frozen=True):
+class ArchiveSessionsBody(Struct, frozen=True):
     """Which sessions to archive, or to bring back."""
 
     sessions: list[str]
@@ -64,7 +64,7 @@ async def list_history(call: Call, query: SessionsQuery) -> object:
 
 
 @routes.post("/history/sessions/archive", "history.sessions.archive", response=dict[str, Any], errors=(400,))
-async def archive_sessions(call: Call, body: ArchiveBody) -> object:
+async def archive_sessions(call: Call, body: ArchiveSessionsBody) -> object:
     """Archive sessions, or bring them back."""
     state = call.state
 

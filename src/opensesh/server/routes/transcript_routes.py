@@ -40,7 +40,7 @@ class ChangesQuery(Struct, frozen=True):
     prompt: MessageID | None = None
 
 
-class FileQuery(Struct, frozen=True):
+class ChangedFileQuery(Struct, frozen=True):
     """Which of the files that a tool returned; absent for the file of a file part."""
 
     attachment: Annotated[int, Meta(ge=0)] | None = None
@@ -92,7 +92,7 @@ async def get_part(call: Call) -> object:
 
 
 @routes.get("/history/sessions/{name}/parts/{partID}/file", "history.part.file", response=bytes, errors=(400, 404))
-async def get_part_file(call: Call, query: FileQuery) -> object:
+async def get_part_file(call: Call, query: ChangedFileQuery) -> object:
     """Get the file in a part: PNG, JPEG, GIF and WebP as pictures, everything else as a download."""
 
     def read(library: Library) -> Document:

@@ -88,7 +88,7 @@ class CostRow(NamedTuple):
 @pages.get("/ui/costs", "ui.costs", response=None)
 async def costs_page(call: Call, query: CostsQuery) -> object:
     """Show what sessions cost."""
-    values = await call.state.read_history(lambda library: CostReport(library, query).values())
+    values = await call.state.read_history(lambda library: CostTable(library, query).values())
     return render(call, "costs.html", query=query, ranges=_RANGES, **values)
 
 
@@ -97,7 +97,7 @@ async def costs_table(call: Call, query: TableQuery) -> object:
     """Download one of the tables."""
 
     def read(library: Library) -> str:
-        report, table = CostReport(library, query), StringIO()
+        report, table = CostTable(library, query), StringIO()
         if query.of == "tool":
             write_tool_csv((row.document() for row in by_tool(report.usage, report.filter)), table)
         else:
@@ -108,7 +108,7 @@ async def costs_table(call: Call, query: TableQuery) -> object:
     return Response(await call.state.read_history(read), headers=headers, media_type="text/csv; charset=utf-8")
 
 
-class CostReport:
+class CostTable:
     """The figures, tables and charts for one query."""
 
     def __init__(self, library: Library, query: CostsQuery) -> None:

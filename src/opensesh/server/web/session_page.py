@@ -110,7 +110,7 @@ class ChangesPageQuery(Struct, frozen=True):
     prompt: MessageID | None = None
 
 
-class Chunk(NamedTuple):
+class TranscriptChunk(NamedTuple):
     """Rendered turns, from a position to before another."""
 
     start: int
@@ -132,13 +132,13 @@ class SessionView:
         """Return how turns are rendered; ``show`` is a list of names, of which unknown ones are ignored."""
         return RenderOptions(address=self.address, show=frozenset(show.split(",")) & frozenset(_SHOWN))
 
-    def chunk(self, start: int, options: RenderOptions) -> Chunk:
+    def chunk(self, start: int, options: RenderOptions) -> TranscriptChunk:
         """Render the chunk that begins at a position."""
         # The turn before decides whether the first one is a further step, or begins a day.
         first = max(start - 1, 0)
         turns = self.turns.read(first, start + CHUNK - first)
         html = Markup("").join(self._rendered(turns, first, start, options))
-        return Chunk(start, start + len(turns) - (start - first), html)
+        return TranscriptChunk(start, start + len(turns) - (start - first), html)
 
     def _rendered(self, turns: Sequence[Turn], first: int, start: int, options: RenderOptions) -> Iterator[Markup]:
         revert = self.entry.record.revert
@@ -238,7 +238,7 @@ def _linked_session(library: Library, session_id: str | None) -> tuple[str, str]
 async def session_chunk(call: Call, query: ChunkQuery) -> object:
     """Show one chunk of turns."""
 
-    def read(library: Library) -> Chunk:
+    def read(library: Library) -> TranscriptChunk:
         view = SessionView(call, library)
         start = query.start if query.around is None else view.turns.position(query.around)
         return view.chunk(start // CHUNK * CHUNK, view.options(query.show))

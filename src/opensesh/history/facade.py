@@ -1,0 +1,72 @@
+"""The functions of :mod:`opensesh.history`, which imports them from here when one of them is first used."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..errors import NotFoundError
+from .filters import Selection
+from .import_export.destinations import to_file
+from .import_export.exporting import Export
+from .import_export.import_sources import read_sessions
+from .import_export.importing import Importer
+from .library import Library
+from .maintenance import doctor
+from .stats import usage_stats
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..redaction import Redactor
+    from .import_export.importing import ImportResult
+    from .maintenance.doctor import Diagnosis
+    from .stats.usage_stats import By, Statistics
+
+
+def open(place: str | None = None) -> Library:  # noqa: A001 - history.open() is the public name
+    """Open the history at ``place``: a storage folder, an OpenCode data folder (the default), a database, or a URL.
+
+    All stores of a data folder are opened as one. Raises :class:`~opensesh.errors.NotFoundError` if the place does not
+    exist.
+    """
+    if place is not None and "://" not in place and not os.path.exists(os.path.expanduser(place)):
+        raise NotFoundError(f"there is no store at {place}", path=place)
+    return Library(place)
+
+
+def export(
+    path: str,
+    sessions: Sequence[str] = (),
+    *,
+    format: str = "jsonl",  # noqa: A002 - the name of the command's option
+    redactor: Redactor | None = None,
+    place: str | None = None,
+) -> int:
+    """Write sessions, by id, or all of them to a file, in one of the formats of ``opensesh export``; return how many.
+
+    ``redactor`` removes secrets: :class:`opensesh.redaction.Redactor`.
+    """
+    selection = Selection(ids=tuple(sessions))
+    return to_file(Export(open(place).store, selection, format, redactor=redactor), path, lambda done, total: None)
+
+
+def import_sessions(source: str, *, place: str | None = None, dry_run: bool = False) -> list[ImportResult]:
+    """Copy the sessions of a file, a store or an export into the store that new sessions go to; return what was done
+    with each. A session that is there already is completed, never overwritten."""
+    return Importer(open(place).store, dry_run=dry_run).take(read_sessions(source))
+
+
+def statistics(by: By = "day", *, place: str | None = None, utc: bool = False) -> Statistics:
+    """Add up tokens and costs, each model call once, by what ``opensesh stats --by`` accepts."""
+    return usage_stats.statistics(open(place).store, by, utc=utc)
+
+
+def diagnose(place: str | None = None) -> Diagnosis:
+    """Check every record, as ``opensesh doctor`` does; change nothing."""
+    return doctor.diagnose(open(place).store)
+
+
+def repair(place: str | None = None) -> Diagnosis:
+    """Repair what is safe and quarantine the rest, as ``opensesh doctor --fix`` does; the result has the undo file."""
+    return doctor.repair(open(place).store)
