@@ -12,7 +12,7 @@ from ..history.sample_tree import Json, Sample
 from .web_server import WebServer, web_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-TURNS = 2_000
+TURNS = 1_200
 WORD = "zanzibar"
 
 
@@ -117,7 +117,7 @@ async def test_journey_3_a_long_session_opens_at_its_end_and_any_message_is_reac
     marked = "[...CSS.highlights.get('found')].map(String)"
     assert await page.evaluate(marked) == [WORD]
 
-    middle = shelf.prompts[700]
+    middle = shelf.prompts[450]
     await page.goto(f"{stored[0].url}/ui/session/{shelf.long['id']}?at={middle}#t-{middle}")
     await expect(turn(page, middle)).to_be_in_viewport()
     await page.evaluate(f"location.hash = '#t-{shelf.prompts[10]}'")
@@ -317,8 +317,15 @@ async def test_hostile_content_does_nothing_on_any_page_of_a_session(
     assert dialogs == []
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1280, "light"),
+        (390, "dark"),
+        pytest.param(390, "light", marks=pytest.mark.slow),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+    ],
+)
 async def test_the_pages_of_a_session_are_accessible_and_nothing_sticks_out(
     context: BrowserContext, stored: tuple[WebServer, Shelf], axe: str, width: int, scheme: str
 ) -> None:
