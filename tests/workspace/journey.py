@@ -30,6 +30,8 @@ from .desk import git
 from .test_revert_crash import Died, DyingDisk
 
 Tree = dict[str, tuple[bytes, bool]]
+NONE = (b"(none)", False)
+"""Stands for a file that does not exist."""
 
 ALLOW = [Rule(permission="*", pattern="*", action="allow")]
 NAMES = ("a.txt", "b.txt", "sub/c.txt", "sub/deep/d.txt", "e.env", "f.sh")
@@ -48,10 +50,12 @@ class Doing(NamedTuple):
 
 
 class Said(NamedTuple):
-    """A prompt of a session: what it touched, and what all files were before it."""
+    """A prompt of a session."""
 
     touched: frozenset[str]
-    before: Tree
+    """The files that its tool calls name; some failed, or came after a crash."""
+    changed: Tree
+    """The files that it changed, as they were before it."""
 
 
 doings = st.builds(
@@ -93,7 +97,7 @@ class Journey(RuleBasedStateMachine):
         self.said: dict[str, dict[str, Said]] = {}
         """What each session was told, by the prompt's id, in order."""
         self.origin: dict[str, Tree] = {}
-        """Of sessions that are reverted: the files that the revert took, as they were before."""
+        """Of sessions that are reverted: the files that the revert has changed, as they were before."""
         self.rested: dict[str, Tree] = {}
         """Of those: all files right after the revert."""
 
@@ -155,7 +159,7 @@ class Journey(RuleBasedStateMachine):
             assert self._tree() == before
             return
         except Died:
-            if not self._finished(session, target, preview, before):
+            if not self._finished(session, target, before):
                 return
             done = None
         self._check_revert(session, preview, before, done, known if not force else {})
@@ -233,44 +237,45 @@ class Journey(RuleBasedStateMachine):
     ) -> None:
         after = self._tree()
         touched = frozenset[str]().union(*(said.touched for said in self.said[session].values()))
-        lost = {each.name for each in (done.left_alone if done else preview.plan.lost)}
+        lost = {each.name: each for each in (done.left_alone if done else preview.plan.lost)}
         planned = {each.name: each for each in preview.plan.files if each.name not in lost}
+        # What cannot be brought to the point returns to its origin, if an earlier revert took it away from there.
+        returned = {name: each for name, each in lost.items() if not each.was.fits(each.becomes) and not each.blocked}
         assert planned.keys() <= touched, "only what the session touched is touched"
+        origin = self.origin.setdefault(session, {})
+        assert returned.keys() <= origin.keys(), "only what a revert took is put back"
         for name in before.keys() | after.keys() | planned.keys():
-            if name not in planned:
+            if name in returned:
+                assert self._same(after.get(name), origin[name]), f"{name} is not what it was before the reverts"
+            elif name not in planned:
                 assert after.get(name) == before.get(name), f"{name} is none of this session's business"
             else:
                 assert self._is(after.get(name), planned[name].becomes), name
             if name in planned and name in known:
                 assert self._same(after.get(name), known.get(name)), f"{name} is not what it was before the prompt"
-        origin = self.origin.setdefault(session, {})
-        for name in planned:
-            if name not in origin:
-                origin[name] = before.get(name, (b"(none)", False))
+            if name in planned:
+                origin.setdefault(name, before.get(name, NONE))
+            if name in origin and self._same(after.get(name), origin[name]):
+                del origin[name]
         self.rested[session] = after
 
     def _known(self, session: str, target: str) -> Tree:
-        """What the files were before the first prompt from ``target`` on that touched them; absent ones too."""
+        """What the files were before the first prompt from ``target`` on that changed them."""
         known: Tree = {}
         for said in list(self.said[session].values())[list(self.said[session]).index(target) :]:
-            for name in said.touched:
-                known.setdefault(name, said.before.get(name, (b"(none)", False)))
+            known = said.changed | known
         return known
 
-    def _finished(self, session: str, target: str, preview: RevertPreview, before: Tree) -> bool:
+    def _finished(self, session: str, target: str, before: Tree) -> bool:
         """Whether a revert that died happened after all; one that did not has touched nothing."""
-        standing = self._sessions().get(session).revert
         self._reverts().recover(session)
         revert = self._sessions().get(session).revert
-        if revert is not None and revert.message_id == target and (standing is None or session not in self.origin):
-            return True
-        if revert is not None and revert.message_id == target and self._tree() != before:
-            return True
-        assert self._tree() == before
-        if revert is not None and revert.message_id == target:
-            return True
-        assert (revert is not None) == (session in self.origin)
-        return False
+        if revert is None or revert.message_id != target:
+            assert self._tree() == before
+            assert (revert is not None) == (session in self.origin)
+            return False
+        # A revert to the point at which the session was already may not have begun; then nothing changed.
+        return session not in self.origin or self._tree() != before
 
     # -- how it is done ------------------------------------------------------------------------------------------------
 
@@ -295,7 +300,8 @@ class Journey(RuleBasedStateMachine):
             assert name in touched or after.get(name) == before.get(name)
         for prompt in self._prompts(session):
             if prompt not in seen:
-                self.said[session][prompt] = Said(touched, before)
+                changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+                self.said[session][prompt] = Said(touched, {name: before.get(name, NONE) for name in changed})
 
     def _prompts(self, session: str) -> list[str]:
         return [each.info["id"] for each in self._sessions().messages(session) if each.info["role"] == "user"]
@@ -378,7 +384,7 @@ class Journey(RuleBasedStateMachine):
         return found
 
     def _same(self, one: tuple[bytes, bool] | None, other: tuple[bytes, bool] | None) -> bool:
-        return (one or (b"(none)", False)) == (other or (b"(none)", False))
+        return (one or NONE) == (other or NONE)
 
     def _is(self, found: tuple[bytes, bool] | None, state: FileState) -> bool:
         return (blob_id(found[0]) if found else "") == state.oid

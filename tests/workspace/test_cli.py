@@ -269,7 +269,7 @@ def test_files_that_could_not_be_reverted_make_the_command_fail(
     plain.step(session, plain.prompt(session), creates("a.txt", "two\n"), creates("b.txt", "b\n"))
     console.revert(session, "--yes")
     assert console.code == 1
-    assert console.errors.startswith("not changed: a.txt (")
+    assert console.errors.startswith("not reverted: a.txt (")
 
 
 def test_a_session_whose_folder_is_gone_says_so(console: Console) -> None:

@@ -121,7 +121,7 @@ def _reason(file: PlannedFile) -> str:
 
 
 def _print_result(result: RevertResult, verb: str, options: Namespace) -> int:
-    """Print what was done. The exit code is 1 if some files were not changed."""
+    """Print what was done. The exit code is 1 if some files could not be reverted."""
     unchanged = result.left_alone
     if options.json:
         output.print_json(
@@ -141,5 +141,5 @@ def _print_result(result: RevertResult, verb: str, options: Namespace) -> int:
             print("left alone:")
             _print_left_alone(result.preview)
     for file in unchanged:
-        print(f"not changed: {output.clip(file.name, 200)}{_reason(file)}", file=sys.stderr)
+        print(f"not {verb}: {output.clip(file.name, 200)}{_reason(file)}", file=sys.stderr)
     return 1 if unchanged else 0

@@ -98,7 +98,8 @@ class RevertResult(NamedTuple):
     session: Session
     preview: RevertPreview
     left_alone: tuple[PlannedFile, ...] = ()
-    """Files that could not be restored, with the reason."""
+    """Files that could not be brought to the point, with the reason. They are as before, or, if an earlier revert
+    changed them, as they were before that one."""
     kept: str = ""
     """The folder with copies of files that were overwritten by force; empty if there are none."""
 

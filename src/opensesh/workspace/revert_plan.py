@@ -228,6 +228,8 @@ class RevertPlanner:
         was = file_state(path, modes=self._modes)
         origin = reverted.origin if reverted else ABSENT if was.is_folder else was
         becomes, problem = self._target(history, origin, path)
+        if problem and not was.fits(becomes):
+            problem = f"{problem}; it returns to what it was before the session was reverted"
         planned = PlannedFile(name, "lost" if problem else "change", was, becomes, origin, problem)
         if was.fits(becomes):
             return planned if problem else planned._replace(verdict="same")
@@ -239,8 +241,8 @@ class RevertPlanner:
         # A file at its origin is as the session left it, also if a revert should have changed it.
         if left is not None and not was.fits(left) and not (reverted and was.fits(origin)):
             return planned._replace(verdict="conflict", reason="changed since" if was.oid else "deleted since")
-        if history and not reverted:
-            verdict, reason = self._check_times(path, history, becomes, left)
+        if history and not problem:
+            verdict, reason = self._check_history(path, history, becomes, left, is_reverted=reverted is not None)
             return planned._replace(verdict=verdict, reason=reason, blocked=verdict == "lost")
         return planned
 
@@ -259,12 +261,14 @@ class RevertPlanner:
             return origin, "its content is no longer in the snapshots"
         return becomes, ""
 
-    def _check_times(
-        self, path: str, history: FileHistory, becomes: FileState, left: FileState | None
+    def _check_history(
+        self, path: str, history: FileHistory, becomes: FileState, left: FileState | None, *, is_reverted: bool
     ) -> tuple[Verdict, str]:
         """Look for signs that a change by the session was not the last one, where states alone do not tell."""
         if history.interrupted:
             return "conflict", "changed outside the session while it ran"
+        if is_reverted:
+            return "change", ""  # a revert wrote it last, so its time shows nothing
         try:
             modified_ms = os.lstat(path).st_mtime * 1000
         except OSError:
