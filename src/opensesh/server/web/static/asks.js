@@ -24,6 +24,8 @@ export function onAsks(listener) {
 }
 
 function changed() {
+  const link = document.querySelector('nav a[href="/ui/live"]');
+  if (link) link.textContent = asks.size ? `Live · ${asks.size} waiting` : "Live";
   for (const listener of listeners) listener();
 }
 

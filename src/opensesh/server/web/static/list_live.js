@@ -1,4 +1,5 @@
 // The list of sessions while sessions run: badges change at once, rows that would move wait for a click.
+import { onAsks, pendingAsks, showAsks } from "./asks.js";
 import { make } from "./dom.js";
 import { connect, on, watch } from "./live.js";
 
@@ -38,6 +39,18 @@ export function follow(rows, reload) {
     newer.add(data.id);
     button.textContent = `${newer.size} newer ↑`;
     rows.querySelector(".summary")?.append(button);
+  });
+  // Requests are answered in their row; those of a subagent in the row of the session that started it.
+  onAsks(() => {
+    const asks = pendingAsks();
+    for (const element of rows.querySelectorAll("[data-id]")) {
+      const id = /** @type {HTMLElement} */ (element).dataset.id ?? "";
+      const own = asks.filter((ask) => ask.session === id || ask.ancestors.includes(id));
+      let box = element.querySelector(".asks");
+      if (!own.length) { box?.remove(); continue; }
+      if (!box) element.append(box = make("div", { class: "asks" }));
+      showAsks(box, own.slice(0, 1), own.length > 1 ? `1 of ${own.length}` : "");
+    }
   });
   watch("", "");
   connect();
