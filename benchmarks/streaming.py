@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from playwright.async_api import CDPSession, Page, async_playwright, expect
-
 from tests.server.serving import SCRIPTED
 from tests.web.conftest import ARGUMENTS, PROGRAM
 from tests.web.web_server import WebServer, web_server

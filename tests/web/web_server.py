@@ -24,7 +24,10 @@ _VARIABLES = ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_H
 class WebServer:
     """A running server. Requests to its API are about ``project``."""
 
-    def __init__(self, home: Path, url: str, project: Path, environ: dict[str, str]) -> None:
+    def __init__(
+        self, home: Path, url: str, project: Path, environ: dict[str, str], process: subprocess.Popen[str]
+    ) -> None:
+        self.process = process
         self.home = home
         self.url = url
         self.project = project
@@ -83,7 +86,7 @@ def web_server(home: Path, *arguments: str) -> Generator[WebServer]:
     try:
         line = process.stdout.readline()
         assert line.startswith("opencode server listening on "), (home / "server.log").read_text()
-        server = WebServer(home, line.split()[-1], project, environ)
+        server = WebServer(home, line.split()[-1], project, environ, process)
         try:
             yield server
         finally:

@@ -18,6 +18,8 @@ from ..routes.history_live_routes import running_requests
 from .pages import render
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...history.library import Library
     from ...records import Document, Session
     from ...storage.protocol import StoredMessage
@@ -74,7 +76,7 @@ async def new_session_page(call: Call, query: NewSessionQuery) -> object:
     return render(call, "new.html", directories=directories, chosen=chosen)
 
 
-def live_facts(state: ServerState, session: Session, last: list[StoredMessage]) -> Document:
+def live_facts(state: ServerState, session: Session, last: Sequence[StoredMessage]) -> Document:
     """Return what the script of a session's page begins with. ``last`` are the newest messages. Synchronous."""
     statuses, _ = running_requests(state)
     holder = leases_of(state.store).holder(session.id)

@@ -32,6 +32,7 @@ from ...records import as_object, dumps
 from ..attachments import attachment_response
 from ..operations import Call, Routes
 from ..parameters import MessageID
+from .live_page import live_facts
 from .pages import is_fragment, render
 
 if TYPE_CHECKING:
@@ -167,7 +168,10 @@ class SessionView:
     def _revert_mark(self, position: int) -> Markup:
         count = self.turns.total - position
         words = f"reverted from here: {count} message{'s' if count > 1 else ''}"
-        template = Markup('<div class="cut-mark warn" data-revert><span>{}</span><span class="actions"></span></div>\n')
+        template = Markup(
+            '<div class="cut-mark warn" data-revert><span>{}</span>'
+            '<button type="button" data-action="unrevert">Unrevert</button></div>\n'
+        )
         return template.format(words)
 
 
@@ -180,6 +184,7 @@ def _damage_notice(message_id: str, path: str, reason: str) -> Markup:
 @pages.get("/ui/session/{sessionID}", "ui.session", response=None)
 async def session_page(call: Call, query: SessionPageQuery) -> object:
     """Show a session, from the newest turns on or at one of them."""
+    event = call.state.streams.event_id(call.state.bus.last)  # before reading: what happens meanwhile is sent again
 
     def read(library: Library) -> dict[str, Any]:
         view = SessionView(call, library)
@@ -203,6 +208,8 @@ async def session_page(call: Call, query: SessionPageQuery) -> object:
             "show": sorted(options.show),
             "earlier": max(starts[0] - CHUNK, 0) if starts[0] else None,
             "later": chunks[-1].end if chunks[-1].end < total else None,
+            "live": live_facts(call.state, view.entry.record, library.store.messages(view.id, last=20)),
+            "event": event,
         }
 
     return render(call, "session.html", **await call.state.read_history(read))
@@ -244,6 +251,29 @@ async def session_chunk(call: Call, query: ChunkQuery) -> object:
         return view.chunk(start // CHUNK * CHUNK, view.options(query.show))
 
     return render(call, "session_chunk.html", chunk=await call.state.read_history(read))
+
+
+@pages.get("/history/sessions/{sessionID}/live-turns", "history.liveTurns", response=dict[str, Any])
+async def live_turns(call: Call, query: ChunkQuery) -> object:
+    """Return a chunk of turns with the event after which a stream continues them.
+
+    It is for pages that have lost events, and belongs to the API: after a restart of the server, a page has no cookie
+    any more that permits to read pages.
+    """
+    event = call.state.streams.event_id(call.state.bus.last)
+
+    def read(library: Library) -> Document:
+        view = SessionView(call, library)
+        chunk = view.chunk(query.start // CHUNK * CHUNK, view.options(query.show))
+        return {
+            "html": str(chunk.html),
+            "from": chunk.start,
+            "to": chunk.end,
+            "total": view.turns.total,
+            "event": event,
+        }
+
+    return await call.state.read_history(read)
 
 
 @pages.get("/ui/session/{sessionID}/parts/{partID}", "ui.session.part", response=None)

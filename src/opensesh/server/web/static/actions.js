@@ -2,6 +2,7 @@
 
 import { make, notify } from "./dom.js";
 import { KEY_NAME, send } from "./requests.js";
+import { menuEntries } from "./transcript.js";
 
 /**
  * Makes the buttons of a session's page act.
@@ -60,9 +61,11 @@ export function attachActions({ session, facts, refresh, isBusy, focusComposer }
     button.closest("details.menu")?.removeAttribute("open");
     actions[action](value ?? message ?? null);
   });
-  document.addEventListener("opensesh:action", (event) => {
-    const { action, value } = /** @type {CustomEvent} */ (event).detail;
-    actions[action]?.(value);
+  menuEntries.push((turn, address) => {
+    if (!address.endsWith(`/${session}`)) return []; // a turn of a subagent
+    const message = turn.id.slice(2);
+    const entries = turn.classList.contains("prompt") ? [["fork", "Fork from here"], ["revert", "Revert to before this"]] : [["fork", "Fork from here"]];
+    return entries.map(([action, label]) => make("button", { type: "button", "data-action": action, "data-message": message }, label));
   });
   document.addEventListener("opensesh:session", (event) => {
     const data = /** @type {CustomEvent} */ (event).detail;

@@ -179,8 +179,11 @@ function applyTurn(operation) {
     onTurn(existing);
     return 0;
   }
-  const chunks = log.querySelectorAll(".chunk");
+  const chunks = log.querySelectorAll(":scope > .chunk");
   const end = /** @type {HTMLElement} */ (chunks[chunks.length - 1] ?? log);
+  if (end.classList.contains("unloaded")) return 1; // it is read as a whole when it comes near
+  log.querySelector(":scope > .empty")?.remove();
+  end.dataset.to = log.dataset.total = String(Number(log.dataset.total) + 1);
   const turns = end.querySelectorAll(".turn:not(.blank)");
   const previous = turns[turns.length - 1];
   const isStep = previous?.classList.contains("answer") && next.classList.contains("answer")

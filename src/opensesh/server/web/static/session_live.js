@@ -3,11 +3,14 @@
 import { attachActions } from "./actions.js";
 import { onAsks, pendingAsks, showAsks } from "./asks.js";
 import { attachComposer } from "./composer.js";
-import { make, notify, parse } from "./dom.js";
+import { fill, make, notify } from "./dom.js";
+import { onKeys } from "./keys.js";
 import { connect, currentConnection, on, reconnect, watch } from "./live.js";
 import { attach, discard, enqueue, isNearEnd, scrollToEnd } from "./operations.js";
 import { deliver, messageId } from "./outbox.js";
-import { fetchHtml, RequestFailed, send } from "./requests.js";
+import { refreshMap } from "./map.js";
+import { RequestFailed, send } from "./requests.js";
+import { refreshPanel } from "./session.js";
 
 const dock = /** @type {HTMLElement} */ (document.querySelector(".dock"));
 const log = /** @type {HTMLElement} */ (document.getElementById("log"));
@@ -138,19 +141,35 @@ async function refresh() {
   discard();
   try {
     const follows = isNearEnd();
-    const page = parse(await fetchHtml(`/history/sessions/${session}/live-transcript`));
-    const fresh = /** @type {HTMLElement} */ (page.querySelector("[data-event]"));
-    discard();
-    log.replaceChildren(...fresh.childNodes);
-    log.dispatchEvent(new CustomEvent("opensesh:replaced", { bubbles: true }));
-    status = JSON.parse(fresh.dataset.status ?? "null") ?? { type: "idle" };
-    watch(session, fresh.dataset.event ?? "");
+    const chunks = /** @type {HTMLElement[]} */ ([...log.querySelectorAll(":scope > .chunk:not(.unloaded)")]);
+    let event = "";
+    for (let chunk = chunks.shift(); chunk; ) {
+      const fresh = await send("GET", `/history/sessions/${session}/live-turns?from=${chunk.dataset.from}&show=${log.dataset.show ?? ""}`);
+      event ||= fresh.event;
+      discard();
+      fill(chunk, fresh.html);
+      chunk.dataset.to = fresh.to;
+      log.dataset.total = fresh.total;
+      const next = chunks.shift();
+      if (!next && fresh.to < fresh.total && chunk === log.lastElementChild) {
+        log.append(chunk = make("section", { class: "chunk", "data-from": String(fresh.to) }));
+      } else chunk = next;
+    }
+    watch(session, event);
     if (follows) scrollToEnd();
     render();
+    refreshFigures();
   } catch (error) {
     if (error instanceof RequestFailed) notify(`The session could not be read again: ${error.message}`, { bad: true, label: "Reload", action: () => location.reload() });
     else setTimeout(refresh, 1000);
   }
+}
+
+let figuresTimer = 0;
+/** Loads the figures and the map again, soon. */
+function refreshFigures() {
+  clearTimeout(figuresTimer);
+  figuresTimer = window.setTimeout(() => Promise.all([refreshPanel(), refreshMap()]).catch(() => {}), 1500);
 }
 
 async function tryAgain() {
@@ -216,8 +235,9 @@ on("connected", (data, event) => {
   render();
 });
 on("reset", refresh);
-on("usage", () => document.dispatchEvent(new CustomEvent("opensesh:usage")));
-on("todo", () => document.dispatchEvent(new CustomEvent("opensesh:usage")));
+on("usage", refreshFigures);
+on("todo", refreshFigures);
+onKeys({ i: composer.focus });
 on("connection", render);
 onAsks(renderAsks);
 stopButton.addEventListener("click", abort);

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import BrowserContext, Page, expect
+
+from ..server.serving import SCRIPTED
+from .web_server import WebServer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+WAIT_MS = 30_000
+expect.set_options(timeout=WAIT_MS)
+
+
+@pytest.fixture(scope="module")
+def guarded(server: WebServer) -> Path:
+    """A project in which commands and edits need permission."""
+    project = server.home / "guarded"
+    project.mkdir()
+    (project / "opencode.json").write_text('{"permission": {"bash": "ask", "edit": "ask"}}')
+    (project / "parser.py").write_text("def parse(line):\n    return None\n")
+    return project
+
+
+async def open_session(page: Page, server: WebServer, session_id: str) -> None:
+    await page.goto(f"{server.url}/ui/session/{session_id}")
+    await expect(page.locator(".composer [name=agent]")).to_have_value("build")
+    await expect(page.locator("html")).to_have_attribute("data-run", "idle")
+
+
+async def prompt(page: Page, script: str) -> None:
+    await page.locator("#prompt").fill(script)
+    await page.locator("#prompt").press("Enter")
+    await expect(page.locator("#prompt")).to_have_value("")
+
+
+def start(server: WebServer, session_id: str, script: str) -> None:
+    body = {"model": SCRIPTED, "parts": [{"type": "text", "text": script}]}
+    server.post(f"/session/{session_id}/prompt_async", body)
+
+
+def messages(server: WebServer, session_id: str) -> list[Any]:
+    return server.http.get(f"/session/{session_id}/message").json()
+
+
+def prompts(server: WebServer, session_id: str) -> list[str]:
+    stored = [message for message in messages(server, session_id) if message["info"]["role"] == "user"]
+    return [part["text"] for message in stored for part in message["parts"] if part["type"] == "text"]
+
+
+async def is_idle(page: Page) -> None:
+    await expect(page.locator("html")).to_have_attribute("data-run", "idle")
+
+
+async def markup(page: Page) -> list[str]:
+    turns = await page.locator("#log .turn").evaluate_all("turns => turns.map(turn => turn.outerHTML)")
+    return [re.sub(r">\s+<", "><", turn) for turn in turns]
+
+
+async def is_usable(page: Page, axe: str) -> None:
+    """Fails for what axe finds, and for a page that scrolls sideways."""
+    await page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")  # nothing is below the dock then
+    await page.evaluate(axe + ";0")
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+    result = await page.evaluate("(tags) => axe.run({runOnly: {type: 'tag', values: tags}})", tags)
+    found = {one["id"]: [node["html"][:200] for node in one["nodes"]] for one in result["violations"]}
+    assert found == {}
+    assert await page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+async def test_an_answer_streams_a_second_prompt_queues_and_esc_esc_stops(page: Page, server: WebServer) -> None:
+    session_id = server.create("SAY Ready.", title="Streams")
+    await open_session(page, server, session_id)
+    await prompt(page, "SPLIT 1\nDRIP 0.05\nSAY One two three **four** five.\nHANG")
+    log = page.locator("#log")
+    await expect(log.locator(".turn.answer .streaming")).to_contain_text("One two")
+    await expect(page.locator(".run-state")).to_contain_text("Running")
+    await expect(log.locator(".streaming strong")).to_have_text("four")
+    await prompt(page, "SAY The second.")
+    await expect(page.locator(".queued")).to_contain_text("SAY The second.")
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("Escape")
+    await is_idle(page)
+    await expect(log.locator(".streaming")).to_have_count(0)
+    await expect(page.locator(".queued")).to_be_hidden()
+    await prompt(page, "SAY The third.")
+    await expect(log.locator(".turn.answer").last).to_contain_text("The third.")
+    await is_idle(page)
+    await expect(page.locator(".announce")).to_have_text("Answer finished")
+    assert [text.rpartition("\n")[2] for text in prompts(server, session_id)] == [
+        "SAY Ready.",
+        "HANG",
+        "SAY The second.",
+        "SAY The third.",
+    ]
+    shown = await log.locator(".turn").evaluate_all("turns => turns.map(turn => turn.id)")
+    assert shown == [f"t-{message['info']['id']}" for message in messages(server, session_id)]
+
+
+async def test_a_live_page_looks_like_the_page_after_a_reload(page: Page, server: WebServer) -> None:
+    session_id = server.create("SAY Ready.", title="Same")
+    await open_session(page, server, session_id)
+    text = (
+        "# Title\n\n- one\n\n- two\n\n```python\nx = 1\n```\n\n[link][late] and `code`\n\n[late]: https://example.org\n"
+    )
+    indented = "".join(f"  {line}\n" for line in text.splitlines())
+    await prompt(
+        page, f"SPLIT 2\nTHINK Hm.\nSAY\n{indented}CALL glob {json.dumps({'pattern': '*.py'})}\n---\nSAY Done."
+    )
+    await is_idle(page)
+    live = await markup(page)
+    await page.reload()
+    await is_idle(page)
+    assert await markup(page) == live
+
+
+async def test_a_permission_is_shown_in_full_and_denied_with_a_reason(
+    page: Page, server: WebServer, guarded: Path
+) -> None:
+    session_id = server.create("SAY Ready.", title="Denied", directory=guarded)
+    await open_session(page, server, session_id)
+    call = {"command": "echo visible \\\n  && echo the-hidden-end", "description": "Say words"}
+    await prompt(page, f"CALL bash {json.dumps(call)}\n---\nSAY Understood.")
+    ask = page.locator(".dock .ask")
+    await expect(ask).to_contain_text("the-hidden-end")
+    await expect(ask.locator(".ask-grant")).to_contain_text("echo *")
+    await expect(page.locator(".composer")).to_be_hidden()
+    await expect(ask).to_be_focused()
+    await ask.get_by_role("button", name="Deny with a reason…").click(delay=600)
+    await expect(ask.locator("textarea")).to_be_focused()
+    await page.keyboard.type("Not yet")
+    await ask.get_by_role("button", name="Deny and say so").click()
+    await expect(page.locator("#log .turn").last).to_contain_text("Understood.")
+    await expect(page.locator(".composer")).to_be_visible()
+    (part,) = [part for message in messages(server, session_id) for part in message["parts"] if part["type"] == "tool"]
+    assert "Not yet" in part["state"]["error"]
+
+
+async def test_keys_that_were_typed_for_something_else_do_not_answer(
+    page: Page, server: WebServer, guarded: Path
+) -> None:
+    session_id = server.create("SAY Ready.", title="Guarded", directory=guarded)
+    await open_session(page, server, session_id)
+    await page.locator("#prompt").focus()
+    start(server, session_id, 'CALL bash {"command": "echo typed", "description": "x"}\n---\nSAY Went on.')
+    await expect(page.locator(".ask")).to_be_focused()
+    for _ in range(8):
+        await page.keyboard.press("y")  # each postpones the moment from which keys act
+    await expect(page.locator(".ask")).to_be_visible()
+    await page.wait_for_timeout(700)
+    await page.keyboard.press("y")
+    await expect(page.locator("#log .turn").last).to_contain_text("Went on.")
+
+
+async def test_an_edit_shows_its_diff_and_is_answered_in_one_of_two_tabs(
+    page: Page, context: BrowserContext, server: WebServer, guarded: Path
+) -> None:
+    session_id = server.create("SAY Ready.", title="Two tabs", directory=guarded)
+    other, live = await context.new_page(), await context.new_page()
+    await open_session(page, server, session_id)
+    await open_session(other, server, session_id)
+    await live.goto(f"{server.url}/ui/live")
+    edit = {"filePath": str(guarded / "parser.py"), "oldString": "return None", "newString": "return []"}
+    read, again = {"filePath": str(guarded / "parser.py")}, {"command": "echo again", "description": "x"}
+    steps = [f"CALL read {json.dumps(read)}", f"CALL edit {json.dumps(edit)}", f"CALL bash {json.dumps(again)}"]
+    start(server, session_id, "\n---\n".join([*steps, "SAY Ended."]))
+    for one in (page, other, live):
+        await expect(one.locator(".ask .diff .del")).to_contain_text("return None")
+        await expect(one.locator(".ask .diff .add")).to_contain_text("return []")
+    await live.wait_for_timeout(600)
+    await live.get_by_role("button", name="Allow once").click()
+    for one in (page, other, live):
+        await expect(one.locator(".ask .diff")).to_have_count(0)
+        await expect(one.locator(".ask .ask-command")).to_contain_text("echo again")
+    await other.wait_for_timeout(600)
+    await other.get_by_role("button", name="Always allow").click()
+    for one in (page, other):
+        await expect(one.locator("#log .turn").last).to_contain_text("Ended.")
+        await expect(one.locator(".ask")).to_have_count(0)
+    await expect(live.locator(".live-item")).to_have_count(0)
+    assert (guarded / "parser.py").read_text() == "def parse(line):\n    return []\n"
+    start(server, session_id, 'CALL bash {"command": "echo granted", "description": "x"}\n---\nSAY Not asked.')
+    await expect(page.locator("#log .turn").last).to_contain_text("Not asked.")
+
+
+async def test_questions_are_answered_skipped_and_answered_freely(page: Page, server: WebServer) -> None:
+    questions = [
+        {"question": "Which database?", "header": "db", "options": [
+            {"label": "PostgreSQL", "description": "servers"}, {"label": "SQLite", "description": "a file"}]},
+        {"question": "Which extras?", "header": "extras", "multiple": True, "options": [
+            {"label": "Cache", "description": "c"}, {"label": "Queue", "description": "q"}]},
+        {"question": "Which name?", "header": "name", "options": [{"label": "None", "description": "n"}]},
+    ]  # fmt: skip
+    session_id = server.create("SAY Ready.", title="Asks")
+    await open_session(page, server, session_id)
+    script = f"CALL question {json.dumps({'questions': questions})}\n---\nSAY Thanks."
+    await prompt(page, script)
+    ask = page.locator(".dock .ask")
+    await expect(ask).to_contain_text("1 of 3")
+    await page.wait_for_timeout(600)
+    await ask.get_by_label("SQLite").check()
+    await ask.get_by_role("button", name="Next").click()
+    await ask.get_by_label("Cache").check()
+    await ask.get_by_label("Queue").check()
+    await ask.get_by_role("button", name="Next").click()
+    await ask.locator("fieldset:not([hidden]) [data-other]").fill("Eastore")
+    await ask.get_by_role("button", name="Answer").click()
+    await expect(page.locator("#log .turn").last).to_contain_text("Thanks.")
+    (part,) = [part for message in messages(server, session_id) for part in message["parts"] if part["type"] == "tool"]
+    assert part["state"]["metadata"]["answers"] == [["SQLite"], ["Cache", "Queue"], ["Eastore"]]
+    await prompt(page, script)
+    await expect(ask).to_be_focused()
+    await page.wait_for_timeout(600)
+    await page.keyboard.press("Escape")
+    await expect(ask).to_have_count(0)
+    await expect(page.locator(".composer")).to_be_visible()
+
+
+async def test_files_agents_and_commands_are_completed_and_files_attached(page: Page, server: WebServer) -> None:
+    (server.project / "deep").mkdir(exist_ok=True)
+    (server.project / "deep/xylophone.txt").write_text("the content of the file\n")
+    session_id = server.create("SAY Ready.", title="Completes")
+    await open_session(page, server, session_id)
+    box = page.locator("#prompt")
+    await box.press_sequentially("SAY Read it. @xyloph")
+    await expect(page.get_by_role("option", name="deep/xylophone.txt")).to_be_visible()
+    await expect(box).to_have_attribute("aria-expanded", "true")
+    await box.press("Enter")
+    await expect(box).to_have_value("SAY Read it. @deep/xylophone.txt ")
+    await page.locator(".composer [type=file]").set_input_files(
+        {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"attached words"}
+    )
+    await expect(page.locator(".chip")).to_contain_text("notes.txt")
+    await box.press("Enter")
+    await expect(box).to_have_value("")
+    await is_idle(page)
+    parts = [part for message in messages(server, session_id)[2:3] for part in message["parts"]]
+    assert {part["filename"] for part in parts if part["type"] == "file"} == {"deep/xylophone.txt", "notes.txt"}
+    assert any("the content of the file" in part.get("text", "") for part in parts)
+    await box.press_sequentially("/ini")
+    await expect(page.get_by_role("option", name="/init")).to_be_visible()
+    await box.press("Escape")
+    await box.fill("")
+    await prompt(page, "!echo from the shell")
+    await expect(page.locator("#log .turn.answer").last).to_contain_text("echo from the shell")
+    await is_idle(page)
+
+
+async def test_a_draft_stays_and_a_refused_prompt_is_not_lost(page: Page, server: WebServer) -> None:
+    session_id = server.create("SAY Ready.", title="Drafts")
+    await open_session(page, server, session_id)
+    await page.locator("#prompt").fill("not sent yet")
+    await page.reload()
+    await expect(page.locator("#prompt")).to_have_value("not sent yet")
+    await page.locator("#prompt").fill('ERROR 400 message="the model is out of order"')
+    await page.locator("#prompt").press("Enter")
+    await expect(page.locator(".run-state")).to_contain_text("the model is out of order")
+    await expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    await page.get_by_role("button", name="Try again").click()
+    await expect(page.locator("#log .turn.prompt")).to_have_count(3)
+    await expect(page.locator(".run-state")).to_contain_text("the model is out of order")
+
+
+async def test_a_new_session_is_started_in_a_folder(page: Page, server: WebServer) -> None:
+    folder = server.home / "fresh"
+    folder.mkdir()
+    await page.goto(f"{server.url}/ui/new?directory={folder}")
+    await page.get_by_role("button", name="Start").click()
+    await expect(page.locator("#prompt")).to_be_visible()
+    session_id = page.url.rpartition("/")[2]
+    assert server.http.get(f"/session/{session_id}").json()["directory"] == str(folder)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+async def test_every_live_state_is_accessible(
+    page: Page, server: WebServer, guarded: Path, axe: str, width: int, scheme: Any
+) -> None:
+    await page.set_viewport_size({"width": width, "height": 800})
+    await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    session_id = server.create("SAY Ready.", title="States", directory=guarded)
+    await open_session(page, server, session_id)
+    await is_usable(page, axe)
+    question = {"question": "Which?", "header": "h", "options": [{"label": "A", "description": "a"}]}
+    start(server, session_id, 'CALL bash {"command": "printf x", "description": "x"}\n---\n'
+          f"CALL question {json.dumps({'questions': [question]})}\n---\nERROR 400 message=odd")  # fmt: skip
+    await expect(page.locator(".ask-command")).to_be_visible()
+    await is_usable(page, axe)
+    await page.wait_for_timeout(600)
+    await page.keyboard.press("y")
+    await expect(page.locator(".questions")).to_be_visible()
+    await is_usable(page, axe)
+    await page.wait_for_timeout(600)
+    await page.locator(".ask .option input").first.check()
+    await page.get_by_role("button", name="Answer").click()
+    await expect(page.locator(".run-state")).to_contain_text("odd")
+    await is_usable(page, axe)
+    await page.goto(f"{server.url}/ui/live")
+    await is_usable(page, axe)

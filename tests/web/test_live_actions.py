@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from ..server.serving import make_project
+from .test_live import is_idle, messages, open_session, prompt, prompts
+from .web_server import WebServer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+FORMATS = ("Markdown", "HTML page", "JSON", "JSON lines", "OpenCode", "Prompts only", "Training data")
+
+
+@pytest.fixture(scope="module")
+def repository(server: WebServer) -> Path:
+    return make_project(server.home / "repository")
+
+
+def write(path: Path, content: str) -> str:
+    call = {"filePath": str(path), "content": content}
+    return f"CALL write {json.dumps(call)}\n---\nSAY Written."
+
+
+async def turn_action(page: Page, text: str, entry: str) -> None:
+    turn = page.locator("#log .turn.prompt", has_text=text)
+    await turn.get_by_role("button", name="Actions of this turn").click()
+    await page.get_by_role("menuitem", name=entry).click()
+
+
+async def test_a_revert_is_previewed_and_undone(page: Page, server: WebServer, repository: Path) -> None:
+    file = repository / "made.txt"
+    session_id = server.create(write(file, "one\n"), directory=repository, title="Reverts")
+    await open_session(page, server, session_id)
+    await prompt(page, "SAY A later prompt.")
+    await expect(page.locator("#log .turn").last).to_contain_text("A later prompt.")
+    await is_idle(page)
+    await turn_action(page, "made.txt", "Revert to before this")
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("made.txt deleted +0 −1")
+    await dialog.locator("summary").click()
+    await expect(dialog.locator(".del")).to_contain_text("one")
+    await dialog.get_by_role("button", name="Revert files and conversation").click()
+    await expect(page.locator(".cut-mark[data-revert]")).to_contain_text("reverted from here")
+    assert not file.exists()
+    await page.locator(".cut-mark[data-revert]").get_by_role("button", name="Unrevert").click()
+    await expect(page.locator(".cut-mark[data-revert]")).to_have_count(0)
+    assert file.read_text() == "one\n"
+
+
+async def test_a_revert_names_conflicts_and_does_nothing_that_was_not_shown(
+    chromium: Browser, server: WebServer, repository: Path
+) -> None:
+    page = await chromium.new_page()
+    await server.enter(page)
+    file = repository / "conflict.txt"
+    session_id = server.create(write(file, "one\n"), directory=repository, title="Conflicts")
+    await open_session(page, server, session_id)
+    file.write_text("by hand\n")
+    await turn_action(page, "conflict.txt", "Revert to before this")
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("conflict: changed since")
+    file.write_text("by hand, again\n")
+    await dialog.get_by_role("button", name="Overwrite and revert").click()
+    await expect(page.locator(".toasts")).to_contain_text("changed since the preview")
+    assert file.read_text() == "by hand, again\n"
+    await page.close()
+
+
+async def test_a_session_is_forked_from_a_message(page: Page, server: WebServer) -> None:
+    session_id = server.create("SAY First.", "SAY Second.", title="Forks")
+    await open_session(page, server, session_id)
+    await turn_action(page, "SAY Second.", "Fork from here")
+    await expect(page.locator("#log .turn")).to_have_count(2)
+    fork = page.url.rpartition("/")[2]
+    assert fork != session_id
+    assert prompts(server, fork) == ["SAY First."]
+
+
+async def test_a_session_is_compacted_and_that_undone(page: Page, server: WebServer) -> None:
+    session_id = server.create("SAY First.", title="Compacts")
+    await open_session(page, server, session_id)
+    before = messages(server, session_id)
+    await page.get_by_role("button", name="Compact", exact=True).click()
+    await expect(page.locator("#log .cut-mark")).to_contain_text("compacted")
+    await expect(page.locator(".toasts")).to_contain_text("The session was compacted.")
+    await page.locator(".toasts").get_by_role("button", name="Undo").click()
+    await expect(page.locator("#log .cut-mark")).to_have_count(0)
+    assert messages(server, session_id) == before
+
+
+async def test_a_session_is_renamed_archived_and_removed(page: Page, server: WebServer) -> None:
+    session_id = server.create("SAY First.", title="Old name")
+    await open_session(page, server, session_id)
+    await page.get_by_role("button", name="Rename").click()
+    await page.get_by_label("Title").fill("New name")
+    await page.keyboard.press("Enter")
+    await expect(page).to_have_title("New name · opensesh")
+    await page.get_by_label("More actions").click()
+    await page.get_by_role("button", name="Archive").click()
+    await expect(page.locator(".toasts")).to_contain_text("Archived.")
+    assert "archived" in server.http.get(f"/session/{session_id}").json()["time"]
+    await page.locator(".toasts").get_by_role("button", name="Undo").click()
+    await expect(page.locator("[data-action=archive]")).to_have_attribute("aria-pressed", "false")
+    record = server.http.get(f"/session/{session_id}").json()
+    assert (record["title"], "archived" in record["time"]) == ("New name", False)
+    await page.get_by_label("More actions").click()
+    await page.get_by_role("button", name="Move to the trash").click()
+    await expect(page).to_have_url(f"{server.url}/ui/")
+    assert server.http.get(f"/session/{session_id}").status_code == 404
+    assert session_id in server.http.get("/history/trash").text
+
+
+async def test_a_session_is_exported_in_every_format(page: Page, server: WebServer) -> None:
+    session_id = server.create("SAY The word is zither.", title="Exports")
+    await open_session(page, server, session_id)
+    for label in FORMATS:
+        await page.get_by_text("Export ▾").click()
+        async with page.expect_download() as download:
+            await page.get_by_role("button", name=label, exact=True).click()
+        path = await (await download.value).path()
+        assert "zither" in Path(path).read_text("utf-8")
+
+
+async def test_a_session_that_another_process_runs_is_read_only_and_its_runner_named(
+    page: Page, server: WebServer
+) -> None:
+    session_id = server.create("SAY First.", title="Elsewhere")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "opensesh", "run", "-s", session_id, "SAY From a terminal.\nHANG"],
+        cwd=server.project, env=server.environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(60):
+            while len(messages(server, session_id)) < 4:
+                await asyncio.sleep(0.1)
+        await page.goto(f"{server.url}/ui/session/{session_id}")
+        await expect(page.locator(".run-state")).to_contain_text(f"opensesh run (pid {process.pid}")
+        await expect(page.locator(".send")).to_be_disabled()
+        await page.locator("#prompt").fill("SAY Continued in a fork.")
+        await page.get_by_role("button", name="Fork here").click()
+        await expect(page).not_to_have_url(f"{server.url}/ui/session/{session_id}")
+        await expect(page.locator("#prompt")).to_have_value("SAY Continued in a fork.")
+        await page.locator("#prompt").press("Enter")
+        await expect(page.locator("#log .turn").last).to_contain_text("Continued in a fork.")
+    finally:
+        process.kill()
+        process.wait()
