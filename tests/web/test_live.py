@@ -134,7 +134,7 @@ async def test_a_permission_is_shown_in_full_and_denied_with_a_reason(
     await expect(ask.locator("textarea")).to_be_focused()
     await page.keyboard.type("Not yet")
     await ask.get_by_role("button", name="Deny and say so").click()
-    await expect(page.locator("#log .turn").last).to_contain_text("Understood.")
+    await expect(page.locator("#log .turn.answer").last).to_contain_text("Understood.")
     await expect(page.locator(".composer")).to_be_visible()
     (part,) = [part for message in messages(server, session_id) for part in message["parts"] if part["type"] == "tool"]
     assert "Not yet" in part["state"]["error"]
@@ -153,7 +153,7 @@ async def test_keys_that_were_typed_for_something_else_do_not_answer(
     await expect(page.locator(".ask")).to_be_visible()
     await page.wait_for_timeout(700)
     await page.keyboard.press("y")
-    await expect(page.locator("#log .turn").last).to_contain_text("Went on.")
+    await expect(page.locator("#log .turn.answer").last).to_contain_text("Went on.")
 
 
 async def test_an_edit_shows_its_diff_and_is_answered_in_one_of_two_tabs(
@@ -179,12 +179,12 @@ async def test_an_edit_shows_its_diff_and_is_answered_in_one_of_two_tabs(
     await other.wait_for_timeout(600)
     await other.get_by_role("button", name="Always allow").click()
     for one in (page, other):
-        await expect(one.locator("#log .turn").last).to_contain_text("Ended.")
+        await expect(one.locator("#log .turn.answer").last).to_contain_text("Ended.")
         await expect(one.locator(".ask")).to_have_count(0)
     await expect(live.locator(".live-item")).to_have_count(0)
     assert (guarded / "parser.py").read_text() == "def parse(line):\n    return []\n"
     start(server, session_id, 'CALL bash {"command": "echo granted", "description": "x"}\n---\nSAY Not asked.')
-    await expect(page.locator("#log .turn").last).to_contain_text("Not asked.")
+    await expect(page.locator("#log .turn.answer").last).to_contain_text("Not asked.")
 
 
 async def test_questions_are_answered_skipped_and_answered_freely(page: Page, server: WebServer) -> None:
@@ -209,7 +209,7 @@ async def test_questions_are_answered_skipped_and_answered_freely(page: Page, se
     await ask.get_by_role("button", name="Next").click()
     await ask.locator("fieldset:not([hidden]) [data-other]").fill("Eastore")
     await ask.get_by_role("button", name="Answer").click()
-    await expect(page.locator("#log .turn").last).to_contain_text("Thanks.")
+    await expect(page.locator("#log .turn.answer").last).to_contain_text("Thanks.")
     (part,) = [part for message in messages(server, session_id) for part in message["parts"] if part["type"] == "tool"]
     assert part["state"]["metadata"]["answers"] == [["SQLite"], ["Cache", "Queue"], ["Eastore"]]
     await prompt(page, script)

@@ -38,7 +38,7 @@ async def test_a_revert_is_previewed_and_undone(page: Page, server: WebServer, r
     session_id = server.create(write(file, "one\n"), directory=repository, title="Reverts")
     await open_session(page, server, session_id)
     await prompt(page, "SAY A later prompt.")
-    await expect(page.locator("#log .turn").last).to_contain_text("A later prompt.")
+    await expect(page.locator("#log .turn.answer").last).to_contain_text("A later prompt.")
     await is_idle(page)
     await turn_action(page, "made.txt", "Revert to before this")
     dialog = page.get_by_role("dialog")
@@ -147,7 +147,7 @@ async def test_a_session_that_another_process_runs_is_read_only_and_its_runner_n
         await expect(page).not_to_have_url(f"{server.url}/ui/session/{session_id}")
         await expect(page.locator("#prompt")).to_have_value("SAY Continued in a fork.")
         await page.locator("#prompt").press("Enter")
-        await expect(page.locator("#log .turn").last).to_contain_text("Continued in a fork.")
+        await expect(page.locator("#log .turn.answer").last).to_contain_text("Continued in a fork.")
     finally:
         process.kill()
         process.wait()

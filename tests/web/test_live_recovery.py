@@ -17,8 +17,8 @@ from .web_server import WebServer, web_server
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SPLITS = (1, 2, 5, 7)
 TAGS = set(
-    "p br a i span code pre figure figcaption button ul ol li table thead tbody tr th td div strong em s h3 h4 h5 h6 hr "
-    "blockquote".split()
+    "p br a i span code pre figure figcaption button ul ol li table thead tbody tr th td div strong em s h3 h4 h5 h6 "
+    "hr blockquote".split()
 )
 ELEMENT = re.compile(r"<[a-z][a-z0-9]*")
 
@@ -53,7 +53,7 @@ async def recovers(browser: Browser, home: Path) -> None:
     with web_server(home, "--port", port) as server:
         await expect(page.locator("html")).not_to_have_attribute("data-run", "lost")
         await page.locator("#prompt").press("Enter")
-        await expect(page.locator("#log .turn").last).to_contain_text("After the restart.")
+        await expect(page.locator("#log .turn.answer").last).to_contain_text("After the restart.")
         await is_idle(page)
         await agrees(page, server, session_id)
         assert [text.rpartition("\n")[2] for text in prompts(server, session_id)] == [
@@ -83,7 +83,7 @@ async def test_a_prompt_that_was_sent_into_a_lost_connection_arrives_once(chromi
     await context.route("**/prompt_async", lose)
     await page.locator("#prompt").fill("SAY Exactly once.")
     await page.locator("#prompt").press("Enter")
-    await expect(page.locator("#log .turn").last).to_contain_text("Exactly once.")
+    await expect(page.locator("#log .turn.answer").last).to_contain_text("Exactly once.")
     await expect(page.locator("#prompt")).to_have_value("")
     await is_idle(page)
     assert prompts(server, session_id) == ["SAY Ready.", "SAY Exactly once."]
@@ -101,11 +101,11 @@ async def test_eight_tabs_share_one_stream_and_survive_the_tab_that_reads_it(
     for session_id in sessions:
         start(server, session_id, f"SPLIT 2\nSAY For {session_id}.")
     for number, tab in enumerate(tabs):
-        await expect(tab.locator("#log .turn").last).to_contain_text(f"For {sessions[number % 2]}.")
+        await expect(tab.locator("#log .turn.answer").last).to_contain_text(f"For {sessions[number % 2]}.")
     await tabs[0].close()
     start(server, sessions[1], "SAY Without the first tab.")
     for tab in tabs[1::2]:
-        await expect(tab.locator("#log .turn").last).to_contain_text("Without the first tab.")
+        await expect(tab.locator("#log .turn.answer").last).to_contain_text("Without the first tab.")
         await agrees(tab, server, sessions[1])
 
 
@@ -155,7 +155,7 @@ async def test_a_page_reconnects_when_the_server_stands_still(chromium: Browser,
             os.kill(server.process.pid, signal.SIGCONT)
         await is_idle(page)
         await prompt(page, "SAY Moves again.")
-        await expect(page.locator("#log .turn").last).to_contain_text("Moves again.")
+        await expect(page.locator("#log .turn.answer").last).to_contain_text("Moves again.")
         await agrees(page, server, session_id)
     await context.close()
 
@@ -176,7 +176,7 @@ async def test_a_page_that_missed_too_many_events_reads_everything_again(chromiu
         start(server, session_id, f"SPLIT 1\nSAY {text}The last word.")
         await asyncio.sleep(5)
         await context.set_offline(False)
-        await expect(page.locator("#log .turn").last).to_contain_text("The last word.")
+        await expect(page.locator("#log .turn.answer").last).to_contain_text("The last word.")
         await is_idle(page)
         await agrees(page, server, session_id)
     await context.close()
