@@ -281,7 +281,7 @@ async def test_every_live_state_is_accessible(
 ) -> None:
     await page.set_viewport_size({"width": width, "height": 800})
     await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-    session_id = server.create("SAY Ready.", title="States", directory=guarded)
+    session_id = server.create("SAY Ready.", title="Forms", directory=guarded)
     await open_session(page, server, session_id)
     await is_usable(page, axe)
     question = {"question": "Which?", "header": "h", "options": [{"label": "A", "description": "a"}]}
