@@ -22,6 +22,7 @@ NAMES = (
     "server",
     "web_session",
     "database",
+    "streaming",
     "peers",
 )
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from playwright.async_api import CDPSession, Page, async_playwright, expect
+from playwright.async_api import Page, async_playwright, expect
 from tests.server.serving import SCRIPTED
 from tests.web.conftest import ARGUMENTS, PROGRAM
 from tests.web.web_server import WebServer, web_server
@@ -60,15 +60,16 @@ class Figures:
         return self.gaps[min(int(len(self.gaps) * share), len(self.gaps) - 1)]
 
 
-async def _task_seconds(session: CDPSession) -> float:
-    answer: Any = await session.send("Performance.getMetrics")
+async def _task_seconds(session: Any) -> float:
+    answer = await session.send("Performance.getMetrics")
     return next(one["value"] for one in answer["metrics"] if one["name"] == "TaskDuration")
 
 
-async def _measure(page: Page, session: CDPSession, seconds: float, server: WebServer, session_id: str) -> Figures:
+async def _measure(page: Page, session: Any, seconds: float, server: WebServer, session_id: str = "") -> Figures:
+    """Measure an idle page, or one that follows an answer in ``session_id``."""
     await page.evaluate(_OBSERVE)
     before, began = await _task_seconds(session), time.monotonic()
-    if server is not None and session_id:
+    if session_id:
         text = "".join(_BLOCK.format(number=number) for number in range(200))
         text = text[: int(seconds * DELTAS_A_SECOND * _PIECE)]
         indented = "".join(f"  {part}\n" for part in text.splitlines())
@@ -96,9 +97,9 @@ async def _run(home: Path) -> None:
             page = await browser.new_page(viewport={"width": 1280, "height": 800})
             await server.enter(page, f"/ui/session/{session_id}")
             await expect(page.locator("html")).to_have_attribute("data-run", "idle", timeout=20_000)
-            session = await page.context.new_cdp_session(page)
+            session: Any = await page.context.new_cdp_session(page)
             await session.send("Performance.enable")
-            idle = await _measure(page, session, 4.0, server, "")
+            idle = await _measure(page, session, 4.0, server)
             busy = await _measure(page, session, SECONDS, server, session_id)
             await browser.close()
     print(f"frame gap: p95 {busy.gap(0.95):.0f} ms, largest {busy.gaps[-1]:.0f} ms; idle p95 {idle.gap(0.95):.0f} ms")
