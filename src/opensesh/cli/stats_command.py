@@ -17,6 +17,7 @@ from ..history.stats.money import dollars
 from ..history.stats.usage_layer import UsageTable
 from ..history.stats.usage_stats import UNKNOWN, UsageFilter, add_up, cached_statistics, of_project, without_included
 from ..history.user_times import TIMES, parse_time
+from ..storage import open_store
 from ..text import format_bytes, pluralize
 from . import output
 from .command_arguments import PROJECT, count
@@ -224,7 +225,6 @@ def _print_disk_usage(options: Namespace) -> int:
     if options.by != "day" or options.since or options.until or options.project or options.children:
         raise UsageError("--bytes measures whole stores; of the other options, only --limit can be combined with it")
     from ..history.maintenance.disk_usage import measure  # only for --bytes
-    from ..storage import open_store
 
     damage: list[Damage] = []
     usages = measure(open_store(options.store, report=damage.append), report=damage.append)

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 import sys
+import webbrowser
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
@@ -82,8 +84,6 @@ def _announce(options: Namespace, url: str, ticket: str, *, is_started: bool) ->
     print(address, flush=True)
     hint = "The address signs in one browser, within two minutes."
     if not is_opened:
-        import socket  # only here
-
         port = url.rpartition(":")[2]
         hint += f" From another machine, first run: ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}"
     print(hint, file=sys.stderr)
@@ -94,8 +94,6 @@ def _open_browser(address: str) -> bool:
 
     Programs can read each other's arguments, so that the browser gets the name of a file that leads to the address.
     """
-    import webbrowser  # only here
-
     from ..server.web.server_file import write_redirect
 
     has_display = (

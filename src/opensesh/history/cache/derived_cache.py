@@ -18,10 +18,11 @@ from weakref import finalize
 from zlib import adler32, crc32
 
 from ...errors import OpenseshError, StoreError, UsageError
-from ...storage import paths
+from ...storage import open_store, paths
 from ...storage.change_feeds import feeds_at, feeds_of, printable
 from ...storage.locations import find_stores, old_projects
 from ...storage.locks import open_lock_file, try_lock_file
+from ...storage.protocol import ignore_damage
 from . import cache_file
 from .cache_layers import Refresh, plan_refresh
 
@@ -350,9 +351,6 @@ def open_cache(location: str | None = None, *, temporary: bool = False) -> Deriv
     """Return the cache of the stores at a path or URL. Only a store with a URL, or an old layout, is opened by that."""
     is_url = location is not None and "://" in location
     if is_url or old_projects((locations := find_stores(location)).place):
-        from ...storage import open_store
-        from ...storage.protocol import ignore_damage
-
         return DerivedCache(store=open_store(location, report=ignore_damage), temporary=temporary)
     return DerivedCache(locations, temporary=temporary)
 

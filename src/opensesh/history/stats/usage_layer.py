@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ... import __version__
+from ...loading import load_msgspec
 from ...storage.change_feeds import UNSTABLE
 from ...storage.protocol import Damage
 from ..cache.cache_layers import feeds_with
@@ -51,8 +52,6 @@ class UsageLayer:
 
     def writer(self, db: Connection) -> UsageWriter:
         """Return a writer for one refresh."""
-        from ...loading import load_msgspec
-
         load_msgspec()
         from .usage_writer import UsageWriter  # loads msgspec; most of the time there is nothing to write
 
