@@ -24,7 +24,7 @@ from opensesh.testing.wire import WireServer
 from ..storage.opencode_databases import assert_sound
 from . import scenarios
 from .opencode import DATABASE, OpenCode, OpenCodeError
-from .scenarios import SCENARIOS, Ask, Scenario
+from .scenarios import SCENARIOS, Ask, Refuse, Scenario
 from .sides import EvenModel, Original, Ours, play
 
 if TYPE_CHECKING:
@@ -127,6 +127,12 @@ SOME_CASES = [
     for number, scenario in enumerate(SCENARIOS)
 ]
 """All scenarios, of which a few are played in every run."""
+THEIR_CASES = [
+    pytest.param(scenario, id=scenario.name, marks=[pytest.mark.slow] if scenario.slow or number % 12 else [])
+    for number, scenario in enumerate(SCENARIOS)
+    if not any(isinstance(act, Refuse) for act in scenario.acts)
+]
+"""Those without a request to grep, which OpenCode 1.18 stores in a form that its own server cannot list."""
 
 
 @pytest.mark.parametrize("scenario", CASES)
@@ -173,7 +179,7 @@ async def test_opencode_changes_what_opensesh_ran(scenario: Scenario, theirs: Or
     assert len(opencode.show(session)) == count
 
 
-@pytest.mark.parametrize("scenario", SOME_CASES)
+@pytest.mark.parametrize("scenario", THEIR_CASES)
 async def test_opensesh_shows_continues_and_changes_what_opencode_ran(
     scenario: Scenario, theirs: Original, wire: WireServer
 ) -> None:
