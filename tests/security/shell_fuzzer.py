@@ -51,6 +51,10 @@ NAMES = ["x", "y", "a", "b", "FOO", "name"]
 TEXT = ["a", "-l", "victim", "sub", "*", "*.txt", "'a b'", '"a b"', "a\\ b", "--", "-", "1", "~", "{a,b}", "a=b", "[a]"]
 
 
+_CORPUS: dict[str, list[str]] = json.loads((Path(__file__).parent / "shell_lines.json").read_text())
+KNOWN_ATTACKS = [line for lines in _CORPUS.values() for line in lines if len(line) < 300]
+
+
 class Finding(NamedTuple):
     """A line that had an effect without a question."""
 
@@ -66,7 +70,11 @@ class LineGenerator:
         self._random = random.Random(seed)
 
     def line(self) -> str:
-        text = self._list(3)
+        if self._chance(0.2):
+            known = self._random.choice(KNOWN_ATTACKS)
+            text = self._mutated(known.replace("touch canary", self._pick(*PAYLOADS)))
+        else:
+            text = self._list(3)
         while self._random.random() < 0.25:
             text = self._mutated(text)
         return text
@@ -127,6 +135,9 @@ class LineGenerator:
                 return self._pick("declare -i", "let", "unset", "eval", "trap", "mapfile", "local", "typeset", "alias")
             case 3:
                 return self._word(depth)
+            case 4:  # a command as the argument of an option
+                flag = self._pick(*"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+                return f"{self._pick(*SHELL_WORDS, *READERS)} -{flag} {self._pick(*PAYLOADS)}"
             case _:
                 return self._pick(*READERS)
 

@@ -193,6 +193,7 @@ def test_h6_no_odd_record_takes_any_command_down(
 FOUND: list[tuple[str, tuple[str, ...], Any]] = [
     *(("session", ("id",), value) for value in ODD_IDS),
     ("session", ("projectID",), "../../x"),
+    ("session", ("directory",), "x" * 5000),
     *(("session", ("time", "updated"), value) for value in (1e308, 10**400)),
     *(("message", ("tokens", "input"), value) for value in (10**400, "x")),
     *(("message", ("cost",), value) for value in (1e308, 10**400)),

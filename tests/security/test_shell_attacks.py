@@ -144,8 +144,8 @@ async def effects_of(lines: Sequence[str], shell: str, project: Path, permission
 
 @pytest.mark.parametrize("shell", SHELLS)
 async def test_c1_h1_h2_no_line_has_an_effect_that_the_rules_were_not_asked_about(shell: str, project: Path) -> None:
-    lines = [*LINES["asked"], *LINES["zsh"]]
-    assert len(lines) > 300
+    lines = [*LINES["asked"], *LINES["zsh"], *LINES["more"]]
+    assert len(lines) > 1_000
     assert await effects_of(lines, shell, project, SOME_ALLOWED) == []
 
 
@@ -154,6 +154,11 @@ async def test_m7_no_line_that_names_a_denied_command_runs_it(shell: str, projec
     lines = [line for line in (*LINES["denied"], *LINES["zsh"]) if not line.startswith(BEYOND_RULES)]
     assert len(lines) > 200
     assert await effects_of(lines, shell, project, ALL_BUT_ONE) == []
+
+
+@pytest.mark.parametrize("line", ["jobs -x rm victim", "ls; jobs -x rm victim", "jobs -lx rm victim"])
+async def test_m7_a_command_that_jobs_runs_is_not_hidden(line: str, project: Path) -> None:
+    assert await effects_of([line], "bash", project, ALL_BUT_ONE) == []
 
 
 async def check_plan_mode(lines: Sequence[str], shell: str, project: Path) -> None:
@@ -179,7 +184,7 @@ async def test_c2_in_plan_mode_no_line_changes_a_file_even_if_it_is_allowed(shel
 @pytest.mark.parametrize("shell", SHELLS)
 async def test_c2_in_plan_mode_none_of_all_lines_changes_a_file(shell: str, project: Path) -> None:
     lines = [line for line in LINES["denied"] if not line.startswith(("ssh ", "vim ", "gdb "))]
-    await check_plan_mode([*LINES["asked"], *LINES["zsh"], *lines], shell, project)
+    await check_plan_mode([*LINES["asked"], *LINES["zsh"], *LINES["more"], *lines], shell, project)
 
 
 @pytest.mark.parametrize("line", ["", "# nothing", "cd sub", "x=1", ":", "x=1 y=2", "{ x=1; }", "(cd sub)", "! x=1"])

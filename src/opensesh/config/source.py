@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from bisect import bisect_right
@@ -99,6 +100,8 @@ def read_text(path: str) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return None  # in a folder that cannot exist, which the record of a session may name
         raise ConfigError(f"cannot be read: {error.strerror}", path=path) from None
     except UnicodeDecodeError:
         raise ConfigError("not UTF-8 text", path=path) from None

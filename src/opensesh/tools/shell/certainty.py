@@ -229,7 +229,7 @@ _BUILTIN_CHECKS: dict[str, Callable[[Sequence[Word], ShellLanguage], bool]] = {
     "exit": _number,
     "export": _export,
     "false": _anything,
-    "jobs": _plain_words,
+    "jobs": lambda words, shell: all(word.text in ("-l", "-n", "-p", "-r", "-s") for word in words),  # -x runs one
     "kill": _plain_words,
     "popd": lambda words, shell: not words,
     "printf": _printf,
