@@ -67,7 +67,7 @@ class Unattended(Bench):
 
     def __init__(self, directory: Path, permission: Permission) -> None:
         super().__init__(directory)
-        self.ruleset = rules({"*": "allow", **(permission if isinstance(permission, dict) else {})}, "/")
+        self.rules = self.ruleset = rules({"*": "allow", **(permission if isinstance(permission, dict) else {})}, "/")
 
     async def ask(
         self,
@@ -235,3 +235,35 @@ def test_every_variable_that_a_shell_sets_is_in_the_table(shell: str, script: st
     names = [name for name in run.stdout.split() if name.isidentifier()]
     assert len(names) > 10
     assert [name for name in names if is_private_variable(name)] == []
+
+
+@pytest.mark.parametrize("action", ["deny", "ask"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cp victim canary",
+        "cp -t . outside/canary; cp --target-directory=. sub/canary",
+        "mv victim canary",
+        "mv canary elsewhere",
+        "rm -f canary",
+        "ln -sf victim canary",
+        "install victim canary",
+        "touch ./sub/../canary",
+        "truncate -s 0 canary",
+        "dd if=victim of=canary",
+        "cd sub && cp ../victim ../canary",
+        "cp sub/canary .",
+        "ls | xargs touch canary",
+        "env touch canary",
+    ],
+)
+async def test_l3_a_rule_about_one_file_holds_for_commands_that_name_it(line: str, action: Any, project: Path) -> None:
+    permission: Permission = {"edit": {"*": "allow", "canary": action, "*/canary": action}}
+    with pytest.raises(PermissionRejectedError):
+        await Unattended(project, permission).run(BashTool(), command=line)
+    await Unattended(project, permission).run(BashTool(), command="cp victim other; cat canary; rm other")
+
+
+async def test_l3_a_rule_about_all_files_is_about_tools_and_redirections(project: Path) -> None:
+    await Unattended(project, {"edit": "deny"}).run(BashTool(), command="cp victim other")
+    assert (project / "other").exists()

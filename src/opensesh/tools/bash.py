@@ -138,6 +138,10 @@ class BashTool(BuiltinTool[BashArguments]):
                 yield lambda arguments: sandbox.sandboxed_arguments(arguments, writable, lock)
 
 
+_ORDINARY_FILE = "opensesh-any-file"
+"""A name in the project that no rule is about."""
+
+
 async def _ask(ctx: Context, effects: CommandEffects, directory: str) -> None:
     outside: set[str] = set()
     for path in (directory, *effects.paths):
@@ -152,6 +156,14 @@ async def _ask(ctx: Context, effects: CommandEffects, directory: str) -> None:
         await paths.ask_edit(ctx, effects.writes, {"filepath": effects.writes[0], "diff": ""})
     if effects.any_write:
         await paths.ask_anywhere(ctx, "edit")
+    # Whether programs may change files is a matter of the rules for bash. But where edits are allowed in general, an
+    # exception for a file, which is a rule about just that file, also holds for the usual commands that name it.
+    is_allowed = ctx.allow_check("edit")
+    if effects.changed and is_allowed(_ORDINARY_FILE):
+        names = {name: paths.relative(ctx, name) for path in effects.changed for name in paths.names(ctx, path)}
+        exceptions = [name for name, pattern in names.items() if not is_allowed(pattern)]
+        if exceptions:
+            await paths.ask_edit(ctx, exceptions, {"filepath": exceptions[0], "diff": ""})
     await ctx.ask("bash", effects.patterns, always=effects.always, metadata={}, possible=effects.possible)
 
 

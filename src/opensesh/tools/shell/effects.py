@@ -70,6 +70,8 @@ class CommandEffects(NamedTuple):
     """Whether it may write a file that is not among ``writes``."""
     possible: tuple[str, ...] = ()
     """Commands that an uncertain line may run; not empty if the line is uncertain."""
+    changed: tuple[str, ...] = ()
+    """Those of ``paths`` that commands such as ``cp`` and ``rm`` change."""
 
 
 def analyse_command(
@@ -95,10 +97,11 @@ def analyse_command(
     return CommandEffects(
         list(patterns),
         [pattern for pattern in dict.fromkeys(patterns.values()) if pattern],
-        list(dict.fromkeys(path for path, _ in named if path is not None)),
-        list(dict.fromkeys(path for path, is_written in named if is_written and path is not None)),
-        any_path=any(path is None for path, _ in named),
-        any_write=any(path is None and is_written for path, is_written in named),
+        list(dict.fromkeys(item.path for item in named if item.path is not None)),
+        list(dict.fromkeys(item.path for item in named if item.is_written and item.path is not None)),
+        any_path=any(item.path is None for item in named),
+        any_write=any(item.path is None and item.is_written for item in named),
+        changed=tuple(dict.fromkeys(item.path for item in named if item.is_changed and item.path is not None)),
     )
 
 

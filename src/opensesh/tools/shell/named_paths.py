@@ -23,6 +23,8 @@ FILE_COMMANDS = frozenset(
     "cat cd chgrp chmod chown cp dd install ln mkdir mv pushd rm rmdir rsync shred tee touch truncate unlink".split()
 )
 """Commands whose arguments are files."""
+_CHANGING_ALL = frozenset("mkdir mv rm rmdir shred touch truncate unlink".split())
+_CHANGING_LAST = frozenset("cp install ln rsync".split())
 
 _ASSIGNING_COMMANDS = frozenset("declare export local readonly typeset".split())
 _DEVICES = re.compile(r"/dev/(?:null|zero|u?random|tty|full|std(?:in|out|err)|fd/\d+)")
@@ -48,6 +50,17 @@ _MAX_DIRECTORIES = 500
 _Scope = tuple[int, ...]
 
 
+class NamedPath(NamedTuple):
+    """A path that a command line names."""
+
+    path: str | None
+    """``None`` is any path: of a file that is written, or read by a redirection, or of a directory changed to."""
+    is_written: bool = False
+    """Whether a redirection or ``tee`` writes it."""
+    is_changed: bool = False
+    """Whether a command such as ``cp`` or ``rm`` changes it."""
+
+
 class _ShellDirectories(NamedTuple):
     """Directories that a shell may be in, and that it may have been in."""
 
@@ -63,11 +76,8 @@ class _ShellDirectories(NamedTuple):
 
 def named_paths(
     commands: Iterable[ShellCommand], directory: str, environment: Mapping[str, str]
-) -> Iterator[tuple[str | None, bool]]:
-    """Yield the absolute paths that ``commands`` name, and whether a redirection or ``tee`` writes them.
-
-    ``None`` is any path: of a file that is written, or read by a redirection, or of a directory that is changed to.
-    """
+) -> Iterator[NamedPath]:
+    """Yield the absolute paths that ``commands`` name."""
     by_scope: dict[_Scope, _ShellDirectories] = {(): _ShellDirectories([directory], [directory])}
     variables = _ShellVariables(environment)
     for command in commands:
@@ -83,14 +93,16 @@ def named_paths(
         redirects = [redirect for redirect in command.redirects if redirect.writes or redirect.operator == "<"]
         targets += [(redirect.target.value, redirect.writes) for redirect in redirects]
         for at, (target, is_written) in enumerate(targets):
-            yield from ((path, is_written) for path in _expand(target, directories, variables))
+            yield from (NamedPath(path, is_written) for path in _expand(target, directories, variables))
             if (is_written or at >= len(operands)) and _is_unknown(target, directories, variables):
-                yield None, is_written
+                yield NamedPath(None, is_written)
+        for target in _changed_operands(name, words[1:], operands):
+            yield from (NamedPath(path, is_changed=True) for path in _expand(target, directories, variables))
         if name in ("cd", "popd", "pushd"):
             unknown = any(_is_unknown(operand, directories, variables) for operand in operands)
             by_scope[command.scope] = _after_cd(directories, operands[:1], variables, unknown=unknown)
             if unknown:
-                yield None, False
+                yield NamedPath(None)
 
 
 def possible_paths(words: Iterable[str], directory: str, environment: Mapping[str, str]) -> Iterator[str]:
@@ -225,6 +237,24 @@ def _path_operands(name: str, words: Sequence[str]) -> list[str]:
     if name == "pushd":
         return [operand for operand in operands if not operand.startswith("+")]
     return [operand.partition("=")[2] or operand for operand in operands] if name == "dd" else operands
+
+
+def _changed_operands(name: str, words: Sequence[str], operands: Sequence[str]) -> list[str]:
+    """Return the operands that a command changes, also below a target that may be a folder."""
+    if name in _CHANGING_ALL:
+        return list(operands)
+    if name == "dd":
+        return [word.removeprefix("of=") for word in words if word.startswith("of=")]
+    if name not in _CHANGING_LAST or not operands:
+        return []
+    target = operands[-1]
+    for at, word in enumerate(words):
+        if word in ("-t", "--target-directory") and at + 1 < len(words):
+            target = words[at + 1]
+        elif word.startswith("--target-directory="):
+            target = word.partition("=")[2]
+    sources = [operand for operand in operands if operand != target]
+    return [target, *(os.path.join(target, os.path.basename(source.rstrip("/"))) for source in sources)]
 
 
 class _WildcardPath(NamedTuple):
