@@ -19,7 +19,7 @@ def exported(terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return tmp_path / "session.json"
 
 
-def test_an_imported_session_deletes_no_file_that_it_did_not_write_here(
+def test_l2_an_imported_session_deletes_no_file_that_it_did_not_write_here(
     terminal: Terminal, exported: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = Path("z.txt")

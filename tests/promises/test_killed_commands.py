@@ -42,7 +42,7 @@ def wait_until_gone(ids: list[int]) -> None:
         time.sleep(0.05)
 
 
-def test_promise_9_a_command_ends_with_a_runner_that_is_killed(tmp_path: Path) -> None:
+def test_promise_9_l10_a_command_ends_with_a_runner_that_is_killed(tmp_path: Path) -> None:
     shell, child, bare, detached = (tmp_path / name for name in ("shell", "child", "bare", "detached"))
     program = tmp_path / "detached.py"
     program.write_text(DETACHED.format(path=str(detached)))

@@ -115,7 +115,7 @@ async def test_a_password_is_needed_everywhere_and_appears_in_no_log(
     assert "s3same" not in caplog.text
 
 
-async def test_idle_connections_do_not_keep_other_clients_out(tmp_path: Path) -> None:
+async def test_m9_idle_connections_do_not_keep_other_clients_out(tmp_path: Path) -> None:
     async with serving(tmp_path / "p", max_connections=40) as client:
         port = int(client.url.rpartition(":")[2])
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]

@@ -139,7 +139,7 @@ def test_a_patch_that_moved_and_deleted_is_undone(plain: Desk) -> None:
     assert contents(folder) == {"new.txt": "2\n"}
 
 
-def test_files_outside_of_the_directory_are_left_alone_and_reported(plain: Desk, tmp_path: Path) -> None:
+def test_l1_files_outside_of_the_directory_are_left_alone_and_reported(plain: Desk, tmp_path: Path) -> None:
     write(tmp_path, {"elsewhere.txt": "one\n"})
     session, prompt = turn(plain, edits("../elsewhere.txt", "two\n"), creates("a.txt", "1"))
     done = plain.reverts.revert(session, prompt)
