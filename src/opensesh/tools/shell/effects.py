@@ -71,7 +71,7 @@ class CommandEffects(NamedTuple):
     possible: tuple[str, ...] = ()
     """Commands that an uncertain line may run; not empty if the line is uncertain."""
     changed: tuple[str, ...] = ()
-    """Those of ``paths`` that commands such as ``cp`` and ``rm`` change."""
+    """Files that commands such as ``cp`` and ``rm`` change, also those in a folder that they name."""
 
 
 def analyse_command(
@@ -97,7 +97,7 @@ def analyse_command(
     return CommandEffects(
         list(patterns),
         [pattern for pattern in dict.fromkeys(patterns.values()) if pattern],
-        list(dict.fromkeys(item.path for item in named if item.path is not None)),
+        list(dict.fromkeys(item.path for item in named if item.path is not None and not item.is_changed)),
         list(dict.fromkeys(item.path for item in named if item.is_written and item.path is not None)),
         any_path=any(item.path is None for item in named),
         any_write=any(item.path is None and item.is_written for item in named),
