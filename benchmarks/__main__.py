@@ -23,6 +23,7 @@ NAMES = (
     "web_session",
     "database",
     "streaming",
+    "web_pages",
     "peers",
 )
 

@@ -1,0 +1,175 @@
+"""The list and the search page in Chromium: 15,000 sessions compared with 150, from a key stroke to the paint.
+
+agentsview is measured on the same store, from the navigation to the first row of its list, if it can be installed.
+``OPENSESH_WEB_STORE`` names a folder in which the stores are kept for the next run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.async_api import Browser, Page, async_playwright, expect
+from tests.web.conftest import ARGUMENTS, PROGRAM
+from tests.web.web_server import WebServer, web_server
+
+from .listing import isolated
+from .peers import install
+from .report import line
+from .search import NEEDLE, vocabulary
+from .stores import Builder, plant
+from .web_session import verdict
+
+MANY, FEW = 15_000, 150
+ROUNDS = 7
+LIST_MS, SEARCH_MS = 300, 200
+_READY = """() => {
+  const [page] = performance.getEntriesByType("navigation");
+  return page.domContentLoadedEventEnd;
+}"""
+_TYPE = """async ([box, area, text]) => {
+  const input = document.querySelector(box), shown = document.querySelector(area), times = [];
+  input.focus();
+  for (const letter of text) {
+    const start = performance.now();
+    const painted = new Promise((done) => {
+      const observer = new MutationObserver(() => {
+        observer.disconnect();
+        requestAnimationFrame(() => setTimeout(() => done(performance.now() - start)));
+      });
+      observer.observe(shown, {childList: true});
+    });
+    input.value += letter;
+    input.dispatchEvent(new Event("input", {bubbles: true}));
+    times.push(await painted);
+  }
+  return times;
+}"""
+
+
+def run() -> None:
+    if PROGRAM is None:
+        print("  no Chromium on this machine")
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(os.environ.get("OPENSESH_WEB_STORE", temporary))
+        few, many = (store(folder / str(sessions), sessions) for sessions in (FEW, MANY))
+        small = asyncio.run(measured(few))
+        large = asyncio.run(measured(many))
+        for name, budget in (("list", LIST_MS), ("filter", LIST_MS), ("search", SEARCH_MS), ("prefix", SEARCH_MS)):
+            line(f"{name}: 15,000 / 150 sessions", large[name] / small[name], "150 sessions", 2.0)
+            verdict(f"{name}, 15,000 sessions", large[name], budget, "ms")
+        agentsview(many)
+
+
+def store(home: Path, sessions: int) -> Path:
+    """Make a home with so many sessions in forty folders, unless it exists."""
+    root = home / ".local/share/opencode/storage"
+    if root.exists():
+        return home
+    builder = Builder(str(root), vocabulary=vocabulary())
+    last = ""
+    for number in range(sessions):
+        builder.clock += builder.random.randrange(30 * 60_000)
+        title = " ".join(builder.random.choices(builder.vocabulary, k=5)).capitalize()
+        last = builder.session(4, 3, words=60, title=title, directory=f"/srv/dev/project-{number * 7 % 40:02}")
+    plant(str(root), last, f"where is the {NEEDLE}?")
+    print(f"  {sessions:,} sessions, {builder.files:,} files")
+    return home
+
+
+async def measured(home: Path) -> dict[str, float]:
+    """Return the middle of several measurements of each, in milliseconds."""
+    with web_server(home) as server:
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(executable_path=PROGRAM, args=ARGUMENTS)
+            try:
+                return await _measured(browser, server)
+            finally:
+                await browser.close()
+
+
+async def _measured(browser: Browser, server: WebServer) -> dict[str, float]:
+    page = await (await browser.new_context(viewport={"width": 1280, "height": 800})).new_page()
+    begun = time.perf_counter()
+    await server.enter(page)
+    await expect(page.locator("ul.sessions").first).to_be_visible(timeout=600_000)
+    print(f"  first list after the start of the server: {time.perf_counter() - begun:.1f} s")
+    while not server.http.get(f"/history/search?q={NEEDLE}", timeout=600).json()["index"]["ready"]:
+        await asyncio.sleep(1)
+    print(f"  and the search index: {time.perf_counter() - begun:.1f} s")
+    opened: list[float] = []
+    for _ in range(ROUNDS):
+        await page.goto("about:blank")
+        await page.goto(f"{server.url}/ui/")
+        opened.append(await page.evaluate(_READY))
+    filtered = await typed(page, f"{server.url}/ui/", "#filters input[name=q]", "#rows", "parser12")
+    found = await typed(page, f"{server.url}/ui/search", "#search-everything", "#results", NEEDLE)
+    prefix = await typed(page, f"{server.url}/ui/search", "#search-everything", "#results", "parser token")
+    figures = {"list": opened, "filter": filtered, "search": found, "prefix": prefix}
+    for name, times in figures.items():
+        shown = ", ".join(f"{value:.0f}" for value in times)
+        print(f"  {name}: {shown} ms")
+    return {name: sorted(times)[len(times) // 2] for name, times in figures.items()}
+
+
+async def typed(page: Page, address: str, box: str, area: str, text: str) -> list[float]:
+    """Return the time from each key stroke to the paint of its results, with the 80 ms that the page waits."""
+    await page.goto(address)
+    return await page.evaluate(_TYPE, [box, area, text])
+
+
+def agentsview(home: Path) -> None:
+    """Measure how long its list takes on the same store, once its index is made."""
+    program = install().get("agentsview", "")
+    if not program:
+        return
+    with peer_server(program, home) as url:
+        times = asyncio.run(_opened(url))
+        print(f"  agentsview, from the navigation to its list: {', '.join(f'{value:.0f}' for value in times)} ms")
+
+
+@contextmanager
+def peer_server(program: str, home: Path) -> Generator[str]:
+    """Run agentsview on a free port, over the same sessions."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    data = home / ".local/share/opencode"
+    environ = isolated(str(home)) | {"OPENCODE_DATA_DIR": str(data), "OPENCODE_DIR": str(data)}
+    environ |= {"AGENTSVIEW_DATA_DIR": str(home / "agentsview")}
+    words = [program, "serve", "--port", str(port), "--no-browser"]
+    process = subprocess.Popen(words, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+async def _opened(url: str) -> list[float]:
+    times: list[float] = []
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=PROGRAM, args=ARGUMENTS)
+        page = await browser.new_page(viewport={"width": 1280, "height": 800})
+        deadline = time.monotonic() + 300
+        while time.monotonic() < deadline:
+            try:
+                begun = time.perf_counter()
+                await page.goto(url, timeout=60_000)
+                await page.locator("[class*=session-item]").first.wait_for(timeout=60_000)
+                times.append((time.perf_counter() - begun) * 1000)
+            except Exception as error:  # it is still starting, or reads the sessions for the first time
+                print(f"  agentsview: {str(error).splitlines()[0]}")
+                await asyncio.sleep(5)
+            if len(times) == ROUNDS:
+                break
+        await browser.close()
+    return times
