@@ -159,7 +159,7 @@ async def _opened(url: str) -> list[float]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=PROGRAM, args=ARGUMENTS)
         page = await browser.new_page(viewport={"width": 1280, "height": 800})
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             try:
                 begun = time.perf_counter()

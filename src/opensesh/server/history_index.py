@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("opensesh.server")
 MAX_AGE_SECONDS = 1.0
-"""How old the state is that a request uses without asking for a newer one."""
+"""How old the state is that a request uses without asking for a newer one, unless this server has changed something."""
+_SHARE = 8
+"""A refresh that takes long is repeated less often: it takes at most one part in so many of the time."""
 WAIT_SECONDS = 0.06
 """How long a request waits for a newer state than the one that there is."""
 _RANKED_WHILE_TYPING = 1_000
@@ -71,6 +73,8 @@ class BackgroundRefresh:
         self._is_wanted = False
         self._is_stopping = False
         self._begun = 0.0
+        self._seconds = 0.0
+        """How long the last refresh took."""
         self._runs = 0
         self._failure: OpenseshError | None = None
         self.progress = IndexProgress(is_ready=False, done=0, of=0)
@@ -123,6 +127,7 @@ class BackgroundRefresh:
                 failure = OpenseshError(f"the history could not be read: {error}")
             with self._changed:
                 self._begun, self._failure, self._runs = begun, failure, self._runs + 1
+                self._seconds = time.monotonic() - begun
                 self.progress = IndexProgress(failure is None, 0, 0)
                 self._changed.notify_all()
 

@@ -10,6 +10,7 @@ const bulk = /** @type {HTMLElement} */ (document.getElementById("bulk"));
 const SILENCE_MS = 80;
 let pending = new AbortController();
 let timer = 0;
+let hasMore = false;
 
 /** Returns the address of the list with the filters of the form. */
 function address() {
@@ -17,6 +18,8 @@ function address() {
   for (const [name, value] of new FormData(form)) {
     if (value && !(name === "sort" && value === "updated")) values.set(name, String(value));
   }
+  const limit = new URLSearchParams(location.search).get("limit");
+  if (limit) values.set("limit", limit);
   return values.size ? `/ui/?${values}` : "/ui/";
 }
 
@@ -34,6 +37,7 @@ async function show(path, keepsSelection = false) {
     if (/** @type {Error} */ (error).name !== "AbortError") notify(/** @type {Error} */ (error).message, { bad: true });
     return;
   }
+  hasMore = false;
   for (const id of chosen) {
     const box = row(id)?.querySelector("input");
     if (box) box.checked = true;
@@ -44,7 +48,8 @@ async function show(path, keepsSelection = false) {
 
 /** The server answers at once with what it knows; if something changed meanwhile, the rows are asked for again. */
 function refreshIfStale() {
-  if (rows.querySelector("[data-stale]")) setTimeout(() => void show(address(), true), 400);
+  const isWhole = () => rows.querySelector("[data-stale]") && !hasMore; // further pages must not vanish
+  if (isWhole()) setTimeout(() => { if (isWhole()) void show(address(), true); }, 400);
 }
 
 form.addEventListener("input", () => {
@@ -66,6 +71,7 @@ rows.addEventListener("click", async (event) => {
   const link = /** @type {HTMLElement} */ (event.target).closest("a[rel=next]");
   if (!link) return;
   event.preventDefault();
+  hasMore = true;
   const html = parse(await fetchHtml(fragment(/** @type {HTMLAnchorElement} */ (link).getAttribute("href") ?? "")));
   const groups = [...rows.querySelectorAll("h2.day")];
   const first = html.querySelector("h2.day");
