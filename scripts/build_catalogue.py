@@ -1,10 +1,13 @@
 """Build the catalogue that opensesh ships from a copy of https://models.dev/api.json.
 
-    python scripts/build_catalogue.py api.json[.gz] --date 2026-09-28
+    python scripts/build_catalogue.py api.json[.gz] --date 2026-09-28 [--earlier old.json ...]
 
 The result is one zip with an ``index.json`` (who the providers are, and the day of the data) and one member a provider
 (its models), so that looking up one model reads a few kilobytes. Prose and what nothing here uses is left out. The same
 input gives the same bytes.
+
+Models with a price that only earlier copies list have members of their own, and are deprecated: sessions of the past
+can be priced, and no list offers them. The first of several earlier copies that lists a model is used.
 """
 
 from __future__ import annotations
@@ -79,6 +82,19 @@ def members(catalogue: dict[str, Any], day: str) -> dict[str, Any]:
     return result
 
 
+def retired(catalogue: dict[str, Any], earlier: list[dict[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for provider_id, provider in catalogue.items():
+        models: dict[str, Any] = {}
+        for copy in earlier:
+            for model_id, model in copy.get(provider_id, {"models": {}})["models"].items():
+                if model_id not in provider["models"] and model_id not in models and model.get("cost"):
+                    models[model_id] = slim_model(model) | {"status": "deprecated"}
+        if models:
+            result[f"retired/{provider_id}.json"] = models
+    return result
+
+
 def write(path: Path, documents: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
@@ -91,13 +107,17 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description="Build the bundled catalogue of models.")
     parser.add_argument("source", type=Path, help="a copy of models.dev's api.json, or of it gzipped")
     parser.add_argument("--date", type=date.fromisoformat, required=True, help="the day the copy was made")
+    parser.add_argument("--earlier", type=Path, nargs="*", default=[], help="older copies, the newest first")
     parser.add_argument("--output", type=Path, default=TARGET)
     options = parser.parse_args(arguments)
-    documents = members(read(options.source), options.date.isoformat())
-    write(options.output, documents)
+    catalogue = read(options.source)
+    documents = members(catalogue, options.date.isoformat())
+    old = retired(catalogue, [read(path) for path in options.earlier])
+    write(options.output, documents | old)
     models = sum(len(document) for name, document in documents.items() if name != "index.json")
     size = options.output.stat().st_size
     print(f"{options.output}: {models:,} models of {len(documents) - 1} providers, {size:,} bytes")
+    print(f"{sum(map(len, old.values())):,} retired models of {len(old)} providers")
 
 
 if __name__ == "__main__":

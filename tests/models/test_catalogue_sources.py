@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from opensesh.errors import ModelConnectionError, ModelError, ModelNotFoundError, WriteError
+from opensesh.models import catalogue_sources
 from opensesh.models.catalogue import Catalogue, CatalogueOrigin
 from opensesh.models.catalogue_sources import BundledSource, refresh_copy, refreshed_copy
 from opensesh.models.model import Limit, Price, Rates, Tier
@@ -280,3 +281,21 @@ def test_the_script_that_builds_the_snapshot_drops_prose_and_keeps_facts(tmp_pat
     assert model.price == Price(
         rates=Rates(input=1.0, output=2.0), tiers=(Tier(above=32_000, rates=Rates(input=3.0, output=4.0)),)
     )
+
+
+def test_the_script_keeps_priced_models_that_only_earlier_catalogues_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = written(tmp_path / "api.json", api("new"))
+    older = [
+        written(tmp_path / "older.json", api("old", cost={"input": 2, "output": 3})),
+        written(tmp_path / "oldest.json", api("old", cost={"input": 9, "output": 9})),
+    ]
+    bundle = tmp_path / "bundle.zip"
+    command = [sys.executable, str(ROOT / "scripts" / "build_catalogue.py"), str(source), "--earlier", *map(str, older)]
+    subprocess.run([*command, "--date", "2026-11-01", "--output", str(bundle)], check=True, capture_output=True)
+    monkeypatch.setattr(catalogue_sources, "BUNDLE_PATH", str(bundle))
+    catalogue = Catalogue(environ={}, source=BundledSource(str(bundle)))
+    assert list(catalogue.models("acme")) == ["new"]
+    old = catalogue.find("acme/old")
+    assert (old.status, old.price) == ("deprecated", Price(rates=Rates(input=2.0, output=3.0)))

@@ -13,7 +13,9 @@ from opensesh.engine.prompt import text_prompt
 from opensesh.engine.prompts import format_day
 from opensesh.engine.settings import Settings
 from opensesh.errors import UsageError
+from opensesh.history.stats.money import Repricer, units
 from opensesh.models import stream_events as stream
+from opensesh.models.catalogue import Catalogue
 from opensesh.storage.memory import Memory
 from tests.cli.running import Terminal
 from tests.engine.stage import Playing, stage
@@ -89,3 +91,19 @@ async def test_promise_19_a_character_that_a_server_splits_is_one_character() ->
         assert all(event.delta.encode() for event in published)
     assert outcome.text == "Go \N{ROCKET}! \N{ROCKET}"
     outcome.text.encode()
+
+
+def test_promise_19_a_retired_model_is_priced_and_not_offered(tmp_path: Path) -> None:
+    newer = tmp_path / "api.json"
+    newer.write_text(json.dumps({"anthropic": {"name": "Anthropic", "models": {"claude-9": {"name": "Claude 9"}}}}))
+    for environ in ({}, {"OPENCODE_MODELS_PATH": str(newer)}):
+        catalogue = Catalogue(environ=environ)
+        model = catalogue.known("anthropic", "claude-sonnet-4-20250514")
+        assert model is not None
+        assert model.status == "deprecated"
+        assert model.price is not None
+        assert (model.price.rates.input, model.price.rates.output) == (3.0, 15.0)
+        assert model.id not in catalogue.models("anthropic")
+        assert catalogue.known("anthropic", "claude-unknown") is None
+        used = 1_000_000, 0, 0, 0, 0
+        assert Repricer(catalogue).cost("anthropic", "claude-sonnet-4-20250514", used) == units(3)

@@ -20,7 +20,7 @@ from ..errors import ModelNotFoundError
 from ..flags import Flags
 from ..text import close_matches, did_you_mean
 from .catalogue_entries import ProviderEntry, build_model, decode_entry
-from .catalogue_sources import ProviderHeader, newest_source, refresh_copy
+from .catalogue_sources import ProviderHeader, newest_source, refresh_copy, retired_models
 from .model import SCRIPTED_MODELS, SCRIPTED_PROVIDER, ProviderInfo, scripted_model
 
 if TYPE_CHECKING:
@@ -150,15 +150,19 @@ class Catalogue:
         return self.model(provider_id, model_id)
 
     def known(self, provider_id: str, model_id: str) -> Model | None:
-        """Return a model even if it may not be used, to price earlier calls; ``None`` if unknown. Never raises."""
+        """Return a model even if it may not be used, to price earlier calls; ``None`` if unknown. Never raises.
+
+        A model that the catalogue no longer lists is deprecated.
+        """
         with self._lock:
             key = provider_id, model_id
             if key in self._built:
                 return self._built[key]
             model = None
             info = self._info(provider_id)
-            if info is not None and model_id in self._names(provider_id):
-                listed = self._entries(provider_id)
+            names = self._names(provider_id)
+            listed = self._entries(provider_id) if model_id in names else self._retired_entries(provider_id)
+            if info is not None and (model_id in names or model_id in listed):
                 try:
                     if info.configured:
                         raw = listed.get(self._config.base_model(provider_id, model_id))
@@ -188,6 +192,7 @@ class Catalogue:
         self._headers: dict[str, ProviderHeader] | None = None
         self._infos: dict[str, ProviderInfo | None] = {}
         self._raw: dict[str, dict[str, Raw]] = {}
+        self._retired: dict[str, dict[str, Raw]] = {}
         self._built: dict[tuple[str, str], Model | None] = {}
 
     def _opened(self) -> CatalogueSource:
@@ -231,6 +236,12 @@ class Catalogue:
         if original not in self._raw:
             self._raw[original] = self._opened().models(original)
         return self._raw[original]
+
+    def _retired_entries(self, provider_id: str) -> dict[str, Raw]:
+        original, _ = _ALIASES.get(provider_id, (provider_id, ""))
+        if original not in self._retired:
+            self._retired[original] = retired_models(original)
+        return self._retired[original]
 
     def _no_provider(self, provider_id: str, near: list[str]) -> ModelNotFoundError:
         problem = self._config.problems.get(provider_id)

@@ -73,7 +73,10 @@ class _ProviderModels(Struct, kw_only=True):
 
 
 class BundledSource:
-    """The snapshot in the package: a zip with an index and one member for each provider."""
+    """The snapshot in the package: a zip with an index and one member for each provider.
+
+    :func:`retired_models` reads its other members.
+    """
 
     def __init__(self, path: str = BUNDLE_PATH) -> None:
         # zipimport reads a member in a third of the time that importing zipfile takes.
@@ -92,6 +95,17 @@ class BundledSource:
             return {}
         data = self._archive.get_data(f"providers/{provider_id}.json")
         return msgspec.json.decode(data, type=dict[str, Raw])
+
+
+def retired_models(provider_id: str) -> dict[str, Raw]:
+    """Return the models of a provider that earlier catalogues listed, for the prices of calls in the past."""
+    from zipimport import zipimporter
+
+    try:
+        data = zipimporter(BUNDLE_PATH).get_data(f"retired/{provider_id}.json")
+    except OSError:  # none is known
+        return {}
+    return msgspec.json.decode(data, type=dict[str, Raw])
 
 
 class CatalogueFile:
