@@ -11,6 +11,7 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Page, Route, expect
 
 from ..history.hostile_content import HOSTILE_TEXTS
+from ..server.serving import SCRIPTED
 from .test_live import is_idle, messages, open_session, prompt, prompts, start
 from .web_server import WebServer, web_server
 
@@ -168,14 +169,12 @@ async def test_a_page_that_missed_too_many_events_reads_everything_again(chromiu
         await server.enter(page)
         session_id = server.create("SAY Before.", title="Overflow")
         await open_session(page, server, session_id)
-        await context.set_offline(True)
+        await context.route("**/history/events*", lambda route: route.abort())
+        await page.evaluate("dispatchEvent(new Event('online'))")  # connects anew, in vain
         await expect(page.locator(".run-state")).to_contain_text("Connection lost", timeout=60_000)
-        text = "word " * 2000
-        body = f"SPLIT 1\nSAY {text}\n---\nSAY end"
-        await asyncio.to_thread(server.create, body, directory=server.project)
-        start(server, session_id, f"SPLIT 1\nSAY {text}The last word.")
-        await asyncio.sleep(5)
-        await context.set_offline(False)
+        body = {"model": SCRIPTED, "parts": [{"type": "text", "text": f"SPLIT 1\nSAY {'word ' * 2000}The last word."}]}
+        await asyncio.to_thread(server.post, f"/session/{session_id}/message", body)
+        await context.unroute("**/history/events*")
         await expect(page.locator("#log .turn.answer").last).to_contain_text("The last word.")
         await is_idle(page)
         await agrees(page, server, session_id)
