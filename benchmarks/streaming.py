@@ -73,7 +73,7 @@ async def _measure(page: Page, session: Any, seconds: float, server: WebServer, 
         text = "".join(_BLOCK.format(number=number) for number in range(200))
         text = text[: int(seconds * DELTAS_A_SECOND * _PIECE)]
         indented = "".join(f"  {part}\n" for part in text.splitlines())
-        script = f"SPLIT {_PIECE}\nDRIP {1 / DELTAS_A_SECOND - 0.0008:.4f}\nSAY\n{indented}"
+        script = f"SPLIT {_PIECE}\nDRIP {1 / DELTAS_A_SECOND - 0.0019:.4f}\nSAY\n{indented}"
         body = {"model": SCRIPTED, "parts": [{"type": "text", "text": script}]}
         server.post(f"/session/{session_id}/prompt_async", body)
         await expect(page.locator("html")).to_have_attribute("data-run", "busy", timeout=20_000)
