@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -166,3 +167,21 @@ def test_a_target_covers_what_it_names_and_what_is_in_it() -> None:
     assert not CallTarget("/w/build", below=True).covers("/w/builder")
     assert not CallTarget("/w/log").covers("/w/log/x")
     assert CallTarget("/w/*.pyc", below=True).covers("/w/a.pyc")
+
+
+def test_promise_19_a_preview_lists_ignored_files_that_a_command_changed(tmp_path: Path) -> None:
+    folder = new_repository(tmp_path / "work", {".gitignore": "build/\n*.log\n", "a.txt": "a\n"})
+    desk = Desk(tmp_path / "home", folder)
+    reverts = Reverts(desk.sessions, desk.snapshots, disk=Disk(durable=False))
+    write(folder, {"build/old.txt": "old\n"})
+    os.utime(folder / "build" / "old.txt", (1_000_000_000, 1_000_000_000))
+    command = "echo A > a.txt; echo new > build/new.txt; echo n > untracked.txt; echo l > ':(x)*.log'"
+    session = asyncio.run(run(desk, script("bash", command=command, description="d")))
+    preview = reverts.preview(session, prompt_of(desk, session))
+    assert preview.ignored == (":(x)*.log", "build/new.txt")
+    assert preview.document["ignored"] == [":(x)*.log", "build/new.txt"]
+    assert [file.name for file in preview.plan.changes] == ["a.txt", "untracked.txt"]
+    reverts.revert(session, prompt_of(desk, session))
+    left = contents(folder)
+    assert left.pop("build/new.txt") == "new\n"
+    assert left == {".gitignore": "build/\n*.log\n", "a.txt": "a\n", "build/old.txt": "old\n", ":(x)*.log": "l\n"}

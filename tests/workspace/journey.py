@@ -30,6 +30,7 @@ from .desk import git
 from .test_revert_crash import Died, DyingDisk
 
 Tree = dict[str, tuple[bytes, bool]]
+Known = dict[str, list[tuple[bytes, bool]]]
 NONE = (b"(none)", False)
 """Stands for a file that does not exist."""
 
@@ -54,8 +55,10 @@ class Said(NamedTuple):
 
     touched: frozenset[str]
     """The files that its tool calls name; some failed, or came after a crash."""
-    changed: Tree
-    """The files that it changed, as they were before it."""
+    changed: frozenset[str]
+    """The files that are different after it."""
+    before: Tree
+    """All files before it."""
 
 
 doings = st.builds(
@@ -233,7 +236,7 @@ class Journey(RuleBasedStateMachine):
     # -- what must hold ------------------------------------------------------------------------------------------------
 
     def _check_revert(
-        self, session: str, preview: RevertPreview, before: Tree, done: RevertResult | None, known: Tree
+        self, session: str, preview: RevertPreview, before: Tree, done: RevertResult | None, known: Known
     ) -> None:
         after = self._tree()
         touched = frozenset[str]().union(*(said.touched for said in self.said[session].values()))
@@ -252,19 +255,25 @@ class Journey(RuleBasedStateMachine):
             else:
                 assert self._is(after.get(name), planned[name].becomes), name
             if name in planned and name in known:
-                assert self._same(after.get(name), known.get(name)), f"{name} is not what it was before the prompt"
+                assert after.get(name, NONE) in known[name], f"{name} is not what it was before the prompt"
             if name in planned:
                 origin.setdefault(name, before.get(name, NONE))
             if name in origin and self._same(after.get(name), origin[name]):
                 del origin[name]
         self.rested[session] = after
 
-    def _known(self, session: str, target: str) -> Tree:
-        """What the files were before the first prompt from ``target`` on that changed them."""
-        known: Tree = {}
+    def _known(self, session: str, target: str) -> Known:
+        """What the files may have been before the changes of the prompts from ``target`` on.
+
+        A prompt that names a file and leaves it as it was may have changed it and back, or may have failed.
+        """
+        known: Known = {}
+        changed: set[str] = set()
         for said in list(self.said[session].values())[list(self.said[session]).index(target) :]:
-            known = said.changed | known
-        return known
+            for name in said.touched - changed:
+                known.setdefault(name, []).append(said.before.get(name, NONE))
+            changed |= said.changed
+        return {name: states for name, states in known.items() if name in changed}
 
     def _finished(self, session: str, target: str, before: Tree) -> bool:
         """Whether a revert that died happened after all; one that did not has touched nothing."""
@@ -300,8 +309,8 @@ class Journey(RuleBasedStateMachine):
             assert name in touched or after.get(name) == before.get(name)
         for prompt in self._prompts(session):
             if prompt not in seen:
-                changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-                self.said[session][prompt] = Said(touched, {name: before.get(name, NONE) for name in changed})
+                changed = frozenset(name for name in touched if before.get(name) != after.get(name))
+                self.said[session][prompt] = Said(touched, changed, before)
 
     def _prompts(self, session: str) -> list[str]:
         return [each.info["id"] for each in self._sessions().messages(session) if each.info["role"] == "user"]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..workspace.revert_plan import PlannedFile
 
 _MARKS = {"restore": "~", "create": "+", "delete": "-", "keep": "="}
+_MAX_IGNORED_FILES = 10
 
 
 def run(options: Namespace, sessions: Sessions) -> int:
@@ -114,6 +115,10 @@ def _print_left_alone(preview: RevertPreview) -> None:
     for name, other in preview.unattributed.items():
         who = f"session {other} changed it" if other else "changed while a command ran; --unattributed reverts it too"
         print(f"  = {output.clip(name, 200)} ({who})")
+    for name in preview.ignored[:_MAX_IGNORED_FILES]:
+        print(f"  = {output.clip(name, 200)} (changed while a command ran; git ignores it, so no snapshot has it)")
+    if len(preview.ignored) > _MAX_IGNORED_FILES:
+        print(f"  = {pluralize(len(preview.ignored) - _MAX_IGNORED_FILES, 'more file')} that git ignores")
 
 
 def _reason(file: PlannedFile) -> str:
@@ -136,7 +141,7 @@ def _print_result(result: RevertResult, verb: str, options: Namespace) -> int:
         print(f"{result.session.id} {verb}: {pluralize(len(result.preview.plan.changes), 'file')} changed")
     if result.kept:
         print(f"overwritten changes of others are kept in {result.kept}", file=sys.stderr)
-    if not options.json and (result.preview.outside or result.preview.unattributed):
+    if not options.json and (result.preview.outside or result.preview.unattributed or result.preview.ignored):
         with redirect_stdout(sys.stderr):
             print("left alone:")
             _print_left_alone(result.preview)

@@ -154,10 +154,12 @@ _MAX_HASHED_BYTES = 8 << 20
 _MAX_CHANGED_FILES = 500
 
 
-def file_stats(root: str, *, max_files: int = MAX_WATCHED_FILES) -> Mapping[str, Stat] | None:
+def file_stats(
+    root: str, *, max_files: int = MAX_WATCHED_FILES, max_seconds: float = _MAX_LISTING_SECONDS
+) -> Mapping[str, Stat] | None:
     """Return time, size, inode and mode of all files below ``root``; ``None`` if there are too many."""
     stats: dict[str, Stat] = {}
-    deadline = time.monotonic() + _MAX_LISTING_SECONDS
+    deadline = time.monotonic() + max_seconds
     folders = [root]
     while folders:
         try:

@@ -22,6 +22,7 @@ from ..storage.disk import Disk
 from .changes import ChangeCollector, file_histories
 from .diffs import history_diffs_or_empty, record_summary
 from .files import ABSENT, ProjectFolder, delete_file, file_state, read_file_or_link, temp_path_for, write_file
+from .ignored_files import ignored_changes
 from .originals import Originals
 from .other_sessions import OtherSessions
 from .revert_journal import (
@@ -68,6 +69,8 @@ class RevertPreview(NamedTuple):
     unattributed: Mapping[str, str] = MappingProxyType({})
     """Files that changed while a command of the session ran, by an unknown program or by the session named here. They
     are left alone."""
+    ignored: tuple[str, ...] = ()
+    """Files that git ignores and that changed while a command of the session ran. They are left alone."""
     texts: Mapping[str, tuple[str, str]] = MappingProxyType({})
     """The texts of the files that change, now and afterwards, where they were asked for. Binary and large files are
     not there."""
@@ -89,6 +92,7 @@ class RevertPreview(NamedTuple):
             "outside": list(self.outside),
             "commands": list(self.unwatched),
             "unattributed": [{"file": name, "session": other or None} for name, other in self.unattributed.items()],
+            "ignored": list(self.ignored),
         }
 
 
@@ -279,6 +283,8 @@ class _RevertOperation:
         )
         plan = self._planner.plan_revert(collector.since(self.history, point), self.reverted_files())
         hidden = tuple(str(message.info["id"]) for message in self.history[point.message :])
+        ignored = ignored_changes(point.after(self.history), self._snapshots.location, self._sessions.messages)
+        reported = {*collector.unattributed, *(file.name for file in plan.files)}
         return RevertPreview(
             self.session.id,
             point.record(self.history),
@@ -287,6 +293,7 @@ class _RevertOperation:
             tuple(collector.outside),
             tuple(collector.unwatched),
             {name: other for name, other in collector.unattributed.items() if name not in collector.own},
+            tuple(name for name in ignored if name not in reported),
         )
 
     def plan_unrevert(self) -> RevertPreview:

@@ -153,6 +153,7 @@ export function attachActions({ session, facts, refresh, isBusy, focusComposer }
       make("div", { class: "files" }, ...preview.files.map(fileElement),
         ...preview.outside.map((/** @type {string} */ path) => make("p", { class: "small dim" }, `${path}: outside of the project, left alone`)),
         ...preview.unattributed.map((/** @type {any} */ one) => make("p", { class: "small dim" }, `${one.file}: changed by something else meanwhile, left alone`)),
+        ...preview.ignored.slice(0, 20).map((/** @type {string} */ path) => make("p", { class: "small dim" }, `${path}: changed while a command ran and ignored by git, left alone`)),
         ...preview.commands.map((/** @type {string} */ command) => make("p", { class: "small dim" }, `${command}: what this command changed is not known and stays`))),
       make("div", { class: "row" }, cancel, make("span", { class: "grow" }),
         choose("Conversation only", { files: false }),
