@@ -15,10 +15,11 @@ from opensesh.history.library import Library
 from opensesh.history.maintenance.doctor import Diagnosis, diagnose, repair
 from opensesh.history.maintenance.findings import StoreContents, compare_stores
 from opensesh.history.stats.usage_stats import statistics
-from opensesh.sessions.undo import Change, perform, take_back
+from opensesh.sessions.undo import Change, perform, take_back, undo_files
 from opensesh.storage import open_store, paths
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import FileLeases
+from opensesh.storage.locks import Locks
 
 from ..storage.opencode_databases import copy_database, execute
 from .sample_tree import Json, Sample, contents
@@ -651,14 +652,36 @@ def test_a_rename_does_not_write_over_what_has_come_there_meanwhile(sample: Samp
     }
 
 
-def test_changes_that_fail_half_way_say_how_to_take_back_what_was_done(sample: Sample) -> None:
+def test_changes_that_fail_half_way_are_undone(sample: Sample) -> None:
     for name in ("a", "b", "c"):
         sample.write(("x", name), name)
     before = contents(sample.root)
     changes = [Change(path="x/a.json", aside=True), Change(path="x/b.json", to="x/c.json/b.json")]
-    with pytest.raises(WriteError, match="can be undone: ") as raised:
+    with pytest.raises(WriteError) as raised:
         perform(JsonTree(sample.root), "doctor", changes)
-    assert contents(sample.root) != before
+    assert "undo" not in raised.value.data
+    assert contents(sample.root) == before
+    assert not list(undo_files("doctor"))
+
+
+def test_changes_that_fail_half_way_and_cannot_be_undone_say_where_they_are_kept(sample: Sample) -> None:
+    for name in ("a", "b", "c"):
+        sample.write(("x", name), name)
+    before = contents(sample.root)
+
+    class Failing(JsonTree):
+        """A tree that another program writes to before the undo."""
+
+        @property
+        def locks(self) -> Locks:
+            if not os.path.exists(sample.path("x", "a")):
+                sample.write(("x", "a"), "new")
+            return super().locks
+
+    changes = [Change(path="x/a.json", aside=True), Change(path="x/b.json", to="x/c.json/b.json")]
+    with pytest.raises(WriteError, match="can be undone: ") as raised:
+        perform(Failing(sample.root), "doctor", changes)
+    os.unlink(sample.path("x", "a"))
     assert take_back(raised.value.data["undo"]).restored == 1
     assert contents(sample.root) == before
 

@@ -19,6 +19,8 @@ from opensesh.storage import open_store, paths
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.json_tree.migrations import migrate
 from opensesh.storage.leases import leases_of
+from opensesh.storage.opencode_db.store import OpencodeDB
+from opensesh.storage.protocol import Key, ignore_damage
 from tests.cli.running import Terminal
 from tests.history.sample_tree import Sample, contents
 
@@ -225,6 +227,54 @@ def test_m1_a_removal_from_two_stores_is_undone_in_both(tmp_path: Path, terminal
         if not died:
             break
     assert states == {tuple(whole), (0, 0)}
+
+
+def open_database(folder: Path) -> Path:
+    folder.mkdir()
+    shutil.copy(Path(__file__).parents[1] / "fixtures" / "opencode-1.2" / "opencode.db", folder / "opencode.db")
+    return folder / "opencode.db"
+
+
+def rows_in(database: Path) -> dict[Key, object]:
+    with OpencodeDB(database) as store:
+        kinds = ("session", "message", "part", "todo")
+        return {key: value for kind in kinds for key, value in store.scan((kind,), report=ignore_damage)}
+
+
+@pytest.mark.parametrize("act", [remove, archive, move])
+@pytest.mark.parametrize("then", [None, "restore"])
+def test_a_killed_operation_on_a_database_leaves_no_trash_of_sessions_that_exist(
+    terminal: Terminal, tmp_path: Path, act: Act, then: str | None
+) -> None:
+    database = open_database(tmp_path / "data")
+    (entry, *_) = Library(str(database)).sessions()
+    before = rows_in(database)
+    kept = tmp_path / "kept"
+    shutil.copytree(database.parent, kept)
+    states: set[str] = set()
+    for point in range(1, 400):
+        shutil.rmtree(database.parent)
+        shutil.rmtree(paths.state(), ignore_errors=True)
+        shutil.copytree(kept, database.parent)
+        if then:
+            act(database, entry.id)
+            store = open_store(str(database))
+            undo = trash.changes_made(store)[0]
+            died = die_at(point, lambda undo=undo, store=store: trash.restore(undo, store=store))
+        else:
+            died = die_at(point, lambda: act(database, entry.id))
+        terminal.run("list", "--store", str(database))
+        assert terminal.code == 0
+        assert not list((Path(paths.state()) / "unfinished").glob("*")), point
+        after, undo_files = rows_in(database), trash.changes_made(open_store(str(database)))
+        states.add("before" if after == before else "done")
+        assert bool(undo_files) == (after != before), (point, terminal.error)
+        if undo_files:
+            assert trash.restore(undo_files[0]).left == []
+            assert rows_in(database) == before
+        if not died:
+            break
+    assert states == {"before", "done"}
 
 
 def test_m1_a_trash_that_was_being_emptied_offers_nothing_that_is_gone(

@@ -239,6 +239,8 @@ class StoreFiles:
 
     def _apply(self, operations: list[tuple[Key, Any]]) -> None:
         """Apply operations in one batch, and forget them."""
+        if not operations:
+            return
         with self._store.batch() as batch:
             for key, value in operations:
                 if value is None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, json
 
-from ..errors import NotFoundError, RecordError, StoreError, WriteError
+from ..errors import NotFoundError, OpenseshError, RecordError, StoreError, WriteError
 from ..storage import paths, unfinished
 from ..storage.disk import Disk, read_file, write_failed
 from ..storage.json_tree import JsonTree
@@ -127,23 +127,23 @@ def perform(
     folder = os.path.join(paths.state(), _FOLDERS.get(what, what), f"{stamp}-{os.urandom(3).hex()}")
     disk.make_folder(folder)
     undo_file = os.path.join(folder, UNDO_FILE)
-    with records.lock():
-        try:
+    note.add(folder)  # before the undo file exists, so that there never is one of changes that were not made
+    try:
+        with records.lock():
             moved_away: set[str] = set()
             lines = [_prepare(records, folder, change, disk, moved_away) for change in changes]
             now = time.time_ns() // 1_000_000
             header = Header(root=records.root, what=what, time=now, about=about or {}, raw=raw)
             disk.replace(undo_file, b"".join(json.encode(line) + b"\n" for line in (header, *lines)))
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)  # nothing was changed yet
-            raise
-        note.add(folder)
-        try:
             for change, line in zip(changes, lines, strict=True):
                 _apply(records, folder, change, line)
-        except WriteError as error:
+    except BaseException as error:
+        if not os.path.exists(undo_file):
+            shutil.rmtree(folder, ignore_errors=True)  # nothing was changed yet
+        elif isinstance(error, OpenseshError) and not _is_undone(undo_file, store):
             message = f"{error} The changes before that can be undone: {undo_file}"
             raise WriteError(message, **error.data, undo=undo_file) from error
+        raise
     return undo_file
 
 
@@ -160,21 +160,22 @@ def take_back(undo_file: str, only: Collection[str] = (), *, store: Store | None
     records = _files_of(_store_of(header, store), raw=header.raw)
     outcome = Undone()
     restored: set[str] = set()
-    with undo_note() as note, records.lock():
+    with undo_note() as note:
         note.add(folder, only)
-        for line in reversed(lines):
-            if only and line.path not in only:
-                continue
-            try:
-                if _undo(records, folder, line):
-                    restored.add(line.path)
-            except _ChangedSinceError as error:
-                outcome.left.append(Damage(records.locate(line.path), str(error)))
-            except OSError as error:
-                raise write_failed(line.path, error) from error
+        with records.lock():
+            for line in reversed(lines):
+                if only and line.path not in only:
+                    continue
+                try:
+                    if _undo(records, folder, line):
+                        restored.add(line.path)
+                except _ChangedSinceError as error:
+                    outcome.left.append(Damage(records.locate(line.path), str(error)))
+                except OSError as error:
+                    raise write_failed(line.path, error) from error
+        if not outcome.left and _is_spent(folder, lines):
+            discard(folder)
     outcome.restored = len(restored)
-    if not outcome.left and _is_spent(folder, lines):
-        discard(folder)
     return outcome
 
 
@@ -190,8 +191,12 @@ def undo_unfinished(store: Store) -> list[tuple[Header, Undone]]:
         for entry in reversed(json.decode(content, type=list[_Unfinished])):
             try:
                 header, _ = read_undo_file(os.path.join(entry.folder, UNDO_FILE))
-            except (NotFoundError, RecordError):
-                continue  # undone, but for this note
+            except NotFoundError:  # not begun, or undone already
+                if _is_in_state_folder(entry.folder):
+                    shutil.rmtree(entry.folder, ignore_errors=True)
+                continue
+            except RecordError:
+                continue
             if header.root in known or os.path.realpath(header.root) in known:
                 undone.append((header, take_back(entry.folder, entry.only, store=store)))
             else:
@@ -266,6 +271,14 @@ class _ChangedSinceError(Exception):
     """The record is not as the change left it."""
 
 
+def _is_undone(undo_file: str, store: Store) -> bool:
+    """Undo changes that failed; return whether all of them could be."""
+    try:
+        return not take_back(undo_file, store=store).left
+    except OpenseshError:
+        return False
+
+
 def _files_of(store: Store, *, raw: bool) -> RecordFiles:
     return RowFiles(store.id, store) if raw and isinstance(store, RawRows) else record_files(store)
 
@@ -330,6 +343,9 @@ def _undo(records: RecordFiles, folder: str, line: _Line) -> bool:
     if not (records.exists(line.to) if line.to else line.kept and os.path.lexists(kept)):
         return False  # never applied, or undone already
     if records.exists(line.path):
+        if line.kept and _is_copy(kept, records, line.path):  # copied, but not moved: interrupted in between
+            Disk().remove(kept)
+            return False
         raise _ChangedSinceError("something else is there now")
     if line.to:
         records.rename(line.to, line.path)
@@ -358,6 +374,13 @@ def _undo_content(records: RecordFiles, kept: str, line: _Line) -> bool:
     return True
 
 
+def _is_copy(file: str, records: RecordFiles, path: str) -> bool:
+    try:
+        return not os.path.islink(file) and read_file(file) == records.read(path)
+    except (OSError, RecordError):
+        return False
+
+
 def _content(records: RecordFiles, path: str) -> bytes | None:
     try:
         return records.read(path)
@@ -370,12 +393,17 @@ def _is_spent(folder: str, lines: Iterable[_Line]) -> bool:
 
     An undo file may have been copied to any folder, and lines of it removed.
     """
-    if os.path.dirname(os.path.dirname(os.path.realpath(folder))) != os.path.realpath(paths.state()):
+    if not _is_in_state_folder(folder):
         return False
-    copies = {line.kept for line in lines if line.after}
-    return not any(
-        os.path.relpath(os.path.join(base, name), folder) not in copies
+    copies = {line.kept: bool(line.after) for line in lines}
+    return all(
+        # A file without a line of its own is unfinished if Disk was writing it.
+        copies.get(os.path.relpath(os.path.join(base, name), folder), name.startswith(".") and name.endswith(".tmp"))
         for kept in (FILES, _BEFORE)
         for base, _, names in os.walk(os.path.join(folder, kept))
         for name in names
     )
+
+
+def _is_in_state_folder(folder: str) -> bool:
+    return os.path.dirname(os.path.dirname(os.path.realpath(folder))) == os.path.realpath(paths.state())
