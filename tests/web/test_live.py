@@ -300,3 +300,40 @@ async def test_every_live_state_is_accessible(
     await is_usable(page, axe)
     await page.goto(f"{server.url}/ui/live")
     await is_usable(page, axe)
+
+
+async def test_a_hidden_page_notifies_once_that_a_session_waits_and_has_ended(
+    server: WebServer, context: BrowserContext, guarded: Path
+) -> None:
+    await context.add_init_script(
+        """
+        if (location.protocol === "http:") localStorage.setItem("opensesh-notifications", "on");
+        window.shown = [];
+        window.Notification = class {
+          static permission = "granted";
+          constructor(title, options) { window.shown.push([options.body, options.tag]); }
+        };
+        Object.defineProperty(Document.prototype, "hidden", { get: () => true });
+        """
+    )
+    page = await context.new_page()
+    await server.enter(page, "/ui/live")
+    session = server.create(title="Waiting", directory=guarded)
+    start(server, session, 'CALL bash {"command": "date", "description": "Say the time"}')
+    await expect(page.locator(".ask").first).to_be_visible()
+    assert [text for text, _ in await page.evaluate("window.shown")] == ["A session waits for you."]
+    await page.get_by_role("button", name=re.compile("^Allow once")).click(delay=600)
+    await expect(page.get_by_role("heading", name="Nothing runs")).to_be_visible()
+    assert [text for text, _ in await page.evaluate("window.shown")][-1] == "A session has ended."
+
+
+async def test_the_end_of_a_session_is_above_the_prompt_box_when_it_is_opened(page: Page, server: WebServer) -> None:
+    long = "\\n".join(f"Line {number}." for number in range(80))
+    session = server.create(f"SAY {long}", "SAY The very last line.", title="Long")
+    await open_session(page, server, session)
+    await expect(page.locator("#log .turn").last).to_be_in_viewport(ratio=1)
+    last, dock = page.locator("#log .turn").last, page.locator(".dock")
+    boxes = await last.bounding_box(), await dock.bounding_box()
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"] + 1

@@ -2,6 +2,7 @@
 import { onAsks, pendingAsks, showAsks } from "./asks.js";
 import { make } from "./dom.js";
 import { connect, on, watch } from "./live.js";
+import "./notifications.js";
 
 /**
  * Keeps the rows up to date.

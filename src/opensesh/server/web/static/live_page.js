@@ -3,6 +3,7 @@
 import { onAsks, pendingAsks, prepare, showAsks } from "./asks.js";
 import { make } from "./dom.js";
 import { connect, on, watch } from "./live.js";
+import "./notifications.js";
 
 const list = /** @type {HTMLElement} */ (document.querySelector(".live-list"));
 const empty = /** @type {HTMLElement} */ (document.querySelector(".live-empty"));

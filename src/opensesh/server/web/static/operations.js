@@ -42,9 +42,13 @@ export function discard() {
   queue = [];
 }
 
-export function isNearEnd() {
+/**
+ * Returns whether the end was near before the page grew by some pixels.
+ * @param {number} [grown]
+ */
+export function isNearEnd(grown = 0) {
   const root = document.documentElement;
-  return root.scrollHeight - root.scrollTop - root.clientHeight <= NEAR_END_PX;
+  return root.scrollHeight - root.scrollTop - root.clientHeight <= NEAR_END_PX + grown;
 }
 
 export function scrollToEnd() {

@@ -6,6 +6,7 @@ import { attachComposer } from "./composer.js";
 import { fill, make, notify } from "./dom.js";
 import { onKeys } from "./keys.js";
 import { connect, currentConnection, on, reconnect, watch } from "./live.js";
+import "./notifications.js";
 import { attach, discard, enqueue, isNearEnd, scrollToEnd } from "./operations.js";
 import { deliver, messageId } from "./outbox.js";
 import { refreshMap } from "./map.js";
@@ -248,5 +249,13 @@ document.addEventListener("keydown", (event) => {
 });
 setInterval(render, 1000);
 render();
+// The box grows when its choices arrive and with the text in it; the end of the transcript stays above it.
+let dockHeight = 0;
+new ResizeObserver(() => {
+  const grown = dock.offsetHeight - dockHeight;
+  dockHeight = dock.offsetHeight;
+  if (grown > 0 && isNearEnd(grown)) scrollToEnd();
+}).observe(dock);
+
 watch(session, dock.dataset.event ?? "");
 connect();
