@@ -82,7 +82,7 @@ async def test_recent_searches_are_offered(page: Page, server: WebServer) -> Non
     await expect(page.locator("#recent").get_by_role("link", name="bounded")).to_be_visible()
 
 
-async def test_while_the_index_is_built_the_page_says_so_and_shows_what_there_is(
+async def test_a_search_in_a_store_without_an_index_shows_results_when_it_is_built(
     context: BrowserContext, tmp_path: Path
 ) -> None:
     with web_server(tmp_path) as server:
