@@ -12,7 +12,7 @@ import pytest
 import opensesh
 from opensesh import events
 from opensesh.bus import Bus
-from opensesh.errors import UsageError
+from opensesh.errors import NotFoundError, UsageError
 from opensesh.models.stream_events import Usage
 from opensesh.storage.memory import Memory
 from tests.cli.running import Terminal
@@ -84,6 +84,27 @@ def test_promise_17_sessions_are_opened_prompted_by_hand_and_streamed() -> None:
     assert sessions.get(session.id).updated >= stored[-1].info["time"]["created"]
     with pytest.raises(UsageError, match="provider/model"):
         sessions.add_prompt(session.id, "x", model="model")
+
+
+def test_promise_17_a_prompt_of_an_unknown_session_stores_nothing() -> None:
+    sessions = opensesh.sessions.Sessions.open(".", Memory())
+    with pytest.raises(NotFoundError):
+        sessions.add_prompt("ses_unknown", "x", model="a/b")
+    assert sessions.store.list(("message",)) == []
+
+
+def test_promise_17_a_message_is_streamed_once_even_if_others_are_added_or_removed_meanwhile() -> None:
+    sessions = opensesh.sessions.Sessions.open(".", Memory())
+    session = sessions.create(title="By hand")
+    prompts = [sessions.add_prompt(session.id, f"prompt {n}", model="a/b").info["id"] for n in range(100)]
+    streamed: list[str] = []
+    for message in sessions.stream(session.id):
+        streamed.append(message.info["id"])
+        if len(streamed) == 5:
+            for text in ("meanwhile", "and then"):
+                sessions.add_prompt(session.id, text, model="a/b")
+            sessions.remove_message(session.id, prompts[85])
+    assert streamed == prompts[::-1]
 
 
 async def test_promise_17_compaction_overflow_tokens_and_usage_have_names() -> None:

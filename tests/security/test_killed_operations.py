@@ -17,6 +17,7 @@ from opensesh.project import resolve
 from opensesh.sessions import Sessions, moving, trash
 from opensesh.storage import open_store, paths
 from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.journal import complete_journals
 from opensesh.storage.json_tree.migrations import migrate
 from opensesh.storage.leases import leases_of
 from opensesh.storage.opencode_db.store import OpencodeDB
@@ -345,3 +346,20 @@ def test_l8_archiving_a_session_that_is_being_run_is_refused(sample: Sample, ter
         assert terminal.code == 4, terminal.error
         terminal.run("session", "archive", session, "--undo")
     assert run(["session", "archive", session]) == 0
+
+
+def test_m1_a_killed_operation_is_completed_in_a_folder_whose_name_is_not_utf_8(sample: Sample, tmp_path: Path) -> None:
+    session = sample.talk("Work", answers=2)["id"]
+    before = len(JsonTree(sample.root).list())
+    root = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff/storage"))
+    numbers: list[int] = []
+    died = True
+    while died:
+        shutil.rmtree(root.parent, ignore_errors=True)
+        shutil.copytree(sample.root, root)
+        died = die_at(len(numbers) + 1, lambda: fork(root, session))
+        tree = JsonTree(root)
+        complete_journals(tree)
+        numbers.append(len(tree.list()))
+    assert before == numbers[0] < numbers[-1]
+    assert set(numbers) == {before, numbers[-1]}

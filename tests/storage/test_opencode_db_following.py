@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -121,6 +123,22 @@ def test_changes_of_this_store_are_reported_once_and_as_its_own(tmp_path: Path, 
         other.write(last, new_session("ses_2"))
         received.until(last)
         assert [change for change in received.changes if change[2] is False] == [(last, False, False)]
+
+
+def test_a_session_is_reported_under_the_project_of_its_row_whatever_its_event_says(path: Path) -> None:
+    received = Received()
+    with OpencodeDB(path) as store, closing(sqlite3.connect(path)) as connection:
+        store.write(SESSION, new_session())
+        store.subscribe(received)
+        connection.execute("UPDATE session SET title = 'theirs'")
+        connection.execute("UPDATE event_sequence SET seq = seq + 1")
+        connection.execute(
+            "INSERT INTO event (id, aggregate_id, seq, type, data) SELECT 'evt_9', aggregate_id, seq, "
+            "'session.updated.1', json_object('sessionID', aggregate_id, 'info', json_object('title', 'theirs')) "
+            "FROM event_sequence"
+        )
+        connection.commit()
+        received.until(SESSION)
 
 
 def test_messages_of_others_are_told_from_those_of_this_store(path: Path, other: OpencodeDB) -> None:

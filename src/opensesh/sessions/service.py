@@ -6,6 +6,7 @@ Every operation stores first and publishes afterwards, so a subscriber can read 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import __version__, events, ids
@@ -294,13 +295,16 @@ class Sessions:
     def stream(self, session_id: str) -> Iterator[StoredMessage]:
         """Iterate over the messages with their parts, newest first. A caller that stops early reads little more than it
         takes."""
-        count, seen = 16, 0
+        count, seen = 16, set[str]()
         while True:
             messages = self.store.messages(session_id, last=count)
-            yield from messages[: len(messages) - seen][::-1]
+            # Not by number: messages may have been added since the last reading.
+            older = list(takewhile(lambda message: message.info["id"] not in seen, messages))
+            seen.update(message.info["id"] for message in older)
+            yield from reversed(older)
             if len(messages) < count:
                 return
-            count, seen = 4 * count, len(messages)
+            count *= 4
 
     def add_prompt(self, session_id: str, text: str, *, model: str, agent: str = "build") -> StoredMessage:
         """Store a user message with a text, and return it. It is not answered: :meth:`opensesh.Engine.resume` does it.
@@ -310,6 +314,7 @@ class Sessions:
         provider_id, _, model_id = model.partition("/")
         if not provider_id or not model_id:
             raise UsageError(f"a model is named provider/model, not {model!r}")
+        self.get(session_id)  # nothing is stored for a session that does not exist
         now, message_id = self._clock(), ids.ascending("msg")
         info = UserMessage(
             id=message_id,

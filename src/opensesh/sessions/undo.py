@@ -189,16 +189,17 @@ def undo_unfinished(store: Store) -> list[tuple[Header, Undone]]:
     for path, content in unfinished.abandoned(_NOTE):
         is_settled = True
         for entry in reversed(json.decode(content, type=list[_Unfinished])):
+            folder = os.fsdecode(entry.folder)
             try:
-                header, _ = read_undo_file(os.path.join(entry.folder, UNDO_FILE))
+                header, _ = read_undo_file(os.path.join(folder, UNDO_FILE))
             except NotFoundError:  # not begun, or undone already
-                if _is_in_state_folder(entry.folder):
-                    shutil.rmtree(entry.folder, ignore_errors=True)
+                if _is_in_state_folder(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
                 continue
             except RecordError:
                 continue
             if header.root in known or os.path.realpath(header.root) in known:
-                undone.append((header, take_back(entry.folder, entry.only, store=store)))
+                undone.append((header, take_back(folder, entry.only, store=store)))
             else:
                 is_settled = False  # of a store that is not open
         if is_settled:
@@ -207,7 +208,8 @@ def undo_unfinished(store: Store) -> list[tuple[Header, Undone]]:
 
 
 class _Unfinished(Struct):
-    folder: str
+    folder: bytes
+    """As bytes, because a path need not be UTF-8."""
     only: list[str]
     """The paths to undo; all if empty."""
 
@@ -221,7 +223,7 @@ class UndoNote:
 
     def add(self, folder: str, only: Collection[str] = ()) -> None:
         """Note that the changes of a folder begin."""
-        self._entries.append(_Unfinished(folder, list(only)))
+        self._entries.append(_Unfinished(os.fsencode(folder), list(only)))
         self._note.write(json.encode(self._entries))
 
 

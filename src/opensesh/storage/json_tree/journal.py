@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from msgspec import DecodeError, Struct, ValidationError, json
+from msgspec import DecodeError, Struct, json
 
 from ...errors import OpenseshError
 from .. import unfinished
@@ -35,7 +35,8 @@ class _FileChange(Struct, array_like=True):
 
 
 class _Journal(Struct):
-    root: str
+    root: bytes
+    """As bytes, because a path need not be UTF-8."""
     changes: list[_FileChange]
 
 
@@ -47,7 +48,7 @@ def journaled(
         _FileChange(os.path.relpath(path, root), temporary and os.path.relpath(temporary, root), _state(path))
         for path, temporary in changes
     ]
-    return unfinished.noted(_KIND, json.encode(_Journal(os.path.abspath(root), listed)), durable=durable)
+    return unfinished.noted(_KIND, json.encode(_Journal(os.fsencode(os.path.abspath(root)), listed)), durable=durable)
 
 
 def complete_journals(store: Store) -> int:
@@ -58,14 +59,15 @@ def complete_journals(store: Store) -> int:
     for note, content in unfinished.abandoned(_KIND):
         try:
             journal = json.decode(content, type=_Journal)
-        except (DecodeError, ValidationError):
+        except DecodeError:
             unfinished.forget(note)  # not ours
             continue
-        tree = trees.get(os.path.realpath(journal.root))
+        root = os.fsdecode(journal.root)
+        tree = trees.get(os.path.realpath(root))
         if tree is None:
             continue
         with tree.locks.exclusive_store_lock():
-            completed += sum(_complete(journal.root, change, disk) for change in journal.changes)
+            completed += sum(_complete(root, change, disk) for change in journal.changes)
         unfinished.forget(note)
     return completed
 

@@ -64,15 +64,18 @@ class Follower:
                 if version != self._version:
                     self._version = version
                     with self._file.snapshot() as connection:
-                        logged: set[str] = set()
-                        changes = [*self._from_log(connection, logged), *self._from_sessions(connection, logged)]
+                        sessions, logged = _sessions(connection), set[str]()
+                        changes = [*self._from_log(connection, sessions, logged)]
+                        changes += self._from_sessions(sessions, logged)
                     changes = list(dict.fromkeys(changes))
                     if changes:
                         self._report(changes)
             except StoreError as error:
                 _log.debug("a database could not be followed: %s", error)
 
-    def _from_log(self, connection: Connection, logged: set[str]) -> Iterator[RecordChange]:
+    def _from_log(
+        self, connection: Connection, sessions: dict[str, tuple[Any, ...]], logged: set[str]
+    ) -> Iterator[RecordChange]:
         """Yield the changes of the log, and add the sessions with new events to ``logged``."""
         sequences = _sequences(connection)
         for name in [name for name in sequences if sequences[name] > self._sequences.get(name, -1)]:
@@ -82,14 +85,13 @@ class Follower:
                 [name, self._sequences.get(name, -1)],
             )
             for event_id, kind, data in rows.fetchall():
-                key = None if self._is_own(event_id.decode()) else _key_of(kind.decode(), loads_object(data))
+                key = None if self._is_own(event_id.decode()) else _key_of(kind.decode(), loads_object(data), sessions)
                 if key is not None:
                     yield RecordChange(key, removed=b".removed." in kind, own=False)
         self._sequences = sequences
 
-    def _from_sessions(self, connection: Connection, logged: set[str]) -> Iterator[RecordChange]:
+    def _from_sessions(self, sessions: dict[str, tuple[Any, ...]], logged: set[str]) -> Iterator[RecordChange]:
         """Yield the removed sessions, which leave no event, and those whose row changed without an event."""
-        sessions = _sessions(connection)
         for name in sessions.keys() | self._sessions.keys():
             before, now = self._sessions.get(name), sessions.get(name)
             if before != now and not (now and name in logged) and not self._is_own(name):
@@ -122,12 +124,16 @@ def _sessions(connection: Connection) -> dict[str, tuple[Any, ...]]:
     return {row[0].decode(errors="replace"): row[1:] for row in rows}
 
 
-def _key_of(kind: str, data: dict[str, Any]) -> Key | None:
-    """Return the record that an event is about; ``None`` for unknown events and for removed sessions."""
+def _key_of(kind: str, data: dict[str, Any], sessions: dict[str, tuple[Any, ...]]) -> Key | None:
+    """Return the record that an event is about; ``None`` for unknown events and for removed sessions.
+
+    A session is filed under the project in its row, since it may have been moved after the event.
+    """
     session_id = str(data.get("sessionID", ""))
     match kind.rpartition(".")[0]:
         case "session.created" | "session.updated":
-            return ("session", str((as_object(data.get("info")) or {}).get("projectID")), session_id)
+            row = sessions.get(session_id)
+            return ("session", row[0].decode(), session_id) if row is not None else None
         case "message.updated":
             return ("message", session_id, str((as_object(data.get("info")) or {}).get("id")))
         case "message.removed":
