@@ -108,9 +108,10 @@ class Sessions:
         return session_at(key, info, self.store.locate(key))
 
     def list(self, *, project: str | None = None, report: Report = log_damage) -> Iterator[Session]:
-        """Iterate over all readable sessions, or those of one project, in no particular order.
+        """Iterate over all readable sessions of the store, or those of one project, in no particular order.
 
-        Children and archived sessions are included.
+        Children and archived sessions are included. OpenCode's ``Session.list`` has those of the current project, as
+        :meth:`newest_first` has.
         """
         for key, info in self.store.scan(("session", project) if project else ("session",), report=report):
             try:
