@@ -23,6 +23,7 @@ from ..errors import NotFoundError, OpenseshError, UsageError
 from ..records import as_object, loads
 from ..storage.protocol import StoredMessage
 from . import output
+from .attached_server import answer_of, client_options
 from .prompt_run import EXIT_CODES, EventLines, NoView, write_json_line
 from .run_screen import Screen
 from .terminal import Stream
@@ -63,14 +64,7 @@ class _AttachedRun:
         self._screen = Screen(self._out, Stream(sys.stderr), directory, quiet=options.quiet)
         as_text = options.format == "text" and not options.json
         self._view: RunView = self._screen if as_text else NoView() if options.json else EventLines(self._out)
-        password = os.environ.get("OPENCODE_SERVER_PASSWORD")
-        user = os.environ.get("OPENCODE_SERVER_USERNAME") or "opencode"
-        self._client = httpx2.AsyncClient(
-            base_url=options.attach.rstrip("/"),
-            auth=(user, password) if password else None,
-            headers={"x-opencode-directory": directory},
-            timeout=httpx2.Timeout(30, read=None),
-        )
+        self._client = httpx2.AsyncClient(**client_options(options.attach, directory))
         self._connected = asyncio.Event()
         self._idle = asyncio.Event()
         self._session_id = ""
@@ -100,15 +94,7 @@ class _AttachedRun:
             response = await self._client.request(method, path, json=body)
         except httpx2.HTTPError as error:
             raise OpenseshError(f"{self._options.attach} does not answer: {error}") from None
-        try:
-            value = loads(response.content) if response.content else None
-        except OpenseshError:
-            value = None
-        if response.status_code >= 400:
-            data = as_object((as_object(value) or {}).get("data")) or {}
-            message = data.get("message") or response.text[:200]
-            raise OpenseshError(f"{self._options.attach} answered {response.status_code}: {message}")
-        return value
+        return answer_of(response, self._options.attach)
 
     async def _session(self) -> str:
         options = self._options

@@ -88,6 +88,10 @@ def configure(parser: CommandParser) -> None:
     trash.add_argument("--empty", action="store_true", help="delete them permanently")
     trash.add_argument("--older", metavar="T", help="only sessions removed before: 2026-08-01, 30d, 4w")
     trash.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    for action in parser.actions.values():
+        action.add_argument(
+            "--attach", metavar="URL", help="let this server do it ('opensesh serve', 'opencode serve')"
+        )
 
 
 def _add_action(parser: CommandParser, name: str, summary: str) -> CommandParser:
@@ -117,6 +121,9 @@ def _configure_bulk(parser: CommandParser) -> None:
 def run(options: Namespace) -> int:
     """Run the action."""
     with show_warnings():
+        if options.attach:
+            attached: Any = importlib.import_module(".attached_session", __package__)
+            return attached.run(options)
         store = open_store(options.store, report=log_damage if options.action in _READING else None)
         sessions = Sessions(store, resolve(os.getcwd(), store=store))
         if options.action in _MODULES:

@@ -52,7 +52,12 @@ def run(options: Namespace, sessions: Sessions) -> int:
         if not messages:
             raise NotFoundError(f"session {session.id} has no message {options.message}", id=options.message)
     changes = _changes(sessions, session, messages, whole=options.message is None)
-    files = changes.files
+    print_changes(changes.files, options, text=changes.text, stored_because=changes.stored_because)
+    return 0
+
+
+def print_changes(files: list[Document], options: Namespace, *, text: str = "", stored_because: str = "") -> None:
+    """Print changed files. ``text`` is the diff as git prints it; without it, those of the files are printed."""
     if options.json:
         output.print_json(files)
     elif not files:
@@ -65,15 +70,14 @@ def run(options: Namespace, sessions: Sessions) -> int:
         print(f"{changed}, {pluralize(added, 'line')} added, {removed:,} removed")
     else:
         # Newer versions store the diff of each file, older ones both texts.
-        text = changes.text or "\n".join(
+        text = text or "\n".join(
             file.get("patch") or compare(file["file"], file.get("before", ""), file.get("after", "")).text
             for file in files
         )
         text = text.removesuffix("\n")
         output.page("\n".join(output.paint_diff(escape_control(text))) if sys.stdout.isatty() else text)
-    if changes.stored_because:
-        print(f"These are the changes stored when the session ran: {changes.stored_because}.", file=sys.stderr)
-    return 0
+    if stored_because:
+        print(f"These are the changes stored when the session ran: {stored_because}.", file=sys.stderr)
 
 
 def snapshots_of(sessions: Sessions, session: Session) -> Snapshots:

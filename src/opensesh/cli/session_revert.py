@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
-    from ..records import Session
+    from ..records import Document, Session
     from ..sessions import Sessions
     from ..storage.protocol import StoredMessage
-    from ..workspace.revert import RevertPreview, RevertResult
-    from ..workspace.revert_plan import PlannedFile
+    from ..workspace.revert import RevertResult
 
 _MARKS = {"restore": "~", "create": "+", "delete": "-", "keep": "="}
 _MAX_IGNORED_FILES = 10
@@ -37,10 +36,12 @@ def run(options: Namespace, sessions: Sessions) -> int:
     if reverts.recover(session.id):
         session = sessions.get(session.id)
     if options.action == "revert":
-        message = options.message or _previous_prompt(sessions.messages(session.id), session)
+        message = options.message or previous_prompt(sessions.messages(session.id), session)
         preview = reverts.preview(session.id, message, options.part, unattributed=options.unattributed)
-        if options.dry_run or not _is_confirmed(preview, session, options, keep_files=options.keep_files):
-            return _print_preview(preview, session, options)
+        if not (options.force or options.keep_files or options.dry_run):
+            preview.plan.refuse_conflicts()
+        if not is_confirmed(preview.document, session, options):
+            return print_preview(preview.document, session, options)
         result = reverts.revert(
             session.id,
             message,
@@ -49,16 +50,18 @@ def run(options: Namespace, sessions: Sessions) -> int:
             files=not options.keep_files,
             unattributed=options.unattributed,
         )
-        return _print_result(result, "reverted", options)
+        return _print_outcome(result, "reverted", options)
     if session.revert is None:
         raise NotFoundError(f"session {session.id} is not reverted", id=session.id)
     preview = reverts.preview_unrevert(session.id)
-    if options.dry_run or not _is_confirmed(preview, session, options):
-        return _print_preview(preview, session, options)
-    return _print_result(reverts.unrevert(session.id, force=options.force), "unreverted", options)
+    if not (options.force or options.dry_run):
+        preview.plan.refuse_conflicts()
+    if not is_confirmed(preview.document, session, options):
+        return print_preview(preview.document, session, options)
+    return _print_outcome(reverts.unrevert(session.id, force=options.force), "unreverted", options)
 
 
-def _previous_prompt(messages: Sequence[StoredMessage], session: Session) -> str:
+def previous_prompt(messages: Sequence[StoredMessage], session: Session) -> str:
     """Return the last prompt, or the one before the current revert."""
     message_ids = [str(message.info["id"]) for message in messages]
     end = len(message_ids)
@@ -75,10 +78,11 @@ def _previous_prompt(messages: Sequence[StoredMessage], session: Session) -> str
     return prompts[-1]
 
 
-def _is_confirmed(preview: RevertPreview, session: Session, options: Namespace, *, keep_files: bool = False) -> bool:
-    if not options.force and not keep_files:
-        preview.plan.refuse_conflicts()
-    if options.yes or not preview.plan.changes:
+def is_confirmed(preview: Document, session: Session, options: Namespace) -> bool:
+    """Return whether to revert. Only a revert that changes files needs a confirmation."""
+    if options.dry_run:
+        return False
+    if options.yes or not _changed(preview):
         return True
     ensure_can_ask("files would be changed; confirm with --yes, or use --dry-run to see which")
     with redirect_stdout(sys.stderr):
@@ -87,9 +91,10 @@ def _is_confirmed(preview: RevertPreview, session: Session, options: Namespace, 
     return confirm("Continue?")
 
 
-def _print_preview(preview: RevertPreview, session: Session, options: Namespace) -> int:
+def print_preview(preview: Document, session: Session, options: Namespace) -> int:
+    """Print what a revert would do, after ``--dry-run``; otherwise, that it was not confirmed."""
     if options.json:
-        output.print_json(preview.document | {"title": session.title, "directory": session.directory})
+        output.print_json(preview | {"title": session.title, "directory": session.directory})
         return 0
     if options.dry_run:
         _print_plan(preview)
@@ -98,53 +103,60 @@ def _print_preview(preview: RevertPreview, session: Session, options: Namespace)
     return 1
 
 
-def _print_plan(preview: RevertPreview) -> None:
-    if preview.hidden:
-        print(f"{pluralize(len(preview.hidden), 'message')} would be hidden")
-    for file in preview.plan.files:
-        print(f"  {_MARKS[file.action]} {output.clip(file.name, 200)}{_reason(file)}")
+def print_result(
+    session: Document, preview: Document, left: Sequence[Document], kept: str, verb: str, options: Namespace
+) -> int:
+    """Print what was done. The exit code is 1 if some files could not be reverted."""
+    if options.json:
+        output.print_json(
+            {"session": session, **preview, "left": [file["file"] for file in left], "kept": kept or None}
+        )
+    else:
+        print(f"{session['id']} {verb}: {pluralize(len(_changed(preview)), 'file')} changed")
+    if kept:
+        print(f"overwritten changes of others are kept in {kept}", file=sys.stderr)
+    if not options.json and (preview["outside"] or preview["unattributed"] or preview["ignored"]):
+        with redirect_stdout(sys.stderr):
+            print("left alone:")
+            _print_left_alone(preview)
+    for file in left:
+        print(f"not {verb}: {_with_reason(file)}", file=sys.stderr)
+    return 1 if left else 0
+
+
+def _print_outcome(result: RevertResult, verb: str, options: Namespace) -> int:
+    left = [file.document for file in result.left_alone]
+    return print_result(result.session.document, result.preview.document, left, result.kept, verb, options)
+
+
+def _changed(preview: Document) -> list[Document]:
+    return [file for file in preview["files"] if file["action"] != "keep"]
+
+
+def _print_plan(preview: Document) -> None:
+    if preview["messages"]:
+        print(f"{pluralize(len(preview['messages']), 'message')} would be hidden")
+    for file in preview["files"]:
+        print(f"  {_MARKS[file['action']]} {_with_reason(file)}")
     _print_left_alone(preview)
-    for command in preview.unwatched:
+    for command in preview["commands"]:
         print(f"  ? {output.clip(command, 200)} (a command; its changes are unknown and stay)")
 
 
-def _print_left_alone(preview: RevertPreview) -> None:
+def _print_left_alone(preview: Document) -> None:
     """Print the files that are not reverted, because they are outside the project or may be another program's."""
-    for path in preview.outside:
+    for path in preview["outside"]:
         print(f"  = {output.clip(path, 200)} (outside of the project)")
-    for name, other in preview.unattributed.items():
+    for file in preview["unattributed"]:
+        other = file["session"]
         who = f"session {other} changed it" if other else "changed while a command ran; --unattributed reverts it too"
-        print(f"  = {output.clip(name, 200)} ({who})")
-    for name in preview.ignored[:_MAX_IGNORED_FILES]:
+        print(f"  = {output.clip(file['file'], 200)} ({who})")
+    ignored = preview["ignored"]
+    for name in ignored[:_MAX_IGNORED_FILES]:
         print(f"  = {output.clip(name, 200)} (changed while a command ran; git ignores it, so no snapshot has it)")
-    if len(preview.ignored) > _MAX_IGNORED_FILES:
-        print(f"  = {pluralize(len(preview.ignored) - _MAX_IGNORED_FILES, 'more file')} that git ignores")
+    if len(ignored) > _MAX_IGNORED_FILES:
+        print(f"  = {pluralize(len(ignored) - _MAX_IGNORED_FILES, 'more file')} that git ignores")
 
 
-def _reason(file: PlannedFile) -> str:
-    return f" ({file.reason})" if file.reason else ""
-
-
-def _print_result(result: RevertResult, verb: str, options: Namespace) -> int:
-    """Print what was done. The exit code is 1 if some files could not be reverted."""
-    unchanged = result.left_alone
-    if options.json:
-        output.print_json(
-            {
-                "session": result.session.document,
-                **result.preview.document,
-                "left": [file.name for file in unchanged],
-                "kept": result.kept or None,
-            }
-        )
-    else:
-        print(f"{result.session.id} {verb}: {pluralize(len(result.preview.plan.changes), 'file')} changed")
-    if result.kept:
-        print(f"overwritten changes of others are kept in {result.kept}", file=sys.stderr)
-    if not options.json and (result.preview.outside or result.preview.unattributed or result.preview.ignored):
-        with redirect_stdout(sys.stderr):
-            print("left alone:")
-            _print_left_alone(result.preview)
-    for file in unchanged:
-        print(f"not {verb}: {output.clip(file.name, 200)}{_reason(file)}", file=sys.stderr)
-    return 1 if unchanged else 0
+def _with_reason(file: Document) -> str:
+    return output.clip(file["file"], 200) + (f" ({file['reason']})" if file["reason"] else "")

@@ -16,7 +16,9 @@ from .terminal import confirm, ensure_can_ask
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Sequence
 
+    from ..records import Document
     from ..sessions import Sessions
     from ..sessions.undo import Undone
     from ..storage.protocol import Store
@@ -30,35 +32,48 @@ def run(options: Namespace, sessions: Sessions) -> int:
     if options.action == "restore":
         return print_restored(_restore(store, options.undo), options)
     before = parse_time(options.older, utc=options.utc) if options.older else None
-    items = [item for item in trash.contents(store) if before is None or item.header.time < before]
-    titles = {item.undo: item.titles for item in items}
-    count = sum(map(len, titles.values()))
-    if options.empty and items:
-        if not options.yes:
-            ensure_can_ask("confirm with --yes")
-            for session_id, title in (pair for names in titles.values() for pair in names.items()):
-                print(f"  {session_id}  {output.clip(title, 60)}", file=sys.stderr)
-            if not confirm(f"Delete {pluralize(count, 'session')} permanently?"):
-                raise UsageError("nothing was deleted")
-        items = trash.empty(store, before)
-        count = sum(len(titles[item.undo]) for item in items)
+    entries: list[Document] = [
+        {"undo": item.undo, "time": item.header.time, "sessions": item.titles}
+        for item in trash.contents(store)
+        if before is None or item.header.time < before
+    ]
+    if options.empty and entries:
+        confirm_deletion(entries, options)
+        deleted = {item.undo for item in trash.empty(store, before)}
+        entries = [entry for entry in entries if entry["undo"] in deleted]
         from .session_share import unshare_deleted  # sharing takes long to load
 
         unshare_deleted(sessions)
+    print_trash(entries, options)
+    return 0
+
+
+def confirm_deletion(entries: Sequence[Document], options: Namespace) -> None:
+    """Raise :class:`~opensesh.errors.UsageError` unless the user confirms that the sessions are deleted."""
+    if options.yes:
+        return
+    ensure_can_ask("confirm with --yes")
+    titles = [pair for entry in entries for pair in entry["sessions"].items()]
+    for session_id, title in titles:
+        print(f"  {session_id}  {output.clip(title, 60)}", file=sys.stderr)
+    if not confirm(f"Delete {pluralize(len(titles), 'session')} permanently?"):
+        raise UsageError("nothing was deleted")
+
+
+def print_trash(entries: Sequence[Document], options: Namespace) -> None:
+    """Print removals that are in the trash, or that were deleted."""
     if options.json:
-        entries = [{"undo": item.undo, "time": item.header.time, "sessions": titles[item.undo]} for item in items]
         output.print_json({"emptied": bool(options.empty), "trash": entries})
-        return 0
-    for item in items:
-        print(output.paint(f"{output.format_time(item.header.time, utc=options.utc)}  {item.undo}", 2))
-        names = titles[item.undo]
+        return
+    for entry in entries:
+        names = entry["sessions"]
+        print(output.paint(f"{output.format_time(entry['time'], utc=options.utc)}  {entry['undo']}", 2))
         for name, title in list(names.items())[:_SESSIONS_SHOWN]:
             print(f"  {name}  {output.clip(title, 60)}")
         if len(names) > _SESSIONS_SHOWN:
             print(f"  ... and {len(names) - _SESSIONS_SHOWN:,} more")
     state = "deleted permanently" if options.empty else "in the trash"
-    print(f"{pluralize(count, 'session')} {state}.", file=sys.stderr)
-    return 0
+    print(f"{pluralize(sum(len(entry['sessions']) for entry in entries), 'session')} {state}.", file=sys.stderr)
 
 
 def print_restored(result: Undone, options: Namespace) -> int:

@@ -200,6 +200,7 @@ def preview_document(preview: RevertPreview) -> Document:
             {
                 "path": file.name,
                 "action": file.action,
+                "verdict": file.verdict,
                 "diff": change.text if change is not None else None,
                 "additions": change.additions if change is not None else None,
                 "deletions": change.deletions if change is not None else None,
