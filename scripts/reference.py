@@ -39,8 +39,8 @@ EXITS = {
 }
 VARIABLES = {
     "OPENSESH_STORE": "the store to use if `--store` is not given; also `store` in `~/.config/opensesh/settings.json`",
-    "OPENSESH_OPENCODE_SERVER": "the address of an OpenCode server whose clients are told what was written into its "
-    "database; also `opencodeServer` in that file",
+    "OPENSESH_OPENCODE_SERVER": "the address of an OpenCode server whose clients are notified of what was written into "
+    "its database; also `opencodeServer` in that file",
     "XDG_DATA_HOME": "folder of OpenCode's data folder `opencode` (default: `~/.local/share`)",
     "XDG_CONFIG_HOME": "folder of OpenCode's configuration folder `opencode` (default: `~/.config`)",
     "XDG_STATE_HOME": "folder for locks, leases, the trash and undo files (default: `~/.local/state`)",

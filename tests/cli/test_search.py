@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -185,6 +186,28 @@ def test_an_unchanged_store_is_searched_without_loading_what_reads_records(tree:
     assert "msgspec" in loaded()
     heavy = {"msgspec", "rich", "asyncio", "dataclasses", "rapidfuzz", "subprocess", "logging", "opensesh.records"}
     assert not loaded() & heavy
+
+
+def test_hits_in_an_unchanged_database_are_shown_without_loading_what_reads_rows(tmp_path: Path) -> None:
+    data = tmp_path / "opencode.db"
+    shutil.copy(FIXTURES / "opencode-1.2" / "opencode.db", data)
+    os.utime(data, (1_790_000_000, 1_790_000_000))
+    code = (
+        "import sys, io; from opensesh.cli.main import run; out, sys.stdout = sys.stdout, io.StringIO()\n"
+        f"run(['search', 'file', '--store', {str(data)!r}])\n"
+        "out.write(' '.join(sys.modules) + '\\n' + sys.stdout.getvalue())"
+    )
+
+    def search() -> tuple[set[str], str]:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        modules, _, printed = done.stdout.partition("\n")
+        return set(modules.split()), printed
+
+    (first, cold), (second, warm) = search(), search()
+    assert "prt_" in warm
+    assert warm == cold
+    assert "msgspec" in first
+    assert not second & {"msgspec", "urllib.parse", "opensesh.records", "opensesh.storage.opencode_db.rows"}
 
 
 def test_show_draws_markdown_and_diffs_only_for_a_terminal(tree: Tree) -> None:

@@ -147,7 +147,7 @@ def test_opencode_lists_its_sessions_again_after_a_repair(wire: WireServer, tmp_
         assert_sound(opencode.database)
 
 
-def test_clients_of_a_known_server_hear_of_what_opensesh_writes(theirs: Original) -> None:
+def test_clients_of_a_known_server_are_notified_of_what_opensesh_writes(theirs: Original) -> None:
     opencode = theirs.opencode
     session = opencode.create("before")["id"]
     with opencode.events() as events:

@@ -3,8 +3,11 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opensesh.errors import InvalidKeyError, NotFoundError, ReadOnlyStoreError, RecordError, StoreError
+from opensesh.history.library import Library
+from opensesh.sessions import trash
 from opensesh.storage.opencode_db.sqlite_writer import SqliteWriter, checkpoints_safely
 from opensesh.storage.opencode_db.store import OpencodeDB
 
@@ -32,7 +37,7 @@ from .opencode_databases import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
 SESSION = ("session", PROJECT, "ses_1")
@@ -509,3 +514,63 @@ def test_the_write_ahead_log_stays_small(session: OpencodeDB, path: Path) -> Non
     for number in range(400):
         session.write(TEXT, new_text(text=f"{number}" * 5_000))
     assert os.path.getsize(f"{path}-wal") < 30_000_000
+
+
+# -- locks of other programs -------------------------------------------------------------------------------------------
+
+HOLD_LOCK = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.readline()
+connection.execute("COMMIT")
+"""
+
+
+@contextmanager
+def locked_by_another_process(path: Path) -> Generator[Callable[[], None]]:
+    command = (sys.executable, "-c", HOLD_LOCK, str(path))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdin
+        assert process.stdout.readline() == "locked\n"
+
+        def release() -> None:
+            process.communicate("\n")
+
+        try:
+            yield release
+        finally:
+            process.kill()
+
+
+def test_a_lock_that_lasts_is_named_and_nothing_is_changed(session: OpencodeDB, path: Path) -> None:
+    (entry,) = Library(store=session).sessions()
+    before = dict(session.scan(()))
+    with OpencodeDB(path, write_busy_seconds=0.05) as waiting, locked_by_another_process(path) as release:
+        reason = f"{path}: locked by another program for 0.05 seconds. Try again when it is done. Nothing was changed."
+        for change in (
+            lambda: waiting.write(ANSWER, new_answer()),
+            lambda: trash.remove(waiting, [entry.record]),
+            lambda: trash.archive(waiting, [entry.record]),
+        ):
+            with pytest.raises(StoreError) as raised:
+                change()
+            assert str(raised.value) == reason
+        assert dict(waiting.scan(())) == before
+        assert trash.changes_made(waiting) == []
+        release()
+        waiting.write(ANSWER, new_answer())
+        assert dict(session.scan(())).keys() == before.keys() | {ANSWER}
+
+
+@pytest.mark.parametrize("seconds", [0.2, pytest.param(10, marks=pytest.mark.slow)])
+def test_a_write_waits_for_the_lock_of_another_program(session: OpencodeDB, path: Path, seconds: float) -> None:
+    with locked_by_another_process(path) as release, ThreadPoolExecutor() as pool:
+        writing = pool.submit(session.write, ANSWER, new_answer())
+        with pytest.raises(TimeoutError):
+            writing.result(timeout=seconds)
+        release()
+        writing.result()
+    assert session.read(ANSWER)["id"] == ANSWER[-1]

@@ -54,7 +54,7 @@ def _new_lines(transcript: Transcript, printed: set[str], begun: set[str], *, ut
 
 
 def _finished(turn: TranscriptMessage) -> Iterator[Block]:
-    """Yield the blocks of a message that will not change any more, as far as that can be told."""
+    """Yield the blocks of a message that will not change any more, as far as that is known."""
     is_over = turn.role == "user" or turn.completed is not None or bool(turn.failure)
     for number, block in enumerate(turn.blocks):
         is_running = isinstance(block, ToolBlock) and block.status not in ("completed", "error")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from zlib import crc32
 
 from ...errors import InvalidKeyError, RecordError, StoreError
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     from .tables import TableSource
 
 _BATCH_ROWS = 500
+_V1_TABLES = """SELECT EXISTS (SELECT 1 FROM pragma_table_info('part') WHERE name = 'message_id')
+    AND EXISTS (SELECT 1 FROM pragma_table_info('message'))
+    AND NOT EXISTS (SELECT 1 FROM pragma_table_info('session_v2'))
+    AND NOT EXISTS (SELECT 1 FROM pragma_table_info('session') WHERE name = 'fork_session_id')"""
+_PART = "SELECT data FROM part WHERE id = ? AND message_id = ? AND session_id = ?"
 
 
 class OpencodeDBFeed:
@@ -51,6 +56,7 @@ class OpencodeDBFeed:
         self._file: SqliteReader | None = None
         self._sources: dict[str, list[TableSource]] = {}
         self._columns: dict[str, set[str]] = {}
+        self._is_v1: bool | None = None
 
     def detect_changes(self, before: int, known: Mapping[str, int]) -> SessionChanges:
         """Compare the files and, if they differ, the counts and times of each session."""
@@ -115,6 +121,8 @@ class OpencodeDBFeed:
 
     def part(self, session_id: str, message_id: str, part_id: str) -> Document | None:
         """Read one part, or a message."""
+        if part_id and self._has_no_v2():
+            return self._plain_part(session_id, message_id, part_id)
         records = (
             self.parts(session_id, [(message_id, part_id)]) if part_id else self.messages(session_id, [message_id])
         )
@@ -124,7 +132,7 @@ class OpencodeDBFeed:
         """Close the database."""
         if self._file is not None:
             self._file.close()
-            self._file = None
+            self._file = self._is_v1 = None
 
     def _file_fingerprint(self) -> int:
         newest = 0
@@ -145,6 +153,30 @@ class OpencodeDBFeed:
 
             self._file = SqliteReader(self._path)
         return self._file
+
+    def _has_no_v2(self) -> bool:
+        """Return whether every part is a row of its own, as in 1.x."""
+        is_v1 = self._is_v1
+        if is_v1 is None:
+            with self._reader().snapshot() as connection:
+                is_v1 = self._is_v1 = connection.execute(_V1_TABLES).fetchone() == (1,)
+        return is_v1
+
+    def _plain_part(self, session_id: str, message_id: str, part_id: str) -> Document | None:
+        """Read one part without the modules that read every kind of row.
+
+        They take longer to load than a page of search results to be read.
+        """
+        import json
+
+        with self._reader().snapshot() as connection:
+            row = connection.execute(_PART, [part_id, message_id, session_id]).fetchone()
+        try:
+            record: object = json.loads(row[0]) if row and isinstance(row[0], bytes) else None
+        except (ValueError, RecursionError):
+            return None
+        ids = {"id": part_id, "sessionID": session_id, "messageID": message_id}
+        return {**cast("Document", record), **ids} if isinstance(record, dict) else None
 
     def _kinds(self, connection: Connection, kind: str) -> list[TableSource]:
         if not self._sources:

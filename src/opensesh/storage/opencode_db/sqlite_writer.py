@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from weakref import finalize
 
 from ...errors import StoreError, WriteError
-from .sqlite_reader import FileIdentity, error_code, explain, file_uri
+from .sqlite_reader import LOCKED, FileIdentity, error_code, explain, file_uri
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -99,6 +99,8 @@ class SqliteWriter:
         explained = explain(self.path, error, self._busy_seconds)
         if error_code(error) == sqlite3.SQLITE_CORRUPT:
             self.damage = explained.message.removeprefix(f"{self.path}: ")
+        elif error_code(error) in LOCKED:
+            return StoreError(f"{explained.message} Nothing was changed.", path=self.path)
         return explained
 
     def _connect(self) -> sqlite3.Connection:

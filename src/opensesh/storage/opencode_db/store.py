@@ -23,6 +23,7 @@ from .encoding import canonical, restore_message
 from .following import Follower
 from .other_programs import RECENT_SECONDS, other_processes, unfinished_answer_age
 from .record_reader import RecordReader, kinds_below
+from .sqlite_writer import WRITE_BUSY_SECONDS
 from .table_rows import TableRows
 from .tables import DEPTH
 from .transactions import Transactions, read_only
@@ -73,9 +74,15 @@ class OpencodeDB:
     Any number of threads may use one object; they take turns.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, busy_seconds: float = 5.0) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        busy_seconds: float = 5.0,
+        write_busy_seconds: float = WRITE_BUSY_SECONDS,
+    ) -> None:
         self._reader = RecordReader(os.fspath(path), busy_seconds)
-        self._transactions = Transactions(self.place)
+        self._transactions = Transactions(self.place, write_busy_seconds)
         self._rows = TableRows(self._reader, self._transactions)
         self._change_lock = RLock()
         """Held while something is written and reported, so that changes are reported in their order."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ReadOnlyStoreError
 from .record_writer import RecordWriter
-from .sqlite_writer import SqliteWriter
+from .sqlite_writer import WRITE_BUSY_SECONDS, SqliteWriter
 from .table_schema import NEWEST, Schema, examine
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ class Transactions:
     the database is open here.
     """
 
-    def __init__(self, path: str) -> None:
-        self._file = SqliteWriter(path)
+    def __init__(self, path: str, busy_seconds: float = WRITE_BUSY_SECONDS) -> None:
+        self._file = SqliteWriter(path, busy_seconds)
         self._version = -1
         self._schema = Schema({}, "", logs_events=False, refusal="")
 
