@@ -264,6 +264,12 @@ async def test_l3_a_rule_about_one_file_holds_for_commands_that_name_it(line: st
     await Unattended(project, permission).run(BashTool(), command="cp victim other; cat canary; rm other")
 
 
+@pytest.mark.parametrize("line", ["cp sub/canary .", "mv sub/canary .", "mv -t . sub/canary"])
+async def test_l3_a_rule_about_one_file_holds_for_commands_that_name_its_folder(line: str, project: Path) -> None:
+    with pytest.raises(PermissionRejectedError):
+        await Unattended(project, {"edit": {"*": "allow", "canary": "deny"}}).run(BashTool(), command=line)
+
+
 async def test_l3_a_rule_about_all_files_is_about_tools_and_redirections(project: Path) -> None:
     await Unattended(project, {"edit": "deny"}).run(BashTool(), command="cp victim other")
     assert (project / "other").exists()

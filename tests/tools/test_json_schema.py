@@ -83,6 +83,9 @@ def test_a_value_that_does_not_fit_has_a_problem_with_its_place(value: Any, prob
         ({"$defs": {"n": {"type": ["integer", "null"]}}, "$ref": "#/$defs/n"}, None, True),
         ({"$defs": {"n": {"type": ["integer", "null"]}}, "$ref": "#/$defs/n"}, "x", False),
         ({"format": "date", "x-unknown": 3}, "no date", True),
+        ({"multipleOf": 0.01}, 19.99, True),
+        ({"multipleOf": 0.01}, 19.995, False),
+        ({"multipleOf": 1}, 10**400, True),
         (True, object, True),
     ],
 )
@@ -90,10 +93,21 @@ def test_keywords_combine(schema: Any, value: Any, fits: bool) -> None:
     assert (schema_problems(value, schema) == []) == fits
 
 
-@pytest.mark.parametrize("schema", [{"type": "whole"}, {"required": 3}, {"pattern": "("}, {"$ref": "#/nowhere"}, 3])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "whole"},
+        {"required": 3},
+        {"pattern": "("},
+        {"$ref": "#/nowhere"},
+        {"allOf": [], "$ref": "#/allOf/0"},
+        {"multipleOf": 0},
+        3,
+    ],
+)
 def test_an_invalid_schema_is_an_error(schema: Any) -> None:
     with pytest.raises(ValueError, match="the JSON schema is not valid"):  # noqa: PT012 - which value meets it differs
-        values: list[Any] = ["x", {}]
+        values: list[Any] = ["x", {}, 1]
         for value in values:
             schema_problems(value, schema)
 

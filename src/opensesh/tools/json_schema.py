@@ -4,6 +4,7 @@ value itself, with references inside the schema. Formats and unknown keywords ar
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
 from ..records import dumps_compact
@@ -31,7 +32,7 @@ def schema_problems(value: Any, schema: Mapping[str, Any]) -> list[str]:
     """
     try:
         return list(_Check(schema).problems(value, schema, "$", 0))
-    except (TypeError, AttributeError, KeyError, re.error) as error:
+    except (TypeError, AttributeError, LookupError, ArithmeticError, re.error) as error:
         raise ValueError(f"the JSON schema is not valid: {error}") from error
 
 
@@ -142,8 +143,10 @@ def _of_number(value: float, schema: Mapping[str, Any], path: str) -> Iterator[s
         yield f"{path}: not more than {schema['exclusiveMinimum']}"
     if "exclusiveMaximum" in schema and value >= schema["exclusiveMaximum"]:
         yield f"{path}: not less than {schema['exclusiveMaximum']}"
-    if "multipleOf" in schema and not _is_whole(value / schema["multipleOf"]):
-        yield f"{path}: not a multiple of {schema['multipleOf']}"
+    if "multipleOf" in schema:
+        ratio = Decimal(str(value)) / Decimal(str(schema["multipleOf"]))  # as numbers are written: 0.3 is 3 times 0.1
+        if ratio != ratio.to_integral_value():
+            yield f"{path}: not a multiple of {schema['multipleOf']}"
 
 
 def _limits(count: int, schema: Mapping[str, Any], path: str, names: tuple[str, str], unit: str) -> Iterator[str]:

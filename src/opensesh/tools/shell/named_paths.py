@@ -23,8 +23,9 @@ FILE_COMMANDS = frozenset(
     "cat cd chgrp chmod chown cp dd install ln mkdir mv pushd rm rmdir rsync shred tee touch truncate unlink".split()
 )
 """Commands whose arguments are files."""
-_CHANGING_ALL = frozenset("mkdir mv rm rmdir shred touch truncate unlink".split())
-_CHANGING_LAST = frozenset("cp install ln rsync".split())
+_CHANGING_ALL = frozenset("mkdir rm rmdir shred touch truncate unlink".split())
+_CHANGING_LAST = frozenset("cp install ln mv rsync".split())
+"""And, of ``mv``, the others as well."""
 
 _ASSIGNING_COMMANDS = frozenset("declare export local readonly typeset".split())
 _DEVICES = re.compile(r"/dev/(?:null|zero|u?random|tty|full|std(?:in|out|err)|fd/\d+)")
@@ -254,7 +255,8 @@ def _changed_operands(name: str, words: Sequence[str], operands: Sequence[str]) 
         elif word.startswith("--target-directory="):
             target = word.partition("=")[2]
     sources = [operand for operand in operands if operand != target]
-    return [target, *(os.path.join(target, os.path.basename(source.rstrip("/"))) for source in sources)]
+    below = [os.path.join(target, os.path.basename(source.rstrip("/"))) for source in sources]
+    return [target, *below, *(sources if name == "mv" else ())]
 
 
 class _WildcardPath(NamedTuple):
