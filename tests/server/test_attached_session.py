@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .serving import Client, make_project, serving
+from .serving import SCRIPTED, Client, listening, make_project, serving
 from .test_attached_run import opensesh
 
 WRITE = 'CALL write {"filePath": "new.txt", "content": "one\\n"}\n---\nSAY written'
@@ -92,3 +92,31 @@ async def test_what_a_server_cannot_do_and_a_wrong_password_are_errors(
         assert "--reverted cannot be combined" in await session(client, "fork", session_id, "--reverted", code=2)
         assert "is not shared" in await session(client, "unshare", session_id, code=3)
     assert "does not answer" in await session(client, "rename", session_id, "x", code=1)
+
+
+async def test_commands_that_would_run_or_change_a_session_of_a_server_name_its_address(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p")
+    (project / "opencode.json").write_text('{"permission": {"bash": "ask"}}')
+    async with serving(project) as client:
+        session_id = await client.create(title="Mine")
+        await client.prompt(session_id, WRITE)
+        async with listening(client) as events:
+            text = 'CALL bash {"command": "true", "description": "Wait"}\n---\nSAY done'
+            body = {"model": SCRIPTED, "parts": [{"type": "text", "text": text}]}
+            await client.post(f"/session/{session_id}/prompt_async", body)
+            asked = await events.wait_for("permission.asked")
+            for command in (
+                ("run", "--session", session_id, "-m", "scripted/prompt", "SAY mine"),
+                ("session", "compact", session_id),
+                ("session", "compact", "--undo", session_id),
+                ("session", "revert", session_id, "--yes"),
+                ("session", "archive", session_id),
+                ("session", "move", session_id, str(tmp_path)),
+                ("session", "remove", session_id, "--yes"),
+            ):
+                code, out, err = await opensesh(*command, cwd=project)
+                assert (code, f"opensesh serve at {client.url}" in err) == (4, True), (command, out, err)
+            await client.post(f"/permission/{asked['properties']['id']}/reply", {"reply": "once"})
+            await events.wait_for("session.idle")
+            assert (await client.get(f"/session/{session_id}"))["title"] == "Mine"
+            assert (project / "new.txt").exists()
