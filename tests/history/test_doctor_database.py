@@ -125,3 +125,19 @@ def test_an_answer_that_opencode_is_writing_is_not_closed(tmp_path: Path) -> Non
     with OpencodeDB(path) as store:
         repair(store)
     assert select(path, f"SELECT json_extract(data, '$.time.completed') FROM message WHERE id = {newest}") == [(None,)]
+
+
+@pytest.mark.parametrize("table", ["session", "message", "part", "event"])
+def test_a_damaged_page_is_reported_and_nothing_is_changed(tmp_path: Path, table: str) -> None:
+    path = copy_database(tmp_path / "data")
+    [(page,)] = select(path, f"SELECT rootpage FROM sqlite_master WHERE name = '{table}'")
+    [(size,)] = select(path, "PRAGMA page_size")
+    execute(path, "PRAGMA wal_checkpoint(TRUNCATE)")
+    content = bytearray(path.read_bytes())
+    content[(page - 1) * size : page * size] = b"\x99" * size
+    path.write_bytes(content)
+    with OpencodeDB(path) as store:
+        found = repair(store)
+    assert ("database", "damage") in {(finding.kind, finding.level) for finding in found.findings}
+    assert found.undo == ""
+    assert path.read_bytes() == content

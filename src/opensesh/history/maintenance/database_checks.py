@@ -40,8 +40,18 @@ class _MessageRow(NamedTuple):
     created: int
 
 
-class DatabaseCheck:
-    """The checks of one database. Every table is read once."""
+def check_database(store: Store, rows: RawRows) -> Iterator[Finding]:
+    """Yield everything that is wrong with a database."""
+    damage = rows.structural_damage()
+    if damage:
+        # Nothing can be said about rows, and nothing may be written.
+        yield from (Finding("database", store.place, line, "damage", remedy=_RECOVER) for line in damage)
+    else:
+        yield from _DatabaseCheck(store, rows).findings()
+
+
+class _DatabaseCheck:
+    """The checks of the rows of one database. Every table is read once."""
 
     def __init__(self, store: Store, rows: RawRows) -> None:
         self._store = store
@@ -58,12 +68,7 @@ class DatabaseCheck:
         self._running = running_sessions(FileLeases.of(store), self._sessions)
 
     def findings(self) -> Iterator[Finding]:
-        """Yield everything that is wrong with the database."""
-        damage = self._rows.structural_damage()
-        if damage:
-            # Nothing can be said about rows, and nothing may be written.
-            yield from (Finding("database", self._store.place, line, "damage", remedy=_RECOVER) for line in damage)
-            return
+        """Yield what is wrong with the rows."""
         refusal = self._store.refusal if isinstance(self._store, ConditionallyWritable) else ""
         for finding in self._row_findings():
             if refusal:

@@ -18,7 +18,7 @@ from ...storage.leases import FileLeases
 from ...storage.protocol import FileTree, member_stores
 from ...storage.raw_rows import RawRows
 from ...storage.registry import new_sessions_place
-from .database_checks import DatabaseCheck
+from .database_checks import check_database
 from .findings import (
     Finding,
     StoreContents,
@@ -84,7 +84,7 @@ def diagnose(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda
         if not isinstance(member, FileTree):
             contents.append(store_contents(member))
             if isinstance(member, RawRows):
-                findings += DatabaseCheck(member, member).findings()
+                findings += check_database(member, member)
             continue
         inventory = take_inventory(member, step)
         tree = inventory_contents(inventory)
