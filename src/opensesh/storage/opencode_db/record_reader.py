@@ -231,7 +231,7 @@ class RecordReader:
 
     def _report_corruption(self, error: DatabaseError, source: TableSource, report: Report) -> None:
         """Report a damaged page; raise any other error, such as one about a lock."""
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (SQLITE_CORRUPT, SQLITE_NOTADB):
+        if not is_corruption(error):
             raise error
         report(Damage(self.file.path, f"the table of {source.kind} records is damaged, and read in part: {error}"))
 
@@ -263,6 +263,11 @@ class RecordReader:
         else:
             reason = f"{error.place}: {error.reason}" if error.place else error.reason
         return Damage(self._path(source, row), reason)
+
+
+def is_corruption(error: DatabaseError) -> bool:
+    """Return whether an error is about a damaged page."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (SQLITE_CORRUPT, SQLITE_NOTADB)
 
 
 def kinds_below(prefix: Key) -> Iterator[Key]:

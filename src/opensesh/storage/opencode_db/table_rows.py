@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from contextlib import suppress
+from sqlite3 import DatabaseError
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -17,6 +18,7 @@ from ...records.codec import as_object, loads
 from ..raw_rows import RawRow
 from . import rows as documents
 from .encoding import data_of, project_columns, session_columns, total_columns
+from .record_reader import is_corruption
 from .record_shapes import validate
 
 if TYPE_CHECKING:
@@ -115,8 +117,14 @@ class TableRows:
 
     def structural_damage(self) -> list[str]:
         """Return what SQLite says about the pages and indexes of the file; nothing if they are sound."""
+        lines: list[str] = []
         with self._reader.snapshot() as (connection, _):
-            lines = [str(line.decode(errors="replace")) for (line,) in connection.execute("PRAGMA quick_check(20)")]
+            try:
+                lines += (line.decode(errors="replace") for (line,) in connection.execute("PRAGMA quick_check(20)"))
+            except DatabaseError as error:  # a page that the check itself needs is damaged
+                if not is_corruption(error):
+                    raise
+                lines.append(str(error))
         return [] if lines == ["ok"] else lines
 
 
