@@ -46,6 +46,13 @@ class ProjectLocation(Struct, frozen=True):
     note: str | None = None
     """Why the project could not be identified, if so."""
 
+    @property
+    def path(self) -> str | None:
+        """The directory relative to the checkout, empty at its top; ``None`` if it is reached through a link."""
+        top = os.path.join(self.sandbox, "")
+        inside = os.path.join(self.directory, "")
+        return inside.removeprefix(top).rstrip(os.sep) if inside.startswith(top) else None
+
 
 def resolve(
     directory: str | os.PathLike[str], *, store: Store | None = None, remember: bool = False

@@ -8,6 +8,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 
 from opensesh.errors import InvalidKeyError, NotFoundError, ReadOnlyStoreError, RecordError, StoreError
 from opensesh.history.library import Library
-from opensesh.sessions import trash
+from opensesh.project import ProjectLocation
+from opensesh.sessions import Sessions, moving, trash
+from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.opencode_db.sqlite_writer import SqliteWriter, checkpoints_safely
 from opensesh.storage.opencode_db.store import OpencodeDB
 
@@ -38,7 +41,6 @@ from .opencode_databases import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
-    from pathlib import Path
 
 SESSION = ("session", PROJECT, "ses_1")
 PROMPT = ("message", "ses_1", "msg_1")
@@ -574,3 +576,33 @@ def test_a_write_waits_for_the_lock_of_another_program(session: OpencodeDB, path
         release()
         writing.result()
     assert session.read(ANSWER)["id"] == ANSWER[-1]
+
+
+# -- sessions ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_has_its_path_within_the_checkout_as_opencode_stores_it(store: OpencodeDB, tmp_path: Path) -> None:
+    top, below = tmp_path / "checkout", tmp_path / "checkout" / "a" / "b"
+    other = tmp_path / "other" / "c"
+    for folder in (below, other):
+        folder.mkdir(parents=True)
+
+    def location(folder: Path, checkout: Path) -> ProjectLocation:
+        return ProjectLocation(str(folder), "global", str(checkout), str(checkout), "git")
+
+    def paths() -> list[str | None]:
+        return [path for (path,) in select(Path(store.place), "SELECT path FROM session ORDER BY rowid")]
+
+    Sessions(store, location(top, top)).create()
+    nested = Sessions(store, location(below, top))
+    nested.fork(nested.create().id)
+    Sessions(store, location(other, Path("/"))).create()
+    Sessions(store, location(other, top)).create()
+    assert paths() == ["", "a/b", "a/b", str(other).lstrip("/"), None]
+    moving.move(store, list(nested.list()), str(other))
+    assert {*paths()} <= {str(other).lstrip("/"), None}
+
+
+def test_a_session_in_a_tree_has_no_path(tmp_path: Path) -> None:
+    location = ProjectLocation(str(tmp_path), "global", str(tmp_path), str(tmp_path), "git")
+    assert "path" not in Sessions(JsonTree(tmp_path / "storage"), location).create().document

@@ -28,7 +28,16 @@ from ..records import (
 )
 from ..storage import imports, keys, open_store, revocations
 from ..storage.leases import leases_of
-from ..storage.protocol import CompositeStore, ConditionallyWritable, Damage, Key, StoredMessage, log_damage, store_ids
+from ..storage.protocol import (
+    CompositeStore,
+    ConditionallyWritable,
+    Damage,
+    Key,
+    StoredMessage,
+    conventions_of,
+    log_damage,
+    store_ids,
+)
 from ..storage.record_ids import session_at
 from . import removed_calls
 from .forking import copy_messages, fork_title
@@ -90,6 +99,8 @@ class Sessions:
             "projectID": self.location.id,
             "directory": self.location.directory,
         }
+        if conventions_of(self.store).sessions_have_paths and self.location.path is not None:
+            info["path"] = self.location.path
         if parent_id:
             info["parentID"] = ids.check(parent_id, "ses")
         now = self._clock()
@@ -242,6 +253,7 @@ class Sessions:
             "version": f"opensesh-{__version__}",
             "projectID": original.project_id or self.location.id,
             "directory": original.directory or self.location.directory,
+            **({"path": original.document["path"]} if "path" in original.document else {}),
             "title": fork_title(original.title),
             "time": {"created": now, "updated": now},
         }

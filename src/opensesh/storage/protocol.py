@@ -325,12 +325,14 @@ class StreamJournalProvider(Protocol):
 
 
 class Conventions(NamedTuple):
-    """How a version of OpenCode names what it keeps outside of its store. The defaults are those of 1.1."""
+    """How a version of OpenCode names projects and snapshots, and describes sessions. The defaults are those of 1.1."""
 
     projects_by_remote: bool = False
     """Whether a project is identified by its remote, if it has one (1.15.11 and later)."""
     snapshots_by_worktree: bool = False
     """Whether each worktree of a project has snapshots of its own (1.3.3 and later)."""
+    sessions_have_paths: bool = False
+    """Whether a session has its path within the checkout (1.14 and later)."""
 
 
 @runtime_checkable

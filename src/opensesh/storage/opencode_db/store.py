@@ -143,7 +143,8 @@ class OpencodeDB:
         """The conventions of the OpenCode that made the database, as its columns tell."""
         with self._reader.snapshot() as (connection, _):
             columns = self._transactions.columns(connection, "session")
-        return Conventions(projects_by_remote="metadata" in columns, snapshots_by_worktree="path" in columns)
+        has_paths = "path" in columns
+        return Conventions("metadata" in columns, snapshots_by_worktree=has_paths, sessions_have_paths=has_paths)
 
     def change_feed(self) -> ChangeFeed:
         """Return a feed that compares counts and update times of rows."""
