@@ -196,3 +196,12 @@ def test_figures_add_up_what_the_session_used(sample: Sample) -> None:
     assert [agent.title for agent in figures.subagents] == ["child"]
     assert figures.todos == [{"content": "dig", "status": "pending"}]
     assert figures.repriced is not None
+
+
+def test_messages_that_are_added_after_the_positions_were_read_do_not_shift_them(sample: Sample) -> None:
+    session = sample.talk("Growing", answers=3)
+    turns = turns_of(sample, session)
+    before = names(turns, 0, turns.total)
+    sample.prompt(session, "And then?")
+    assert names(turns, 0, turns.total) == before
+    assert turns.position(before[0]) == 0

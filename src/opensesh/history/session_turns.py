@@ -89,7 +89,8 @@ class SessionTurns:
         if self.total - start <= _TAIL:
             damage: list[Damage] = []
             messages = self._store.messages(self.session_id, last=self.total - start, report=damage.append)
-            if not damage:
+            # Messages that were added or removed since the names were read would shift the positions.
+            if not damage and len(messages) == self.total - start and turn_id(messages[-1]) in self._names:
                 return list(messages[: end - start])
         order_of_names = self._orders.of_session(self._store, self.session_id, self._names)
         return [self._message(entry) if isinstance(entry, str) else entry for entry in order_of_names[start:end]]
