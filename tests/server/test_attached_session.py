@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from opensesh.sharing.share_server import ShareServerOptions, share_server
+
 from .serving import SCRIPTED, Client, listening, make_project, serving
 from .test_attached_run import opensesh
 
@@ -79,6 +81,20 @@ async def test_sessions_are_archived_removed_and_restored_on_a_server(tmp_path: 
         assert await session(client, "trash") == "0 sessions in the trash.\n"
 
 
+async def test_a_session_is_shared_and_unshared_by_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with share_server(ShareServerOptions(str(tmp_path / "shares"), port=0)) as share_url:
+        monkeypatch.setenv("OPENCODE_CONFIG_CONTENT", json.dumps({"enterprise": {"url": share_url}}))
+        async with serving(make_project(tmp_path / "p")) as client:
+            session_id = await client.create()
+            assert "confirm with --yes" in await session(client, "share", session_id, code=2)
+            link = (await session(client, "share", session_id, "--yes")).strip()
+            assert link.startswith(share_url)
+            assert (await client.get(f"/session/{session_id}"))["share"]["url"] == link
+            assert await session(client, "share", session_id) == f"{link}\n"
+            assert await session(client, "unshare", session_id) == f"{link} was removed.\n"
+            assert "is not shared" in await session(client, "unshare", session_id, code=3)
+
+
 async def test_what_a_server_cannot_do_and_a_wrong_password_are_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +106,6 @@ async def test_what_a_server_cannot_do_and_a_wrong_password_are_errors(
         assert "cannot be moved through a server" in await session(client, "move", session_id, os.sep, code=2)
         assert "name the sessions" in await session(client, "remove", "--empty", "--yes", code=2)
         assert "--reverted cannot be combined" in await session(client, "fork", session_id, "--reverted", code=2)
-        assert "is not shared" in await session(client, "unshare", session_id, code=3)
     assert "does not answer" in await session(client, "rename", session_id, "x", code=1)
 
 

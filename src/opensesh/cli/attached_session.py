@@ -279,7 +279,7 @@ def _unshare(server: _AttachedSessions, options: Namespace) -> int:
 # -- several sessions --------------------------------------------------------------------------------------------------
 
 
-class _SessionChanges(NamedTuple):
+class _ChangedSessions(NamedTuple):
     """Sessions that were archived or removed."""
 
     sessions: list[Session]
@@ -293,7 +293,7 @@ def _archive(server: _AttachedSessions, options: Namespace) -> int:
     named = _named_sessions(server, options)
     if options.undo:
         return _unarchive(server, named, options)
-    changes = _SessionChanges(named, [], [])
+    changes = _ChangedSessions(named, [], [])
     if not options.dry_run and server.is_opensesh:
         body = {"sessions": [session.id for session in named], "archived": True}
         changes = _changes_of(server.request("POST", "/history/sessions/archive", body), named)
@@ -308,7 +308,7 @@ def _archive(server: _AttachedSessions, options: Namespace) -> int:
 def _remove(server: _AttachedSessions, options: Namespace) -> int:
     named = _named_sessions(server, options)
     sessions = list({one.id: one for session in named for one in server.with_children(session)}.values())
-    changes = _SessionChanges(sessions, [], [])
+    changes = _ChangedSessions(sessions, [], [])
     how = "moved to the trash" if server.is_opensesh else "deleted permanently"  # OpenCode has no trash
     if not options.dry_run and not options.yes:
         ensure_can_ask(f"{pluralize(len(sessions), 'session')} would be {how}; confirm with --yes")
@@ -332,12 +332,12 @@ def _named_sessions(server: _AttachedSessions, options: Namespace) -> list[Sessi
     return list({session.id: session for session in map(server.find, options.session)}.values())
 
 
-def _changes_of(answer: Document, sessions: list[Session]) -> _SessionChanges:
+def _changes_of(answer: Document, sessions: list[Session]) -> _ChangedSessions:
     changed = [session for session in sessions if session.id in answer["sessions"]]
-    return _SessionChanges(changed, answer["left"], answer.get("undo") or [])
+    return _ChangedSessions(changed, answer["left"], answer.get("undo") or [])
 
 
-def _print_changes(changes: _SessionChanges, verb: str, undo: list[str], options: Namespace) -> int:
+def _print_changes(changes: _ChangedSessions, verb: str, undo: list[str], options: Namespace) -> int:
     """Print what ``opensesh session archive`` and ``remove`` print, but for the files, which the server has."""
     sessions, left = changes.sessions, changes.left
     if options.json:
