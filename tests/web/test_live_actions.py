@@ -29,7 +29,7 @@ def write(path: Path, content: str) -> str:
 
 async def turn_action(page: Page, text: str, entry: str) -> None:
     turn = page.locator("#log .turn.prompt", has_text=text)
-    await turn.get_by_role("button", name="Actions of this turn").click()
+    await turn.get_by_role("button", name="Actions", exact=True).click()
     await page.get_by_role("menuitem", name=entry).click()
 
 
