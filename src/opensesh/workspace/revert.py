@@ -19,6 +19,7 @@ from ..errors import PreviewChangedError, SnapshotError, WriteError
 from ..records import dumps_compact
 from ..storage import imports
 from ..storage.disk import Disk
+from ..text import pluralize
 from .changes import ChangeCollector, file_histories
 from .diffs import history_diffs_or_empty, record_summary
 from .files import ABSENT, ProjectFolder, delete_file, file_state, read_file_or_link, temp_path_for, write_file
@@ -482,14 +483,10 @@ class _RevertOperation:
             for part in reversed(hidden[0].parts) if keep_first else ():
                 self._sessions.remove_part(self.session.id, str(hidden[0].info["id"]), part["id"])
             self._journal.move_to(folder)
+            name, moved = self.session.id, pluralize(len(hidden), "message")
             log.warning(
-                "the revert of %s is final: moved %d message%s to %s "
-                "('opensesh session fork %s --reverted' creates a session with them)",
-                self.session.id,
-                len(hidden),
-                "" if len(hidden) == 1 else "s",
-                os.path.join(folder, MESSAGES_FILE),
-                self.session.id,
+                f"the revert of {name} is final: moved {moved} to {os.path.join(folder, MESSAGES_FILE)} "
+                f"('opensesh session fork {name} --reverted' creates a session with them)"
             )
         # The todo list and the summary follow from the messages that are left.
         rest = self._sessions.messages(self.session.id)
