@@ -169,8 +169,8 @@ def test_quoted_text_is_unchanged_unless_it_is_json() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
-        ("SAY a\nSING b", 2, "'SING b' does not begin with one of SAY, THINK"),
-        ("SAY a\n  b", 2, "'b' does not begin with one of"),
+        ("SAY a\nSING b", 2, "it does not begin with one of SAY, THINK"),
+        ("SAY a\n  b", 2, "it does not begin with one of"),
         ("# c\nSAY", 2, "SAY: the text is missing"),
         ("SAY a\n---\n---\nSAY b", 3, "a turn needs steps"),
         ("SAY a\n---\n", 2, "a turn needs steps"),

@@ -92,4 +92,5 @@ def live_facts(state: ServerState, session: Session, last: Sequence[StoredMessag
         "agent": prompt.get("agent") or "",
         "model": f"{model['providerID']}/{model['modelID']}" if "modelID" in model and "providerID" in model else "",
         "variant": prompt.get("variant") or model.get("variant") or "",
+        "has_folder": "\0" not in session.directory and os.path.isdir(session.directory),
     }

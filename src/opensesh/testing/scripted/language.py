@@ -202,9 +202,8 @@ def _scan(text: str, *, strict: bool) -> Iterator[_ScriptLine]:
                 raise InvalidScriptError(f"{keyword}: {error}", line=number) from None
             yield _ScriptLine(number, step)
         elif strict and line.strip() and not line.startswith("#"):
-            raise InvalidScriptError(
-                f"{line.strip()[:60]!r} does not begin with one of {', '.join(_STEPS)}", line=number
-            )
+            # The line is not quoted: a client may name any file as a script, and the error reaches the client.
+            raise InvalidScriptError(f"it does not begin with one of {', '.join(_STEPS)}", line=number)
 
 
 def _indented_block(lines: list[str], start: int) -> tuple[str | None, int]:

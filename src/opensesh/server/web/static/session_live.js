@@ -17,6 +17,8 @@ const dock = /** @type {HTMLElement} */ (document.querySelector(".dock"));
 const log = /** @type {HTMLElement} */ (document.getElementById("log"));
 const session = dock.dataset.session ?? "";
 const form = /** @type {HTMLFormElement} */ (dock.querySelector(".composer"));
+/** Whether the session can be continued: its folder exists. */
+const hasFolder = !form.hidden;
 const stateRow = /** @type {HTMLElement} */ (dock.querySelector(".run-state"));
 const stopButton = /** @type {HTMLButtonElement} */ (dock.querySelector(".stop"));
 const sendButton = /** @type {HTMLButtonElement} */ (form.querySelector(".send"));
@@ -130,7 +132,7 @@ function renderAsks() {
   const hadFocus = form.contains(document.activeElement) || document.activeElement === document.body || box.contains(document.activeElement);
   const follows = isNearEnd();
   showAsks(box, asks.slice(0, 1), asks.length > 1 ? `1 of ${asks.length}` : "");
-  form.hidden = asks.length > 0;
+  form.hidden = asks.length > 0 || !hasFolder;
   const after = /** @type {HTMLElement | null} */ (box.querySelector(".ask"));
   if (after !== before && hadFocus) (after ?? form.querySelector("textarea"))?.focus();
   if (after !== before && follows) scrollToEnd();
@@ -205,10 +207,10 @@ async function abort() {
 }
 
 const facts = { session, directory: dock.dataset.directory ?? "", agent: dock.dataset.agent ?? "", model: dock.dataset.model ?? "", variant: dock.dataset.variant ?? "" };
-const composer = attachComposer(form, facts, {
+const composer = hasFolder ? attachComposer(form, facts, {
   onSending: (value) => { isSending = value; if (value) { failure = null; scrollToEnd(); } render(); },
   onFailure: fail,
-});
+}) : { focus() {} };
 attachActions({ session, facts, refresh, isBusy, focusComposer: composer.focus });
 attach(log, () => renderQueue());
 
