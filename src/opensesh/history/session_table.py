@@ -235,7 +235,7 @@ class SessionTableLoader:
                 one.info.id in forks,
                 one.messages,
                 costs[one.info.id],
-                costs[one.info.id] + _below(one.info.id, children, costs),
+                costs[one.info.id] + sum(costs.get(name, 0) for name in discovery.descendants(one.info.id, children)),
                 one.models,
                 one.agents,
                 tuple(stores.get(one.info.id, ())),
@@ -247,12 +247,6 @@ class SessionTableLoader:
         projects = {project.id: project for project in library.projects}
         damage = damage_of(self._cache, self._layer) + library.damage
         return SessionTable(rows, {row.info.id: row for row in rows}, projects, damage)
-
-
-def _below(session: str, children: dict[str, list[str]], costs: dict[str, int]) -> int:
-    if session not in children:
-        return 0
-    return sum(costs.get(name, 0) for name in discovery.descendants(session, children))
 
 
 def _figures(

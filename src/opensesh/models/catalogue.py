@@ -161,7 +161,7 @@ class Catalogue:
             model = None
             info = self._info(provider_id)
             names = self._names(provider_id)
-            listed = self._entries(provider_id) if model_id in names else self._retired_entries(provider_id)
+            listed = self._entries(provider_id, retired=model_id not in names)
             if info is not None and (model_id in names or model_id in listed):
                 try:
                     if info.configured:
@@ -191,8 +191,7 @@ class Catalogue:
         self._source: CatalogueSource | None = None
         self._headers: dict[str, ProviderHeader] | None = None
         self._infos: dict[str, ProviderInfo | None] = {}
-        self._raw: dict[str, dict[str, Raw]] = {}
-        self._retired: dict[str, dict[str, Raw]] = {}
+        self._raw: dict[tuple[str, bool], dict[str, Raw]] = {}
         self._built: dict[tuple[str, str], Model | None] = {}
 
     def _opened(self) -> CatalogueSource:
@@ -231,17 +230,12 @@ class Catalogue:
         own = self._config.settings(provider_id).models
         return tuple(dict.fromkeys((*self._entries(provider_id), *own)))
 
-    def _entries(self, provider_id: str) -> dict[str, Raw]:
+    def _entries(self, provider_id: str, *, retired: bool = False) -> dict[str, Raw]:
         original, _ = _ALIASES.get(provider_id, (provider_id, ""))
-        if original not in self._raw:
-            self._raw[original] = self._opened().models(original)
-        return self._raw[original]
-
-    def _retired_entries(self, provider_id: str) -> dict[str, Raw]:
-        original, _ = _ALIASES.get(provider_id, (provider_id, ""))
-        if original not in self._retired:
-            self._retired[original] = retired_models(original)
-        return self._retired[original]
+        if (original, retired) not in self._raw:
+            models = retired_models(original) if retired else self._opened().models(original)
+            self._raw[original, retired] = models
+        return self._raw[original, retired]
 
     def _no_provider(self, provider_id: str, near: list[str]) -> ModelNotFoundError:
         problem = self._config.problems.get(provider_id)

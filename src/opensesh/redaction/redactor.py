@@ -153,7 +153,11 @@ class Redactor:
             return text
         if text.startswith("data:") and (head := _DATA_URL.match(text)):
             return self._attachment(text, head)
-        spans = self._find_secrets(text)
+        if text.isascii() and not any(character in text for character in _INVISIBLE_ASCII):
+            spans = self._find_in_visible(text)
+        else:
+            visible = _Excerpt(_runs_between(_INVISIBLE, text))
+            spans = [visible.original(span) for span in self._find_in_visible(visible.text)]
         if spans:
             text = self._replace(text, spans)
         if self.paths and ("/" in text or "\\" in text):
@@ -161,12 +165,6 @@ class Redactor:
             if count:
                 self.counts["home-folder"] += count
         return text
-
-    def _find_secrets(self, text: str) -> list[_Span]:
-        if text.isascii() and not any(character in text for character in _INVISIBLE_ASCII):
-            return self._find_in_visible(text)
-        visible = _Excerpt(_runs_between(_INVISIBLE, text))
-        return [visible.original(span) for span in self._find_in_visible(visible.text)]
 
     def _find_in_visible(self, text: str) -> list[_Span]:
         # Most texts contain no secret; the hints tell that without trying every pattern.

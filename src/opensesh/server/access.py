@@ -94,7 +94,8 @@ class AccessMiddleware:
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         origin = headers.get("origin", "")
-        is_accepted = bool(origin) and self._accepts(origin)
+        is_local = _LOCAL_ORIGIN.fullmatch(origin) is not None
+        is_accepted = bool(origin) and (is_local or self._accepted.accepts_origin(origin))
         is_preflight = scope["type"] == "http" and scope["method"] == "OPTIONS"
         response = self._rejection(scope, headers, is_accepted=is_accepted)
         if response is None and is_preflight:
@@ -118,9 +119,6 @@ class AccessMiddleware:
             await send({"type": "websocket.close", "code": 1008, "reason": "not allowed"})
         else:
             await response(scope, receive, send_with_headers)
-
-    def _accepts(self, origin: str) -> bool:
-        return self._accepted.accepts_origin(origin) or _LOCAL_ORIGIN.fullmatch(origin) is not None
 
     def _rejection(self, scope: Scope, headers: dict[str, str], *, is_accepted: bool) -> Response | None:
         """Return the response to a request that is not allowed; ``None`` if it is."""

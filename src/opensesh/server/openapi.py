@@ -75,24 +75,19 @@ def _operation(operation: Operation, schemas: dict[int, Document]) -> Document:
         shown["requestBody"] = {"content": content}
     success: Document = {"description": HTTPStatus(operation.status).phrase}
     if operation.response is not None:
-        success["content"] = {_media_type(operation): {"schema": schemas[id(operation.response)]}}
+        is_stream = operation.path in ("/event", "/global/event")
+        media_type = "text/event-stream" if is_stream else "application/json"
+        success["content"] = {media_type: {"schema": schemas[id(operation.response)]}}
+    named = schemas[id(NamedError)]
+    invalid = {"anyOf": [schemas[id(InvalidRequest)], named]}
     shown["responses"] = {str(operation.status): success} | {
         str(status): {
             "description": HTTPStatus(status).phrase,
-            "content": {"application/json": {"schema": _error_schema(status, schemas)}},
+            "content": {"application/json": {"schema": invalid if status == 400 else named}},
         }
         for status in operation.errors
     }
     return shown
-
-
-def _media_type(operation: Operation) -> str:
-    return "text/event-stream" if operation.path in ("/event", "/global/event") else "application/json"
-
-
-def _error_schema(status: int, schemas: dict[int, Document]) -> Document:
-    named = schemas[id(NamedError)]
-    return {"anyOf": [schemas[id(InvalidRequest)], named]} if status == 400 else named
 
 
 def _parameters(kind: type[Struct], location: str) -> list[Document]:

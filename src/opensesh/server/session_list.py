@@ -83,7 +83,9 @@ def list_sessions(table: SessionTable, query: SessionsQuery, states: Mapping[str
         position = _decode_cursor(query.after, query.sort)
         rows = [row for row in rows if key(row) > position]
     page = rows[: query.limit]
-    following = _encode_cursor(query.sort, key(page[-1])) if len(rows) > len(page) else None
+    following = None
+    if len(rows) > len(page):
+        following = base64.urlsafe_b64encode(msgspec.json.encode([query.sort, *key(page[-1])])).decode()
     items = [row_document(table, row, states.get(row.info.id)) for row in page]
     return SessionList(items, len(selected.rows), len(table.rows), selected.children, selected.archived, following)
 
@@ -136,10 +138,6 @@ def read_time(text: str) -> int:
     """Return a time in milliseconds; 0 if there is none."""
     text = text.strip()
     return int(text) if text.isdecimal() and len(text) > 8 else parse_time(text or None)
-
-
-def _encode_cursor(sort: str, position: tuple[int | str, str]) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode([sort, *position])).decode()
 
 
 def _decode_cursor(cursor: str, sort: str) -> tuple[Any, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,7 +16,7 @@ from ..storage.keys import PER_SESSION
 from ..storage.protocol import FileTree
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from ..storage.protocol import Key, Store
@@ -150,35 +151,55 @@ class TreeFiles:
             return []
 
 
-class StoreFiles:
-    """The records of a store that is not a tree, as if each were a file.
+class _CollectedFiles(ABC):
+    """Records as files, of which the changes are collected while :meth:`lock` is held, and applied at its end."""
 
-    Changes are collected while :meth:`lock` is held and applied at its end, in batches that hold whole sessions.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self.root = store.id
-        self._store = store
-        self._disk = Disk()
-        self._operations: list[tuple[Key, Any]] = []
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._changes: list[tuple[Any, Any]] = []
+        """What is changed and its new value, ``None`` where it is removed."""
         self._moved_in: list[str] = []
 
     @contextmanager
     def lock(self) -> Generator[None]:
-        """Collect the changes of the block, and apply them: no lock is needed, as a batch is applied like any write."""
-        self._operations, self._moved_in = [], []
+        """Collect the changes of the block, and apply them: no lock is needed, as they are applied like any write."""
+        self._changes, self._moved_in = [], []
         yield
-        batch: list[tuple[Key, Any]] = []
-        for key, value in self._operations:
-            # A session's record is the first to be written, and the last to be removed.
-            if len(batch) >= _BATCH_OPERATIONS and key[0] == "session" and value is not None:
-                self._apply(batch)
-            batch.append((key, value))
-            if len(batch) >= _BATCH_OPERATIONS and key[0] == "session" and value is None:
-                self._apply(batch)
-        self._apply(batch)
+        self._apply(self._changes)
         for file in self._moved_in:
             os.unlink(file)
+
+    @abstractmethod
+    def _apply(self, changes: Sequence[tuple[Any, Any]]) -> None: ...
+    @abstractmethod
+    def read(self, path: str) -> bytes: ...
+    @abstractmethod
+    def replace(self, path: str, data: bytes) -> None: ...
+    @abstractmethod
+    def remove(self, path: str) -> None: ...
+
+    def rename(self, path: str, to: str, data: bytes | None = None) -> None:
+        """Store a record under another key, with new content if it is given."""
+        self.replace(to, self.read(path) if data is None else data)
+        self.remove(path)
+
+    def move_out(self, path: str, file: str) -> None:
+        """Write a record to a file, and remove it from the store."""
+        Disk().replace(file, self.read(path))
+        self.remove(path)
+
+    def move_in(self, file: str, path: str) -> None:
+        """Store the record in a file, and remove the file."""
+        self.replace(path, read_file(file))
+        self._moved_in.append(file)
+
+
+class StoreFiles(_CollectedFiles):
+    """The records of a store that is not a tree, changed in batches that hold whole sessions."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.id)
+        self._store = store
 
     def locate(self, path: str) -> str:
         """Return where the record is, for messages."""
@@ -216,62 +237,37 @@ class StoreFiles:
 
     def replace(self, path: str, data: bytes) -> None:
         """Replace the record, or create it."""
-        self._operations.append((_key(path), codec.loads(data, path)))
+        self._changes.append((_key(path), codec.loads(data, path)))
 
     def remove(self, path: str) -> None:
         """Remove the record."""
-        self._operations.append((_key(path), None))
+        self._changes.append((_key(path), None))
 
-    def rename(self, path: str, to: str, data: bytes | None = None) -> None:
-        """Store a record under another key, with new content if it is given."""
-        self.replace(to, self.read(path) if data is None else data)
-        self.remove(path)
-
-    def move_out(self, path: str, file: str) -> None:
-        """Write a record to a file, and remove it from the store."""
-        self._disk.replace(file, self.read(path))
-        self.remove(path)
-
-    def move_in(self, file: str, path: str) -> None:
-        """Store the record in a file, and remove the file."""
-        self.replace(path, read_file(file))
-        self._moved_in.append(file)
-
-    def _apply(self, operations: list[tuple[Key, Any]]) -> None:
-        """Apply operations in one batch, and forget them."""
-        if not operations:
-            return
-        with self._store.batch() as batch:
-            for key, value in operations:
-                if value is None:
-                    batch.remove(key)
-                else:
-                    batch.write(key, value)
-        operations.clear()
+    def _apply(self, changes: Sequence[tuple[Key, Any]]) -> None:
+        batches: list[list[tuple[Key, Any]]] = [[]]
+        for key, value in changes:
+            is_full = len(batches[-1]) >= _BATCH_OPERATIONS
+            # A session's record is the first to be written, and the last to be removed.
+            if is_full and key[0] == "session" and value is not None:
+                batches.append([])
+            batches[-1].append((key, value))
+            if is_full and key[0] == "session" and value is None:
+                batches.append([])
+        for operations in filter(None, batches):
+            with self._store.batch() as batch:
+                for key, value in operations:
+                    if value is None:
+                        batch.remove(key)
+                    else:
+                        batch.write(key, value)
 
 
-class RowFiles:
-    """The rows of a store in tables, as if each were a file. A row that is not a record is one as well.
-
-    Changes are collected while :meth:`lock` is held and applied at its end, in one transaction.
-    """
+class RowFiles(_CollectedFiles):
+    """The rows of a store in tables, changed in one transaction. A row that is not a record is a file as well."""
 
     def __init__(self, root: str, rows: RawRows) -> None:
-        self.root = root
+        super().__init__(root)
         self._rows = rows
-        self._disk = Disk()
-        self._changes: list[tuple[str, bytes | None]] = []
-        self._moved_in: list[str] = []
-
-    @contextmanager
-    def lock(self) -> Generator[None]:
-        """Collect the changes of the block, and apply them."""
-        self._changes, self._moved_in = [], []
-        yield
-        if self._changes:
-            self._rows.change_rows(self._changes)
-        for file in self._moved_in:
-            os.unlink(file)
 
     def locate(self, path: str) -> str:
         """Return where the row is, for messages."""
@@ -296,20 +292,9 @@ class RowFiles:
         """Delete the row."""
         self._changes.append((path, None))
 
-    def rename(self, path: str, to: str, data: bytes | None = None) -> None:
-        """Insert a row under another key, and delete it under this one."""
-        self.replace(to, self.read(path) if data is None else data)
-        self.remove(path)
-
-    def move_out(self, path: str, file: str) -> None:
-        """Write a row to a file, and delete it."""
-        self._disk.replace(file, self.read(path))
-        self.remove(path)
-
-    def move_in(self, file: str, path: str) -> None:
-        """Insert the row in a file, and remove the file."""
-        self.replace(path, read_file(file))
-        self._moved_in.append(file)
+    def _apply(self, changes: Sequence[tuple[str, bytes | None]]) -> None:
+        if changes:
+            self._rows.change_rows(changes)
 
 
 def _key(path: str) -> Key:

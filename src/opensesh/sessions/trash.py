@@ -153,7 +153,8 @@ def change_members(store: Store, what: str, sessions: Sequence[Session], plan: P
             files += files_changed(changes)
             size += sum(records.size(change.path) if change.aside else len(change.data or b"") for change in changes)
             if changes and not dry_run:
-                undo.append(perform(member, what, changes, _titles(touched), note=note))
+                titles = {session.id: session.title for session in touched}
+                undo.append(perform(member, what, changes, {"sessions": titles}, note=note))
                 if what == "remove":
                     removed += [(os.path.dirname(undo[-1]), session.id, member.id) for session in touched]
     # When nothing can undo the removal any more, because that leaves them where they are.
@@ -260,10 +261,6 @@ def available(store: Store, sessions: Iterable[Session], filed: Container[str]) 
         else:
             chosen.append(session)
     return chosen, skipped
-
-
-def _titles(sessions: Iterable[Session]) -> dict[str, dict[str, str]]:
-    return {"sessions": {session.id: session.title for session in sessions}}
 
 
 def undo_files_of(what: str, store: Store | None) -> list[tuple[str, Header]]:

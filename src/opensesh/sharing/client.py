@@ -111,7 +111,11 @@ class ShareServer:
         headers = {"content-type": "application/json"} if content is not None else {}
         try:
             if self._client is None:
-                self._client = self._new_client()
+                from ..models.transport import proxy_errors, ssl_context
+
+                verify = ssl_context() if self.base.startswith("https:") else True
+                with proxy_errors():
+                    self._client = httpx2.AsyncClient(verify=verify, timeout=self._timeout)
             async with self._client.stream(
                 method, url, content=content, headers=headers, follow_redirects=method == "GET"
             ) as response:
@@ -130,15 +134,6 @@ class ShareServer:
             if method != "GET" and path != "/api/share":
                 return None  # the status says that it succeeded, and the body does not matter
             raise ShareError(f"{url} did not return JSON") from None
-
-    def _new_client(self) -> httpx2.AsyncClient:
-        import httpx2
-
-        from ..models.transport import proxy_errors, ssl_context
-
-        verify = ssl_context() if self.base.startswith("https:") else True
-        with proxy_errors():
-            return httpx2.AsyncClient(verify=verify, timeout=self._timeout)
 
 
 async def _read_body(response: httpx2.Response, limit: int, url: str) -> bytes:

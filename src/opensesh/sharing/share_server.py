@@ -80,7 +80,12 @@ def _prepare(
 
     public_url = normalize_server_url(options.public_url) if options.public_url else ""
     proxies = [network for proxy in options.proxies for network in _proxy_networks(proxy)]
-    listener = _listen(options)
+    if not options.remote and not is_loopback(options.host):
+        raise UsageError(
+            f"{options.host} can be reached from other machines, and every client may store data here. Use "
+            "--allow-remote if that is intended, behind a reverse proxy with TLS"
+        )
+    listener = listen(options.host, options.port)
     port = listener.getsockname()[1]
     url = public_url or f"http://{bracketed(options.host)}:{port}"
     try:
@@ -119,15 +124,6 @@ def _prepare(
             shares.close()
 
     return UvicornServer(config), listener, url
-
-
-def _listen(options: ShareServerOptions) -> socket.socket:
-    if not options.remote and not is_loopback(options.host):
-        raise UsageError(
-            f"{options.host} can be reached from other machines, and every client may store data here. Use "
-            "--allow-remote if that is intended, behind a reverse proxy with TLS"
-        )
-    return listen(options.host, options.port)
 
 
 def _accepted_hosts(host: str, port: int, public_url: str) -> frozenset[str]:

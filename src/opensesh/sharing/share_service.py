@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
@@ -20,7 +20,7 @@ from ..redaction import Redactor, known_secrets
 from ..retry import RetryPolicy
 from ..storage import keys, paths, revocations
 from ..storage.leases import leases_of
-from ..storage.locks import open_lock_file, try_lock_file
+from ..storage.locks import attempt_lock
 from ..storage.protocol import store_ids
 from . import share_records
 from .client import ShareChannel, ShareServer, server_of
@@ -29,7 +29,7 @@ from .share_records import ShareRecord
 from .share_settings import ShareSettings, load_share_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
     from types import TracebackType
 
     from ..config import Config
@@ -120,7 +120,12 @@ class ShareService:
         self.settings.check()
         for share in revocations.of(session_id):
             await self._remove(session_id, share)
-        with _sharing_lock(session_id):
+        # If two processes share a session at the same time, the secret of one share is lost.
+        lock_file = os.path.join(paths.state(), "locks", "sharing", *keys.check_key((session_id,)))
+        with attempt_lock(lock_file) as is_free:
+            if not is_free:
+                message = f"session {session_id} is being shared by another process; try again"
+                raise BusyError(message, session=session_id)
             existing = await asyncio.to_thread(self.find, session_id)
             if existing is not None:
                 if redact is not None:
@@ -329,15 +334,3 @@ def open_share_service(sessions: Sessions, config: Config, *, retry: RetryPolicy
 
     settings = load_share_settings(config)
     return ShareService(sessions, settings, known_secrets=secrets, describe_model=describe_model, retry=retry)
-
-
-@contextmanager
-def _sharing_lock(session_id: str) -> Generator[None]:
-    """Keep two processes from sharing a session at the same time: the secret of one share would be lost."""
-    descriptor = open_lock_file(os.path.join(paths.state(), "locks", "sharing", *keys.check_key((session_id,))))
-    try:
-        if not try_lock_file(descriptor):
-            raise BusyError(f"session {session_id} is being shared by another process; try again", session=session_id)
-        yield
-    finally:
-        os.close(descriptor)

@@ -21,7 +21,7 @@ from ..errors import BusyError
 from . import paths
 from .disk import names_in, read_file, write_failed
 from .keys import check_key
-from .locks import open_lock_file, try_lock_file
+from .locks import attempt_lock, open_lock_file, try_lock_file
 from .protocol import LeaseProvider
 
 if TYPE_CHECKING:
@@ -101,11 +101,8 @@ class FileLeases:
         path = self._file(session_id)
         if not os.path.exists(path):
             return None
-        descriptor = open_lock_file(path)
-        try:
-            return None if try_lock_file(descriptor, shared=True) else _read_holder(path)
-        finally:
-            os.close(descriptor)
+        with attempt_lock(path, shared=True) as is_free:
+            return None if is_free else _read_holder(path)
 
     def abandoned(self) -> list[tuple[str, Holder]]:
         """Return the sessions whose runner died before it released the lease."""

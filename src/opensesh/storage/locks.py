@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 _LOCK_FILES = 256
+_POLL_SECONDS = 0.02
 _held = threading.local()  # the paths of the lock files that this thread holds
 
 
@@ -82,6 +84,21 @@ def open_lock_file(path: str) -> int:
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise write_failed(path, error) from error
+
+
+@contextmanager
+def attempt_lock(path: str, *, shared: bool = False, timeout_seconds: float | None = 0) -> Generator[bool]:
+    """Hold the lock of a file for the block; yield whether it was free within the time, for ever without one."""
+    descriptor = open_lock_file(path)
+    deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    try:
+        while not (is_free := try_lock_file(descriptor, shared=shared)):
+            if deadline is not None and time.monotonic() >= deadline:
+                break
+            time.sleep(_POLL_SECONDS)
+        yield is_free
+    finally:
+        os.close(descriptor)
 
 
 if os.name == "nt":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from . import paths
 from .disk import Disk, names_in, read_file, write_failed
-from .locks import lock_file, open_lock_file, try_lock_file
+from .locks import attempt_lock, lock_file, open_lock_file
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -77,16 +77,11 @@ def abandoned(kind: str) -> Iterator[tuple[str, bytes]]:
     """
     names = {os.path.splitext(name)[0] for name in names_in(folder()) if name.startswith(f"{kind}-")}
     for path in (os.path.join(folder(), name) for name in sorted(names)):
-        descriptor = open_lock_file(path + _LOCK)
-        try:
-            if not try_lock_file(descriptor):
-                continue
-            if os.path.exists(path):
+        with attempt_lock(path + _LOCK) as is_free:
+            if is_free and os.path.exists(path):
                 yield path, read_file(path)
-            else:
+            elif is_free:
                 _discard(path)  # completed meanwhile, or not begun
-        finally:
-            os.close(descriptor)
 
 
 def forget(path: str) -> None:

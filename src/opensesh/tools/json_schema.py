@@ -21,7 +21,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "array": lambda value: isinstance(value, list),
     "object": lambda value: isinstance(value, dict),
     "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
-    "integer": lambda value: not isinstance(value, bool) and (isinstance(value, int) or _is_whole(value)),
+    "integer": lambda value: _TYPES["number"](value) and value == value // 1,
 }
 
 
@@ -66,7 +66,8 @@ class _Check:
         if kinds is not None:
             names: list[str] = [kinds] if isinstance(kinds, str) else kinds
             if not any(_TYPES[name](value) for name in names):
-                yield f"{path}: expected {' or '.join(names)}, not {_kind(value)}"
+                kind = next((name for name in ("integer", *_TYPES) if _TYPES[name](value)), type(value).__name__)
+                yield f"{path}: expected {' or '.join(names)}, not {kind}"
         if "enum" in schema and not any(_equal(value, choice) for choice in schema["enum"]):
             yield f"{path}: expected one of {dumps_compact(schema['enum']).decode()}"
         if "const" in schema and not _equal(value, schema["const"]):
@@ -160,11 +161,3 @@ def _limits(count: int, schema: Mapping[str, Any], path: str, names: tuple[str, 
 def _equal(one: Any, other: Any) -> bool:
     """Whether two JSON values are equal; unlike in Python, ``1`` is not ``true``."""
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
-
-
-def _is_whole(value: Any) -> bool:
-    return float(value).is_integer() if isinstance(value, (int, float)) else False
-
-
-def _kind(value: Any) -> str:
-    return next((name for name in ("integer", *_TYPES) if _TYPES[name](value)), type(value).__name__)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 from weakref import finalize
@@ -21,7 +20,7 @@ from ...errors import OpenseshError, StoreError, UsageError
 from ...storage import open_store, paths
 from ...storage.change_feeds import feeds_at, feeds_of, printable
 from ...storage.locations import find_stores, old_projects
-from ...storage.locks import open_lock_file, try_lock_file
+from ...storage.locks import attempt_lock
 from ...storage.protocol import ignore_damage
 from . import cache_file
 from .cache_layers import Refresh, plan_refresh
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _LOCK_TIMEOUT_SECONDS = 10.0
-_LOCK_POLL_SECONDS = 0.05
 _TOMBSTONE_SHARE = 0.2
 _TOMBSTONES_MIN = 1_000
 _REFUSED = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
@@ -220,16 +218,16 @@ class DerivedCache:
     def _writer(self, timeout: float | None, *, rebuild: bool = False) -> Generator[Connection | None]:
         """Open the cache for writing, alone; ``None`` if another process writes for longer than ``timeout``."""
         self._ensure_temporary()
-        descriptor = None
-        if self._temporary_path is None:
-            try:
-                descriptor = open_lock_file(self._lock_file)
-            except OpenseshError as error:  # where there can be no lock, no cache is kept
-                self._use_temporary(cache_file.TEMPORARY, str(error), source=None if rebuild else self._readable())
-        try:
-            if descriptor is not None and not _wait(descriptor, timeout):
-                yield None
-                return
+        with ExitStack() as stack:
+            if self._temporary_path is None:
+                try:
+                    is_free = stack.enter_context(attempt_lock(self._lock_file, timeout_seconds=timeout))
+                except OpenseshError as error:  # where there can be no lock, no cache is kept
+                    self._use_temporary(cache_file.TEMPORARY, str(error), source=None if rebuild else self._readable())
+                else:
+                    if not is_free:
+                        yield None
+                        return
             db = self._open_writer(rebuild=rebuild)
             try:
                 yield db
@@ -237,9 +235,6 @@ class DerivedCache:
                 db.rollback()  # what was interrupted
                 if self._temporary_path is None:
                     db.close()
-        finally:
-            if descriptor is not None:
-                os.close(descriptor)
 
     def _open_writer(self, *, rebuild: bool) -> Connection:
         if self._temporary_path is not None and self._db is not None:
@@ -314,19 +309,11 @@ class DerivedCache:
             source = self._readable()
             incomplete = source is not None and not any(_is_complete(source, layer) for layer in self._layers.values())
             self._use_temporary(cache_file.MEMORY, self._reason(error), source=source)
-            if incomplete:
-                self._remove_file()
+            if incomplete:  # it would fill the disk
+                with suppress(OSError, OpenseshError), attempt_lock(self._lock_file) as is_free:
+                    if is_free:
+                        cache_file.remove(self.path)
         return act()
-
-    def _remove_file(self) -> None:
-        """Remove the incomplete cache, so that it does not fill the disk."""
-        with suppress(OSError, OpenseshError):
-            descriptor = open_lock_file(self._lock_file)
-            try:
-                if try_lock_file(descriptor):
-                    cache_file.remove(self.path)
-            finally:
-                os.close(descriptor)
 
     def _reason(self, error: sqlite3.Error) -> str:
         match cache_file.code_of(error):
@@ -353,15 +340,6 @@ def open_cache(location: str | None = None, *, temporary: bool = False) -> Deriv
     if is_url or old_projects((locations := find_stores(location)).place):
         return DerivedCache(store=open_store(location, report=ignore_damage), temporary=temporary)
     return DerivedCache(locations, temporary=temporary)
-
-
-def _wait(descriptor: int, timeout: float | None) -> bool:
-    deadline = None if timeout is None else time.monotonic() + timeout
-    while not try_lock_file(descriptor):
-        if deadline is not None and time.monotonic() >= deadline:
-            return False
-        time.sleep(_LOCK_POLL_SECONDS)
-    return True
 
 
 def _is_complete(db: Connection, layer: CacheLayer) -> bool:

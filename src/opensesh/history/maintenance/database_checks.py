@@ -221,8 +221,10 @@ class _DatabaseCheck:
             if counter is None or as_whole(counter.columns.get("seq")) < number:
                 path = f"event_sequence/{session}"
                 text = "behind the event log: OpenCode cannot write to the session any more"
-                before = self._rows.read_row(path) or b""
-                yield self._finding("torn", path, text, [Change(path=path, data=_with_number(before, session, number))])
+                before = self._rows.read_row(path)
+                columns = json.loads(before) if before else {"aggregate_id": session, "owner_id": None}
+                data = json.dumps(columns | {"seq": number}, ensure_ascii=False, separators=(",", ":")).encode()
+                yield self._finding("torn", path, text, [Change(path=path, data=data)])
 
     # -- findings ------------------------------------------------------------------------------------------------------
 
@@ -251,11 +253,6 @@ class _DatabaseCheck:
     ) -> Finding:
         level = "odd" if kind == "stale" else level
         return Finding(kind, path, text, level, changes, rows_of=self._store)
-
-
-def _with_number(row: bytes, session: str, number: int) -> bytes:
-    columns = json.loads(row) if row else {"aggregate_id": session, "owner_id": None}
-    return json.dumps(columns | {"seq": number}, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _is_unfinished(info: Document) -> bool:

@@ -166,21 +166,18 @@ def _session_calls(
             except (msgspec.MsgspecError, UnicodeError, RecursionError):
                 continue
             if part.type == "tool" and part.state is not None:
-                tools = calls.setdefault(record.message_id, {})
-                tools[part.tool] = tools.get(part.tool, ToolCalls(part.tool)).plus(_call(part.tool, part.state))
+                state, tools = part.state, calls.setdefault(record.message_id, {})
+                took = 0
+                if state.time and state.time.start and state.time.end:
+                    took = max(int(state.time.end - state.time.start), 0)
+                failed, is_open = state.status == "error", state.status in ("pending", "running")
+                call = ToolCalls(part.tool, 1, int(failed), int(is_open), took, len(state.output or ""))
+                tools[part.tool] = tools.get(part.tool, ToolCalls(part.tool)).plus(call)
         for name, tools in calls.items():
             entry: Stored = name, fingerprints.get(name, UNSTABLE), [list(totals) for totals in tools.values()]
             if tools and (name not in counted or _size(entry) > _size(counted[name])):
                 counted[name] = entry
     return list(counted.values())
-
-
-def _call(tool: str, state: _ToolState) -> ToolCalls:
-    took = 0
-    if state.time and state.time.start and state.time.end:
-        took = max(int(state.time.end - state.time.start), 0)
-    is_open = state.status in ("pending", "running")
-    return ToolCalls(tool, 1, int(state.status == "error"), int(is_open), took, len(state.output or ""))
 
 
 def _size(entry: Stored) -> int:

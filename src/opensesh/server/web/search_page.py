@@ -21,7 +21,6 @@ from .pages import render
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterable
 
     from ...history.search.snippets import Snippet
     from ...history.search.text_search import Hit, Results
@@ -52,7 +51,8 @@ async def search_page(call: Call, query: TypedQuery) -> object:
     common: dict[str, Any] = {"query": query, "modes": _MODES, "fields": list(FIELDS), "counted": COUNTED_PARTS}
     if not query.q.strip() and not query.file:
         return render(call, template, results=None, failure="", **common)
-    text = query.q.rstrip("*") + "*" if query.typing and _is_unfinished(query) else query.q
+    is_unfinished = query.typing and query.mode == "words" and _UNFINISHED_WORD.fullmatch(query.q)
+    text = query.q.rstrip("*") + "*" if is_unfinished else query.q
     asked = replace(query, q=text, limit=_HITS)
     try:
         results, facets, progress, is_total = await run_in_thread_uncancellable(
@@ -99,10 +99,6 @@ def marked(snippet: Snippet) -> Markup:
     return Markup("").join(pieces)
 
 
-def _is_unfinished(query: TypedQuery) -> bool:
-    return query.mode == "words" and _UNFINISHED_WORD.fullmatch(query.q) is not None
-
-
 def _by_session(results: Results) -> list[dict[str, Any]]:
     groups: dict[str, list[Hit]] = {}
     for hit in results.hits:
@@ -142,16 +138,11 @@ def _facet_links(query: SearchQuery, facets: dict[str, Counter[str]]) -> list[tu
     """Return the facets that divide the matches, each value with the address that selects it, or no longer does."""
     groups: list[tuple[str, list[dict[str, Any]]]] = []
     for name, title in _FACETS.items():
-        values = [_facet_value(query, name, value, count) for value, count in _most(name, facets[name])]
+        counts = facets[name].most_common() if name != "month" else sorted(facets[name].items(), reverse=True)
+        values = [_facet_value(query, name, value, count) for value, count in counts[:_FACET_VALUES]]
         if len(values) > 1 or any(value["is_selected"] for value in values):
             groups.append((title, values))
     return groups
-
-
-def _most(name: str, counts: Counter[str]) -> Iterable[tuple[str, int]]:
-    return (
-        sorted(counts.items(), reverse=True)[:_FACET_VALUES] if name == "month" else counts.most_common(_FACET_VALUES)
-    )
 
 
 def _facet_value(query: SearchQuery, name: str, value: str, count: int) -> dict[str, Any]:

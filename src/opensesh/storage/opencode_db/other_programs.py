@@ -32,7 +32,9 @@ def other_processes(path: str) -> list[int]:
     processes = {
         int(pid)
         for _, _, _, _, pid, device, start, end, *_ in (line for line in lines if len(line) == 8)
-        if device.rpartition(":")[2] == str(inode) and _covers(start, end)
+        if device.rpartition(":")[2] == str(inode)
+        and int(start) <= _OPEN_BYTE
+        and (end == "EOF" or int(end) >= _OPEN_BYTE)
     }
     return sorted(processes - {os.getpid(), -1})
 
@@ -52,7 +54,3 @@ def unfinished_answer_age(connection: Connection, session_id: str) -> float | No
         return None
     (part,) = connection.execute("SELECT max(time_updated) FROM part WHERE message_id = ?", [message_id]).fetchone()
     return (ids.now_ms() - max(int(updated), int(part or 0))) / 1000
-
-
-def _covers(start: str, end: str) -> bool:
-    return int(start) <= _OPEN_BYTE and (end == "EOF" or int(end) >= _OPEN_BYTE)

@@ -92,7 +92,8 @@ class SqliteReader:
         try:
             return self._connect("mode=ro")
         except SQLITE_FAILURES as error:
-            if error_code(error) not in _UNREACHABLE or self._has_unmerged_changes():
+            has_unmerged_changes = _size(self.path + "-wal") or _size(self.path + "-journal")
+            if error_code(error) not in _UNREACHABLE or has_unmerged_changes:
                 raise explain(self.path, error, self._busy_seconds) from None
         self._as_is = True
         try:
@@ -117,9 +118,6 @@ class SqliteReader:
             raise
         finalize(self, connection.close)  # for callers that do not close the store
         return connection
-
-    def _has_unmerged_changes(self) -> bool:
-        return bool(_size(self.path + "-wal") or _size(self.path + "-journal"))
 
 
 def explain(path: str, error: Exception, busy_seconds: float) -> StoreError:

@@ -65,7 +65,8 @@ class TableRows:
             for _, *values in page:
                 columns = dict(zip(names, values, strict=True))
                 record, fault = _record(table, columns)
-                yield RawRow(_path(table, columns), columns, record, fault)
+                path = "/".join((table, *(quote(_text(columns[name]), safe="") for name in _KEYS[table])))
+                yield RawRow(path, columns, record, fault)
             if len(page) < _PAGE:
                 return
             after = page[-1][0]
@@ -170,10 +171,6 @@ def _readable_columns(row: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, bytes):
             readable[name] = value.decode(errors="replace").encode()
     return readable
-
-
-def _path(table: str, columns: dict[str, Any]) -> str:
-    return "/".join((table, *(quote(_text(columns[name]), safe="") for name in _KEYS[table])))
 
 
 def _parse(path: str) -> tuple[str, list[str]]:
