@@ -15,7 +15,7 @@ def test_each_finding_is_a_line_and_damage_is_a_number(terminal: Terminal, store
     assert terminal.code == 0
     assert "13        54        133    13" in out
     assert "folder      /srv/dev/eastore: the folder of 13 sessions does not exist any more" in out
-    assert "--fix repairs 1 of them." in out
+    assert "1 inconsistent, 1 note. --fix repairs 1 of them." in out
     next((store / "part").glob("*/*.json")).write_bytes(b"")
     assert "the file is empty" in terminal.run("doctor")
     assert terminal.code == 5

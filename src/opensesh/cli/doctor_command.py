@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from .command_arguments import CommandParser
 
 _COLOURS = {"damage": 31, "odd": 33, "note": 2}
-_LEVELS = {"damage": "damaged", "odd": "inconsistent", "note": "notes"}
 _FINDINGS_SHOWN = 8
 
 
@@ -121,7 +120,12 @@ def _print_diagnosis(diagnosis: Diagnosis, store: Store, options: Namespace) -> 
         if len(shown) < len(findings):
             print(f"{'':<12}... and {len(findings) - len(shown):,} more; --all shows them")
     levels = Counter(finding.level for finding in diagnosis.findings)
-    counts = ", ".join(f"{levels[level]:,} {word}" for level, word in _LEVELS.items() if levels[level])
+    texts = {
+        "damage": f"{levels['damage']:,} damaged",
+        "odd": f"{levels['odd']:,} inconsistent",
+        "note": pluralize(levels["note"], "note"),
+    }
+    counts = ", ".join(text for level, text in texts.items() if levels[level])
     fixable = sum(finding.fixable for finding in diagnosis.findings)
     if not diagnosis.findings:
         print("No problems found.")

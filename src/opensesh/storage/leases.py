@@ -118,7 +118,7 @@ class FileLease:
 
     def __init__(self, session_id: str, descriptor: int, holder: Holder, previous: Holder | None) -> None:
         self.session_id = session_id
-        self.holder = holder
+        self.holder: Holder = holder
         self.previous = previous
         """The holder that died without a release, if there was one: its work may need recovery."""
         self._descriptor = descriptor
@@ -200,7 +200,7 @@ class ProcessLease:
 
     def __init__(self, session_id: str, holder: Holder, release: Callable[[ProcessLease], None]) -> None:
         self.session_id = session_id
-        self.holder = holder
+        self.holder: Holder = holder
         self._release = release
 
     def heartbeat(self) -> None:
