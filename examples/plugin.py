@@ -1,10 +1,10 @@
-"""A plugin that changes the parameters of a request, adds a tool, and rewrites the prompt that sums a session up.
+"""A plugin that changes the parameters of requests, adds a tool, and replaces the prompt of compactions.
 
 Put it into ``~/.config/opencode/plugins/``, or name it in ``opencode.json``::
 
     {"plugin": [["./plugin.py", {"temperature": 0.2, "changelog": "CHANGES.md"}]]}
 
-and look at what it does with ``opensesh plugins``. This file is run by opensesh's own tests.
+``opensesh plugins`` shows it. The tests of opensesh run this file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from opensesh.errors import ToolFailedError
 from opensesh.plugins import ChatInput, ChatParamsOutput, CompactingInput, CompactingOutput, Host, Plugin, ToolsOutput
 
 SUMMARY = """\
-Write a hand-over note for a colleague who goes on with this work tomorrow and has not seen the conversation.
+Write a hand-over note for a colleague who continues this work tomorrow and has not read the conversation.
 Use these headings, and leave none out:
 
 ## What was asked
@@ -26,17 +26,17 @@ Use these headings, and leave none out:
 """
 
 
-class HouseStyle(Plugin):
-    """How this house works with models."""
+class TeamConventions(Plugin):
+    """The conventions of a team for all its sessions."""
 
     def chat_params(self, call: ChatInput, params: ChatParamsOutput) -> None:
-        """Calm answers; and titles need no effort."""
+        """Lower the temperature; keep titles short."""
         params.temperature = float(self.host.options.get("temperature", 0.3))
         if call.purpose == "title":
             params.max_output_tokens = 100
 
     def tool(self, host: Host, output: ToolsOutput) -> None:
-        """The model may note a change where this house notes changes."""
+        """Let the model add lines to the changelog."""
         path = Path(host.directory, str(host.options.get("changelog", "CHANGELOG.md")))
 
         @opensesh.tool
@@ -51,5 +51,5 @@ class HouseStyle(Plugin):
         output.tools.append(note_change)
 
     def experimental_session_compacting(self, call: CompactingInput, output: CompactingOutput) -> None:
-        """Summaries that a colleague can work with."""
+        """Ask for a summary with fixed headings."""
         output.prompt = SUMMARY

@@ -72,10 +72,10 @@ def _positions(parent: ast.AST, statement: ast.stmt | None) -> Iterator[tuple[No
     for field, value in ast.iter_fields(parent):
         if field in SKIPPED_FIELDS or (isinstance(parent, ast.ClassDef) and field in ("keywords", "bases")):
             continue
-        held: list[tuple[int | None, Any]] = [(None, value)]
+        nodes: list[tuple[int | None, Any]] = [(None, value)]
         if isinstance(value, list):
-            held = list(enumerate(cast("list[Any]", value)))
-        for at, node in held:
+            nodes = list(enumerate(cast("list[Any]", value)))
+        for at, node in nodes:
             if not isinstance(node, ast.AST) or _is_left_alone(node):
                 continue
             holder = node if isinstance(node, ast.stmt) else statement
