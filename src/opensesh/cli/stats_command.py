@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..history.cache.derived_cache import open_cache
+from ..history.discovery import project_title
 from ..history.stats.csv_tables import write_csv, write_tool_csv
 from ..history.stats.money import dollars
 from ..history.stats.usage_layer import UsageTable
@@ -113,8 +114,7 @@ def _print_table(statistics: Statistics, options: Namespace) -> None:
     elif statistics.by == "session":
         names = [row.key if row.title is None else f"{row.key[-6:]} {row.title}" for row in shown]
     elif statistics.by == "project":
-        from ..history.discovery import project_title  # these load msgspec
-        from ..history.library import Library
+        from ..history.library import Library  # loads msgspec
 
         titles = {project.id: project_title(project) for project in Library(options.store).projects}
         names = [titles.get(key) or os.path.basename(key) or key for key in names]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -101,8 +102,6 @@ def skills(config: Config, *, fetch: Fetch | None = None, report: Report = log_p
 
 def _fetched(base: str, cache: str, fetch: Fetch | None, report: Report) -> Iterator[str]:
     """Yield the folders of the skills that a URL offers. Downloaded skills are cached."""
-    from hashlib import sha256
-
     from .jsonc import decode
 
     cache = os.path.join(cache, sha256(base.encode()).hexdigest()[:16])

@@ -17,6 +17,7 @@ from ..plugins import hooks as plugin_hooks
 from ..plugins.calling import EventFeed
 from ..records import write_failure
 from ..sessions.foreign_changes import publish_foreign_changes
+from ..workspace.diffs import history_diffs, summarize, turn_messages
 from .cancellation import run_in_thread_uncancellable, run_uncancellable, uncancellable
 from .compaction_undo import redo_compaction, undo_compaction
 from .model_errors import failure_of
@@ -439,7 +440,6 @@ class Engine:
 
     async def diff(self, session_id: str, message_id: str | None = None) -> list[Document]:
         """Return the file changes of a session, or of one prompt and its answers."""
-        from ..workspace.diffs import history_diffs, turn_messages
 
         def read() -> list[Document]:
             messages = self.sessions.messages(session_id)
@@ -452,8 +452,6 @@ class Engine:
     async def summarize(self, session_id: str) -> list[Document]:
         """Store what a session changed in files, as at the end of every step, and return it (OpenCode:
         ``SessionSummary.summarize``)."""
-        from ..workspace.diffs import summarize
-
         components = self.components
         async with self._runs.session_lock(session_id):
             return await run_in_thread_uncancellable(

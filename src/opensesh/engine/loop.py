@@ -24,6 +24,7 @@ from ..records import (
     write_failure,
 )
 from ..storage.protocol import SharedSessions, StoredMessage
+from ..workspace.diffs import record_no_changes, summarize
 from .cancellation import run_in_thread_uncancellable, run_uncancellable
 from .compaction import overhead_exceeds_window, window_overflow_error
 from .context_window import compaction_part, prune
@@ -379,7 +380,6 @@ class Loop:
     async def _finish_prompt(self) -> None:
         """Record what the run changed, prune, and schedule a cleanup. An abort ends only this, since the prompts have
         their answers, unless another prompt has arrived."""
-        from ..workspace.diffs import record_no_changes, summarize
         from ..workspace.tidying import tidy_in_background
 
         writer, messages = self._session_writer, list(self.history)

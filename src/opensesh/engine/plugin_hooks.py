@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from .. import ids
 from ..errors import PermissionDeniedError, PermissionRefusedError, ToolFailedError
+from ..models.auth import Credential, KeySource, Secret
 from ..models.request import System
 from ..plugins import hook_types, hooks
 from ..records import UserMessage, as_object, read_message, read_part
@@ -194,8 +195,6 @@ class PluginHooks:
         login = applied.output
         credential = None
         if login.key:
-            from ..models.auth import Credential, KeySource, Secret
-
             credential = Credential(
                 provider_id=model.provider_id,
                 source=KeySource("plugin", f"the plugin {applied.changed_by[-1]}"),

@@ -9,6 +9,7 @@ import os
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
+from zipimport import zipimporter
 
 import msgspec
 from msgspec import Raw, Struct
@@ -80,8 +81,6 @@ class BundledSource:
 
     def __init__(self, path: str = BUNDLE_PATH) -> None:
         # zipimport reads a member in a third of the time that importing zipfile takes.
-        from zipimport import zipimporter
-
         self._archive = zipimporter(path)
         self._index = msgspec.json.decode(self._archive.get_data("index.json"), type=_BundleIndex)
         self.label = "the snapshot that comes with opensesh"
@@ -99,8 +98,6 @@ class BundledSource:
 
 def retired_models(provider_id: str) -> dict[str, Raw]:
     """Return the models of a provider that earlier catalogues listed, for the prices of calls in the past."""
-    from zipimport import zipimporter
-
     try:
         data = zipimporter(BUNDLE_PATH).get_data(f"retired/{provider_id}.json")
     except OSError:  # none is known

@@ -14,6 +14,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..errors import StoreError
+from ..loading import entry_points
 from .locations import databases, default_place, find_stores, old_projects
 from .protocol import ConditionallyWritable, FileTree, ignore_damage, member_stores, unreadable
 
@@ -114,19 +115,15 @@ def open_tree(root: str) -> JsonTree:
 
 
 def _open_url(url: str) -> Store:
-    from importlib.metadata import entry_points
-
     scheme = url.partition("://")[0]
-    registered = entry_points(group=ENTRY_POINT_GROUP)
-    for entry_point in registered:
-        if entry_point.name == scheme:
-            try:
-                return entry_point.load()(url)
-            except (ImportError, AttributeError) as error:
-                raise StoreError(
-                    f"the store for {scheme}:// URLs cannot be loaded from {entry_point.value}: {error}", place=url
-                ) from error
-    known = ", ".join(sorted(f"{name}://" for name in registered.names))
+    registered = {entry_point.name: entry_point for entry_point in entry_points(ENTRY_POINT_GROUP)}
+    if entry_point := registered.get(scheme):
+        try:
+            return entry_point.load()(url)
+        except (ImportError, AttributeError) as error:
+            message = f"the store for {scheme}:// URLs cannot be loaded from {entry_point.value}: {error}"
+            raise StoreError(message, place=url) from error
+    known = ", ".join(sorted(f"{name}://" for name in registered))
     raise StoreError(
         f"no store is registered for {scheme}:// URLs{f' (registered: {known})' if known else ''}; "
         "use a folder or an opencode.db file",

@@ -8,6 +8,7 @@ for words. ``v2`` on each message holds the row's type, its sequence number, and
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import RecordError
@@ -300,8 +301,6 @@ def _failure(stored: Any, provider: str) -> Document | None:
 
 def _default_title(row: Row) -> str:
     """Return the default title of 1.x for a session without one."""
-    from datetime import UTC, datetime
-
     try:
         made = datetime.fromtimestamp(row["time_created"] / 1000, UTC).isoformat(timespec="milliseconds")
     except (TypeError, ValueError, OverflowError, OSError):
