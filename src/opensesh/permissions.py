@@ -178,8 +178,15 @@ class Permissions:
                 self._settle(request, answer)
                 self._approve(request.asked)
             case "reject":
-                asked = request.asked
-                self._settle(request, answer, _corrected(asked, message) if message else _rejected(asked))
+                asked, error = request.asked, _rejected(request.asked)
+                if message:
+                    error = PermissionCorrectedError(
+                        f"The user refused this use of {asked.permission} with this message: {message}",
+                        permission=asked.permission,
+                        id=asked.id,
+                        feedback=message,
+                    )
+                self._settle(request, answer, error)
                 self._refuse_others(asked, "the user refused something else in this turn")
 
     def refuse(self, request_id: str, why: str) -> None:
@@ -258,13 +265,4 @@ def _rejected(asked: PermissionAsked, why: str = "the user refused it") -> Permi
     shown = ", ".join(asked.patterns)
     return PermissionRejectedError(
         f"{asked.permission} was not allowed for {shown}: {why}", permission=asked.permission, id=asked.id
-    )
-
-
-def _corrected(asked: PermissionAsked, message: str) -> PermissionCorrectedError:
-    return PermissionCorrectedError(
-        f"The user refused this use of {asked.permission} with this message: {message}",
-        permission=asked.permission,
-        id=asked.id,
-        feedback=message,
     )

@@ -86,7 +86,18 @@ class _AttachedRun:
                     raise
                 finally:
                     stream.cancel()
-        self._print_result(outcome)
+        options, info = self._options, outcome.message.info if outcome.message is not None else {}
+        result: Document = {"type": "result", "sessionID": self._session_id, "outcome": outcome.kind}
+        result |= {"text": outcome.text, "cost": info.get("cost"), "tokens": info.get("tokens")}
+        if options.json:
+            output.print_json(result)
+        elif options.format == "json":
+            write_json_line(self._out, result)
+        else:
+            self._screen.close()
+            self._screen.gap()
+            command = f"opensesh run --attach {options.attach} --session {self._session_id} ..."
+            self._screen.note(f"continue with: {command}", 2)
         return EXIT_CODES[outcome.kind]
 
     async def _request(self, method: str, path: str, body: Any = None) -> Any:
@@ -162,22 +173,6 @@ class _AttachedRun:
                     await self._request("POST", f"/question/{event.id}/reject")
             case _:
                 pass
-
-    def _print_result(self, outcome: Outcome) -> None:
-        options = self._options
-        info = outcome.message.info if outcome.message is not None else {}
-        result: Document = {"type": "result", "sessionID": self._session_id, "outcome": outcome.kind}
-        result |= {"text": outcome.text, "cost": info.get("cost"), "tokens": info.get("tokens")}
-        if options.json:
-            output.print_json(result)
-        elif options.format == "json":
-            write_json_line(self._out, result)
-        else:
-            self._screen.close()
-            self._screen.gap()
-            self._screen.note(
-                f"continue with: opensesh run --attach {options.attach} --session {self._session_id} ...", 2
-            )
 
 
 def _event_of(document: Document) -> Event | None:

@@ -127,7 +127,27 @@ class _Automaton:
         self._jumps: list[list[int]] = []
         """Positions that can be reached from each without a character."""
         self._states: dict[frozenset[int], _State] = {}
-        self._parse(pattern)
+        groups: list[tuple[int, list[int]]] = []
+        """For each open brace: its position, and the last position of each alternative so far."""
+        at = 0
+        while at < len(pattern):
+            char = pattern[at]
+            if char == "{":
+                groups.append((self._add(jumps=(len(self._tests) + 1,)), []))
+                at += 1
+            elif groups and char in ",}":
+                start, ends = groups[-1]
+                ends.append(self._add())
+                if char == ",":
+                    self._jumps[start].append(len(self._tests))
+                else:
+                    self._close(groups.pop()[1])
+                at += 1
+            else:
+                at = self._parse_piece(pattern, at)
+        while groups:
+            groups[-1][1].append(self._add())
+            self._close(groups.pop()[1])
         self._end = self._add()
         self._start = self._closure([0])
 
@@ -173,29 +193,6 @@ class _Automaton:
         self._add(jumps=(start + 1, start + 3))
         self._add(test)
         self._add(jumps=(start,))
-
-    def _parse(self, pattern: str) -> None:
-        groups: list[tuple[int, list[int]]] = []
-        """For each open brace: its position, and the last position of each alternative so far."""
-        at = 0
-        while at < len(pattern):
-            char = pattern[at]
-            if char == "{":
-                groups.append((self._add(jumps=(len(self._tests) + 1,)), []))
-                at += 1
-            elif groups and char in ",}":
-                start, ends = groups[-1]
-                ends.append(self._add())
-                if char == ",":
-                    self._jumps[start].append(len(self._tests))
-                else:
-                    self._close(groups.pop()[1])
-                at += 1
-            else:
-                at = self._parse_piece(pattern, at)
-        while groups:
-            groups[-1][1].append(self._add())
-            self._close(groups.pop()[1])
 
     def _close(self, ends: list[int]) -> None:
         after = self._add(jumps=(len(self._tests) + 1,))

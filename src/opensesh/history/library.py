@@ -315,7 +315,22 @@ class Library:
         if key is not None:
             with suppress(NotFoundError, RecordError):
                 record = as_object(self.store.read(key)) or {}
-        return _session_totals(self.store, {**record, "id": session_id}, self._counted_calls, self.report)
+        infos: list[Document] = []
+        prompts: list[tuple[Any, str]] = []
+        for message_key, value in self.store.scan(("message", session_id), report=self.report):
+            info = as_object(value)
+            if info is None:
+                continue
+            infos.append({**info, "id": message_key[-1]})
+            if info.get("role") == "user":
+                try:
+                    prompts.append((order.position(info), message_key[-1]))
+                except RecordError:
+                    prompts.append(((0, (0, "")), message_key[-1]))
+        calls = self._counted_calls.of_session({**record, "id": session_id}, infos)
+        cost = sum((Decimal(str(as_amount(call.get("cost")))) for call in calls), Decimal(0))
+        first, last = (min(prompts)[1], max(prompts)[1]) if prompts else ("", "")
+        return SessionTotals(len(infos), len(prompts), cost, first, last)
 
     def counted_usage(self, session: Document, repricer: Repricer) -> list[UsageEntry]:
         """Return the usage of the model calls that count for a session, priced again."""
@@ -439,29 +454,6 @@ class Library:
         messages = self.store.messages(session.id, last=last, report=self.report)
         nested = None if above is None else child
         return transcript(session.document, messages, options, children=nested, report=self.report)
-
-
-def _session_totals(
-    store: Store, session: Document, calls: CountedCalls, report: Callable[[Damage], None]
-) -> SessionTotals:
-    prompts = 0
-    infos: list[Document] = []
-    first: tuple[Any, str] | None = None
-    last: tuple[Any, str] | None = None
-    for key, value in store.scan(("message", session["id"]), report=report):
-        info = as_object(value)
-        if info is None:
-            continue
-        infos.append({**info, "id": key[-1]})
-        if info.get("role") == "user":
-            prompts += 1
-            try:
-                position: tuple[Any, str] = (order.position(info), key[-1])
-            except RecordError:
-                position = ((0, (0, "")), key[-1])
-            first, last = min(first or position, position), max(last or position, position)
-    cost = sum((Decimal(str(as_amount(call.get("cost")))) for call in calls.of_session(session, infos)), Decimal(0))
-    return SessionTotals(len(infos), prompts, cost, first[1] if first else "", last[1] if last else "")
 
 
 def _last_used(use: ProjectUse) -> int:

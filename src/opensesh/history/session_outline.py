@@ -37,9 +37,20 @@ def outline(messages: Iterable[StoredMessage]) -> Iterator[OutlineRow]:
     """Yield a row for each message, in order."""
     for stored in messages:
         message = transcript_message(stored, TranscriptOptions.everything())
-        size, calls, compactions = _contents(message)
+        size, calls, is_compaction = 0, list[ToolBlock](), False
+        for block in message.blocks:
+            match block:
+                case TextBlock(text=text) | ReasoningBlock(text=text):
+                    size += len(text)
+                case ToolBlock():
+                    size += len(block.output) + len(block.diff)
+                    calls.append(block)
+                case MarkerBlock(kind="compaction"):
+                    is_compaction = True
+                case _:
+                    pass
         flags = {
-            "c": compactions > 0,
+            "c": is_compaction,
             "e": bool(message.failure),
             "f": any(call.status == "error" or call.exit_code for call in calls),
             "s": message.is_summary,
@@ -67,19 +78,3 @@ def prompt_words(message: TranscriptMessage) -> str:
 def outline_document(rows: Iterable[OutlineRow], revision: str) -> Document:
     """Return an outline as JSON data."""
     return {"revision": revision, "turns": [list(row) for row in rows]}
-
-
-def _contents(message: TranscriptMessage) -> tuple[int, list[ToolBlock], int]:
-    size, calls, compactions = 0, list[ToolBlock](), 0
-    for block in message.blocks:
-        match block:
-            case TextBlock(text=text) | ReasoningBlock(text=text):
-                size += len(text)
-            case ToolBlock():
-                size += len(block.output) + len(block.diff)
-                calls.append(block)
-            case MarkerBlock(kind="compaction"):
-                compactions += 1
-            case _:
-                pass
-    return size, calls, compactions

@@ -163,8 +163,16 @@ class BedrockReader(AnswerReader[bytes]):
         """Yield the events of the messages that ``item`` completes; those before an error come out first."""
         for message in self._decoder.feed(item):
             data = message.payload.decode("utf-8", "replace")
-            if message.headers.get(":message-type", "event") != "event":
-                raise self._failure(message.headers, data)
+            headers = message.headers
+            if headers.get(":message-type", "event") != "event":
+                name = str(headers.get(":exception-type") or headers.get(":error-code") or "")
+                try:
+                    body = json_payload(data, self.url)
+                except ModelConnectionError:
+                    body = {"message": str(headers.get(":error-message") or data)}
+                reason = body.get("originalMessage") or body.get("message") or name
+                wire = {"type": name, "code": body.get("originalStatusCode"), "message": reason}
+                raise failures.from_stream_error(wire, self.provider_id, self.url)
             yield from self.read_json(data, str(message.headers.get(":event-type")))
 
     def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
@@ -242,16 +250,6 @@ class BedrockReader(AnswerReader[bytes]):
             total=token_count(self._usage.get("totalTokens")) or None,
         )
         return [*events, FinishStep(reason, usage, {"bedrock": {"usage": self._usage}}), Finish(reason, usage)]
-
-    def _failure(self, headers: dict[str, HeaderValue], text: str) -> Exception:
-        name = str(headers.get(":exception-type") or headers.get(":error-code") or "")
-        try:
-            body = json_payload(text, self.url)
-        except ModelConnectionError:
-            body = {"message": str(headers.get(":error-message") or text)}
-        reason = body.get("originalMessage") or body.get("message") or name
-        wire = {"type": name, "code": body.get("originalStatusCode"), "message": reason}
-        return failures.from_stream_error(wire, self.provider_id, self.url)
 
 
 HeaderValue = bool | int | bytes | str | UUID

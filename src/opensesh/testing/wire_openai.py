@@ -201,15 +201,13 @@ def _read_answer(message: dict[str, Any], names: dict[str, str]) -> Iterator[Tex
     for call in message.get("tool_calls") or ():
         function = call["function"]
         names[call["id"]] = function["name"]
-        yield ToolUse(id=call["id"], name=function["name"], input=_arguments(function["arguments"]))
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    try:
-        value: object = json.loads(text)
-    except ValueError:
-        value = None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {"arguments": text}
+        try:
+            value: object = json.loads(function["arguments"])
+        except ValueError:
+            value = None
+        is_object = isinstance(value, dict)
+        arguments = cast("dict[str, Any]", value) if is_object else {"arguments": function["arguments"]}
+        yield ToolUse(id=call["id"], name=function["name"], input=arguments)
 
 
 def _read_content(content: Any) -> Iterator[Text | File]:

@@ -55,28 +55,26 @@ class JsonlFormat:
         yield dumps_compact(head)[:-2]
         between = b""
         for message in session.messages:
-            yield between + dumps_compact(self._message(message))
+            info = message.info
+            time = as_object(info.get("time")) or {}
+            thoughts: list[Document] = []
+            for part in message.parts:
+                if part.get("type") == "reasoning":
+                    subject = (as_object(part.get("metadata")) or {}).get("subject")
+                    started = (as_object(part.get("time")) or {}).get("start", time.get("created"))
+                    thought: Document = {"subject": "Thinking" if subject is None else subject}
+                    thoughts.append(thought | {"description": text(part, "text"), "timestamp": iso(started)})
+            line: Document = {
+                "role": info.get("role"),
+                "timestamp": iso(time.get("created")),
+                "model": info.get("modelID"),
+                "content": self._content(message.parts),
+                "thoughts": thoughts,
+                "tokens": info.get("tokens"),
+            }
+            yield between + dumps_compact(line)
             between = b","
         yield b"]}\n"
-
-    def _message(self, message: StoredMessage) -> Document:
-        info = message.info
-        time = as_object(info.get("time")) or {}
-        thoughts: list[Document] = []
-        for part in message.parts:
-            if part.get("type") == "reasoning":
-                subject = (as_object(part.get("metadata")) or {}).get("subject")
-                started = (as_object(part.get("time")) or {}).get("start", time.get("created"))
-                thought: Document = {"subject": "Thinking" if subject is None else subject}
-                thoughts.append(thought | {"description": text(part, "text"), "timestamp": iso(started)})
-        return {
-            "role": info.get("role"),
-            "timestamp": iso(time.get("created")),
-            "model": info.get("modelID"),
-            "content": self._content(message.parts),
-            "thoughts": thoughts,
-            "tokens": info.get("tokens"),
-        }
 
     def _content(self, parts: list[Document]) -> str:
         content = ""

@@ -125,7 +125,19 @@ def complete_message(message: StoredMessage, session: Document, parent: str) -> 
     name, owner = _prefixed("msg", str(info.get("id", ""))), _prefixed("ses", str(session.get("id", "")))
     done: Document = info | {"id": name, "sessionID": owner, "time": time}
     if info.get("role") == "assistant":
-        done |= _answer(done, session, parent)
+        folder = _text(session, "directory", "/")
+        agent = _text(info, "agent", _text(info, "mode", "build"))
+        cost = info.get("cost")
+        done |= {
+            "parentID": _prefixed("msg", _text(info, "parentID", parent or name)),
+            "modelID": _text(info, "modelID", _UNKNOWN),
+            "providerID": _text(info, "providerID", _UNKNOWN),
+            "mode": _text(info, "mode", agent),
+            "agent": agent,
+            "path": {"cwd": folder, "root": folder} | (as_object(info.get("path")) or {}),
+            "cost": cost if isinstance(cost, (int, float)) else 0,
+            "tokens": _tokens(info.get("tokens")),
+        }
     else:
         model = {"providerID": _UNKNOWN, "modelID": _UNKNOWN} | (as_object(info.get("model")) or {})
         done |= {"role": "user", "agent": _text(info, "agent", "build"), "model": model}
@@ -142,22 +154,6 @@ def _without_nulls(record: Document) -> Document:
 def _prefixed(prefix: str, name: str) -> str:
     """Return an id with the prefix that it must have."""
     return name if name.startswith(prefix) else f"{prefix}_{name}"
-
-
-def _answer(info: Document, session: Document, parent: str) -> Document:
-    folder = _text(session, "directory", "/")
-    agent = _text(info, "agent", _text(info, "mode", "build"))
-    cost = info.get("cost")
-    return {
-        "parentID": _prefixed("msg", _text(info, "parentID", parent or str(info["id"]))),
-        "modelID": _text(info, "modelID", _UNKNOWN),
-        "providerID": _text(info, "providerID", _UNKNOWN),
-        "mode": _text(info, "mode", agent),
-        "agent": agent,
-        "path": {"cwd": folder, "root": folder} | (as_object(info.get("path")) or {}),
-        "cost": cost if isinstance(cost, (int, float)) else 0,
-        "tokens": _tokens(info.get("tokens")),
-    }
 
 
 def _tokens(value: Any) -> Document:

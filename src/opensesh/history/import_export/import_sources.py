@@ -149,8 +149,23 @@ def read_until_error(sessions: Iterable[SourceSession], origin: str, *, report: 
 
 
 def sessions_from_bytes(data: bytes, origin: str, *, report: Report = log_damage) -> Iterator[SourceSession]:
-    """Yield the sessions of an export that was read from ``origin``."""
-    for document in _documents(data, origin, report):
+    """Yield the sessions of an export that was read from ``origin``: one document, an array of them, or one a line."""
+    # Windows shells write UTF-16, or a byte order mark.
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        data = data.decode("utf-16", errors="replace").encode()
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        parsed = loads(data, origin)
+    except RecordError as error:
+        parsed = _parse_lines(data, origin, report)
+        is_json = data.lstrip()[:1] in (b"{", b"[")
+        if not any(map(as_object, parsed)) and (is_json or b"\n" not in data.strip()):
+            reason = error.reason + (_CUT_OFF if is_json and error.reason.startswith("torn") else "")
+            raise RecordError(reason, path=origin, place=error.place) from None
+    for value in as_list(parsed) or [parsed]:
+        document = as_object(value)
+        if document is None:
+            raise UsageError(f"{origin}: not a session. Can be imported: {_LOSSLESS}.")
         session = session_from_document(document, origin, report=report)
         if session is not None:
             yield session
@@ -219,27 +234,6 @@ def _sessions_from_file(path: str, report: Report, *, pipe: bool = False) -> Ite
     except OSError as error:
         raise RecordError(f"cannot be read: {error.strerror or error}", path=path) from None
     yield from sessions_from_bytes(data, path, report=report)
-
-
-def _documents(data: bytes, origin: str, report: Report) -> Iterator[Document]:
-    """Yield the documents of an export: one, an array of them, or one a line."""
-    # Windows shells write UTF-16, or a byte order mark.
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        data = data.decode("utf-16", errors="replace").encode()
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    try:
-        parsed = loads(data, origin)
-    except RecordError as error:
-        parsed = _parse_lines(data, origin, report)
-        is_json = data.lstrip()[:1] in (b"{", b"[")
-        if not any(map(as_object, parsed)) and (is_json or b"\n" not in data.strip()):
-            reason = error.reason + (_CUT_OFF if is_json and error.reason.startswith("torn") else "")
-            raise RecordError(reason, path=origin, place=error.place) from None
-    for value in as_list(parsed) or [parsed]:
-        document = as_object(value)
-        if document is None:
-            raise UsageError(f"{origin}: not a session. Can be imported: {_LOSSLESS}.")
-        yield document
 
 
 def _parse_lines(data: bytes, origin: str, report: Report) -> list[Any]:

@@ -64,7 +64,16 @@ class _DatabaseCheck:
         self._newest: dict[str, tuple[int, set[str]]] = {}
         """The newest time of each session, and the messages of that time."""
         for row in rows.rows("message"):
-            self._add_message(row)
+            session = _text(row, "session_id")
+            created = as_whole(row.columns.get("time_created"))
+            self._messages[_key(row)] = _MessageRow(session, created)
+            newest, names = self._newest.get(session, (-1, set[str]()))
+            if created > newest:
+                self._newest[session] = created, {_key(row)}
+            elif created == newest:
+                names.add(_key(row))
+            if row.fault or session not in self._sessions or _is_unfinished(row.record):
+                self._suspects.append(row)
         self._running = running_sessions(FileLeases.of(store), self._sessions)
 
     def findings(self) -> Iterator[Finding]:
@@ -88,18 +97,6 @@ class _DatabaseCheck:
         yield from self._faulty_parts(parts)
         yield from self._faulty_messages(parts)
         yield from self._event_log()
-
-    def _add_message(self, row: RawRow) -> None:
-        session = _text(row, "session_id")
-        created = as_whole(row.columns.get("time_created"))
-        self._messages[_key(row)] = _MessageRow(session, created)
-        newest, names = self._newest.get(session, (-1, set[str]()))
-        if created > newest:
-            self._newest[session] = created, {_key(row)}
-        elif created == newest:
-            names.add(_key(row))
-        if row.fault or session not in self._sessions or _is_unfinished(row.record):
-            self._suspects.append(row)
 
     # -- sessions and projects -----------------------------------------------------------------------------------------
 

@@ -73,7 +73,17 @@ class Condition:
         self.match = self._within_fields(parsed.match)
         self._conditions = ["p.kind != ''"]
         self._values: list[Any] = []
-        self._add_query(parsed)
+        for excluded in parsed.excluded:
+            self._add("p.id NOT IN (SELECT rowid FROM words WHERE words MATCH ?)", self._within_fields(excluded))
+        for inside in parsed.inside:
+            self._add(f"p.id IN ({_IN_SET})", self._parts_matching(self._words_containing(inside)))
+        if parsed.either:
+            matches = (
+                match
+                for terms in parsed.either
+                for match in ([match_of(terms)] if terms.words else self._words_containing(terms.inside))
+            )
+            self._add(f"p.id IN ({_IN_SET})", self._parts_matching(matches))
         self._add_filters(has_words=parsed != ParsedQuery())
 
     @property
@@ -95,19 +105,6 @@ class Condition:
     def _add(self, condition: str, *values: Any) -> None:
         self._conditions.append(condition)
         self._values += values
-
-    def _add_query(self, parsed: ParsedQuery) -> None:
-        for excluded in parsed.excluded:
-            self._add("p.id NOT IN (SELECT rowid FROM words WHERE words MATCH ?)", self._within_fields(excluded))
-        for inside in parsed.inside:
-            self._add(f"p.id IN ({_IN_SET})", self._parts_matching(self._words_containing(inside)))
-        if parsed.either:
-            matches = (
-                match
-                for terms in parsed.either
-                for match in ([match_of(terms)] if terms.words else self._words_containing(terms.inside))
-            )
-            self._add(f"p.id IN ({_IN_SET})", self._parts_matching(matches))
 
     def _add_filters(self, *, has_words: bool) -> None:
         filters = self._filters

@@ -241,7 +241,10 @@ class RecordWriter:
 
     def _remove(self, removed: Sequence[Key]) -> None:
         """Remove records; what belongs to a removed session or message goes with it, without events of its own."""
-        sessions = {key[2] for key in removed if key[0] == "session" and self._is_filed(key)}
+        filed = "id = ? AND project_id = ?"
+        sessions = {
+            key[2] for key in removed if key[0] == "session" and self._row("session", filed, [key[2], key[1]], ("id",))
+        }
         messages = {key[2] for key in removed if key[0] == "message" and key[1] not in sessions}
         for kind, *names in removed:
             match kind:
@@ -284,9 +287,6 @@ class RecordWriter:
             self._add_totals(session_id, {}, step_totals(_decoded(data)))
         self._connection.execute("DELETE FROM message WHERE id = ?", [message_id])
         self._log(session_id, "message.removed.1", {"sessionID": session_id, "messageID": message_id})
-
-    def _is_filed(self, key: Key) -> bool:
-        return self._row("session", "id = ? AND project_id = ?", [key[2], key[1]], ("id",)) is not None
 
     # -- the event log -------------------------------------------------------------------------------------------------
 

@@ -115,21 +115,29 @@ def read_row(row: Row) -> V2Row:
 
 def messages_of(row: V2Row) -> list[StoredMessage]:
     """Return the message in a row, with its parts; for a compaction, two messages."""
+    parts, rest = Parts(row.session_id, row.id), row.data.copy()
     match row.type:
-        case "user":
-            return [_user(row)]
         case "assistant":
-            return [_assistant(row)]
-        case "system" | "synthetic" | "skill" if isinstance(row.data.get("text"), str):
-            return [_notice(row)]
+            return [_assistant(row, parts, rest)]
         case "shell":
-            return [_shell(row)]
+            add_shell(parts, rest, row.during)
+            fields = {"agent": row.agent or "", **_model_fields(row.model or {})}
+            return [StoredMessage(_assistant_info(row, fields, rest), parts.documents)]
         case "compaction":
-            return [_compaction(row), _summary(row)]
+            parts.add("compaction", {"auto": row.data.get("reason") == "auto"})
+            for name in ("summary", "model", "cost", "tokens", "error"):
+                rest.pop(name, None)
+            return [StoredMessage(_user_info(row, rest), parts.documents), _summary(row)]
+        case "user":
+            if isinstance(rest.get("text"), str):
+                parts.add("text", {"text": rest.pop("text")})
+            add_attachments(parts, rest)
+        case "system" | "synthetic" | "skill" if isinstance(rest.get("text"), str):
+            parts.add("text", {"text": rest.pop("text"), "synthetic": True})
         case _:
-            parts = Parts(row.session_id, row.id)
             parts.keep(row.type, row.data)
-            return [StoredMessage(_user_info(row, {}), parts.documents)]
+            rest = {}
+    return [StoredMessage(_user_info(row, rest), parts.documents)]
 
 
 def row_id(message_id: str) -> str:
@@ -137,22 +145,7 @@ def row_id(message_id: str) -> str:
     return message_id.removesuffix(SUMMARY)
 
 
-def _user(row: V2Row) -> StoredMessage:
-    parts, rest = Parts(row.session_id, row.id), row.data.copy()
-    if isinstance(rest.get("text"), str):
-        parts.add("text", {"text": rest.pop("text")})
-    add_attachments(parts, rest)
-    return StoredMessage(_user_info(row, rest), parts.documents)
-
-
-def _notice(row: V2Row) -> StoredMessage:
-    parts, rest = Parts(row.session_id, row.id), row.data.copy()
-    parts.add("text", {"text": rest.pop("text"), "synthetic": True})
-    return StoredMessage(_user_info(row, rest), parts.documents)
-
-
-def _assistant(row: V2Row) -> StoredMessage:
-    parts, rest = Parts(row.session_id, row.id), row.data.copy()
+def _assistant(row: V2Row, parts: Parts, rest: Document) -> StoredMessage:
     snapshot = as_object(rest.get("snapshot")) or {}
     model = take_object(rest, "model") or {}
     agent, items = rest.pop("agent", None), as_list(rest.get("content"))
@@ -170,21 +163,6 @@ def _assistant(row: V2Row) -> StoredMessage:
     if usage:
         parts.add("step-finish", {"reason": fields["finish"] or "unknown", "snapshot": snapshot.get("end")} | usage)
     return StoredMessage(_assistant_info(row, fields | usage, rest), parts.documents)
-
-
-def _shell(row: V2Row) -> StoredMessage:
-    parts, rest = Parts(row.session_id, row.id), row.data.copy()
-    add_shell(parts, rest, row.during)
-    fields = {"agent": row.agent or "", **_model_fields(row.model or {})}
-    return StoredMessage(_assistant_info(row, fields, rest), parts.documents)
-
-
-def _compaction(row: V2Row) -> StoredMessage:
-    parts = Parts(row.session_id, row.id)
-    parts.add("compaction", {"auto": row.data.get("reason") == "auto"})
-    taken = ("summary", "model", "cost", "tokens", "error")
-    rest = {name: value for name, value in row.data.items() if name not in taken}
-    return StoredMessage(_user_info(row, rest), parts.documents)
 
 
 def _summary(row: V2Row) -> StoredMessage:
