@@ -21,7 +21,7 @@ from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import FileLeases
 from opensesh.storage.locks import Locks
 
-from ..storage.opencode_databases import copy_database, execute
+from ..storage.opencode_databases import copy_database, execute, select
 from .sample_tree import Json, Sample, contents
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -367,6 +367,18 @@ def test_a_tree_that_does_not_exist_beside_a_database_is_not_shown(tmp_path: Pat
     found = diagnose(open_store(str(tmp_path / "data")))
     assert [summary.place for summary in found.holdings] == [str(database)]
     assert {finding.kind for finding in found.findings} == {"folder"}
+
+
+def test_the_diffs_of_sessions_in_a_database_stay_in_the_tree_beside_it(tmp_path: Path) -> None:
+    database = copy_database(tmp_path / "data")
+    diffs = tmp_path / "data" / "storage" / "session_diff"
+    diffs.mkdir(parents=True)
+    [session] = select(database, "SELECT id FROM session LIMIT 1")[0]
+    for name in (session, "ses_gone"):
+        (diffs / f"{name}.json").write_text("[]")
+    orphans = kinds(diagnose(open_store(str(tmp_path / "data"))))["orphan"]
+    assert orphans == ["session_diff/ses_gone.json"]
+    assert "orphan" not in kinds(diagnose(JsonTree(diffs.parent))), "the database was not read"
 
 
 def test_an_unwritable_database_is_copied_to_the_tree(tmp_path: Path) -> None:

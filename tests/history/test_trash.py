@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,9 @@ from opensesh.storage import open_store, revocations
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import leases_of
 from opensesh.storage.memory import Memory
+from opensesh.storage.opencode_db.store import OpencodeDB
 
+from ..storage.opencode_databases import V1_2, V1_18, copy_database
 from .sample_tree import Json, Sample, contents
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -198,3 +201,23 @@ def test_sessions_of_a_store_in_memory_are_removed_archived_moved_and_restored(t
         trash.restore(moved.undo)
     assert trash.restore(moved.undo, store=store).restored == 1
     assert {key: value for key, value in store.scan(()) if key[0] != "project"} == before
+
+
+@pytest.mark.parametrize("source", [V1_18, V1_2], ids=["1.18", "1.2"])
+def test_every_session_of_a_database_is_removed_archived_moved_and_restored(source: Path, tmp_path: Path) -> None:
+    with OpencodeDB(copy_database(tmp_path / "data", source)) as store:
+
+        def records() -> dict[tuple[str, ...], Any]:
+            return {key: value for key, value in store.scan(()) if key[0] != "project"}
+
+        before = records()
+        sessions = [session(record) for key, record in before.items() if key[0] == "session"]
+        for change in (
+            lambda: trash.remove(store, sessions),
+            lambda: trash.archive(store, sessions),
+            lambda: moving.move(store, sessions, str(tmp_path)),
+        ):
+            done = change()
+            assert records() != before
+            assert trash.restore(done.undo, store=store).left == []
+            assert records() == before

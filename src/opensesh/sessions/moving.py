@@ -59,8 +59,10 @@ def _changes(records: RecordFiles, paths: Sequence[str], location: ProjectLocati
     newest = max(paths, key=lambda path: as_whole((as_object(copies[path].get("time")) or {}).get("updated")))
     yield from (Change(path=path, aside=True) for path in paths if path != newest)
     after = copies[newest] | {"projectID": location.id, "directory": location.directory}
-    if after.pop("path", None) is not None and location.path is not None:
-        after["path"] = location.path
+    if after.get("path") is not None and location.path is not None:
+        after["path"] = location.path  # at its position: an undo compares the record with what the store returns
+    else:
+        after.pop("path", None)
     new_path = os.path.join("session", location.id, os.path.basename(newest))
     if after != copies[newest] or new_path != newest:
         yield Change(path=newest, data=dumps(after), to=new_path if new_path != newest else "")

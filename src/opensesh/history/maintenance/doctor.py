@@ -15,6 +15,7 @@ from ...sessions.trash import writable_tree
 from ...sessions.undo import Change, files_changed, perform
 from ...storage.disk import read_file
 from ...storage.leases import FileLeases
+from ...storage.locations import databases
 from ...storage.protocol import FileTree, member_stores
 from ...storage.raw_rows import RawRows
 from ...storage.registry import new_sessions_place
@@ -80,12 +81,14 @@ def diagnose(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda
     """Run all checks; change nothing. ``unread`` are stores of the data folder that could not be opened."""
     contents: list[StoreContents] = []
     findings = [Finding("database", path, reason, "damage", remedy=_DATABASE_REMEDY) for path, reason in unread]
-    for member in member_stores(store):
+    members = member_stores(store)
+    for member in members:
         if not isinstance(member, FileTree):
             contents.append(store_contents(member))
             if isinstance(member, RawRows):
                 findings += check_database(member, member)
-            continue
+    in_databases = set[str]().union(*(content.sessions for content in contents))
+    for member in (member for member in members if isinstance(member, FileTree)):
         inventory = take_inventory(member, step)
         tree = inventory_contents(inventory)
         # Beside a database, the folder of the tree may be missing, or have only the diffs that OpenCode keeps in files.
@@ -93,7 +96,9 @@ def diagnose(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda
             contents.append(tree)
         if os.path.isdir(member.root):
             running = running_sessions(FileLeases.of(member), (item.name for item in inventory.of("session")))
-            findings += check_records(member, inventory, running)
+            beside = databases(os.path.dirname(member.root), {})
+            are_all_read = {os.path.realpath(path) for path in beside} <= {other.id for other in members}
+            findings += check_records(member, inventory, running, in_databases if are_all_read else None)
             findings += check_surroundings(member, inventory)
         findings += check_layout(member)
     summaries = compare_stores(contents)

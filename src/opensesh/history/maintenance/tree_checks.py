@@ -22,7 +22,7 @@ from .findings import Finding
 from .inventory import is_unfinished, make_valid, rebuilt_message, rebuilt_session, records_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from ...storage.protocol import FileTree
     from .inventory import Inventory, InventoryItem
@@ -35,8 +35,13 @@ _ID_PREFIXES = {"session": "ses", "message": "msg", "part": "prt"}
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
-def check_records(tree: FileTree, inventory: Inventory, running: frozenset[str]) -> Iterator[Finding]:
-    """Yield everything that is wrong with records. Unfinished records of ``running`` sessions are not a fault."""
+def check_records(
+    tree: FileTree, inventory: Inventory, running: frozenset[str], in_databases: Collection[str] | None
+) -> Iterator[Finding]:
+    """Yield everything that is wrong with records. Unfinished records of ``running`` sessions are not a fault.
+
+    The tree also has the diffs of sessions that are ``in_databases`` beside it; ``None`` if one of them was not read.
+    """
     rebuilt = _rebuilt_messages(tree, inventory)
     message_counts = Counter([*inventory.owners.values(), *(str(info["sessionID"]) for info in rebuilt.values())])
     superseded = {item.path for item, _ in inventory.superseded}
@@ -54,7 +59,7 @@ def check_records(tree: FileTree, inventory: Inventory, running: frozenset[str])
     for item, kept in inventory.superseded:
         text = f"a second copy of {item.name}; the one at {kept.path} is kept"
         yield Finding("duplicate", item.path, text, "odd", [Change(path=item.path, aside=True)])
-    yield from _orphans(tree, inventory, rebuilt, message_counts)
+    yield from _orphans(tree, inventory, rebuilt, message_counts, in_databases)
     for kind in ("session", "message", "part", "project"):
         taken = _ids_in_use(tree, inventory, kind)
         for item in inventory.of(kind):
@@ -109,7 +114,11 @@ def _rebuilt_session(tree: FileTree, session: str, rebuilt: Mapping[str, Documen
 
 
 def _orphans(
-    tree: FileTree, inventory: Inventory, rebuilt: Mapping[str, Document], message_counts: Mapping[str, int]
+    tree: FileTree,
+    inventory: Inventory,
+    rebuilt: Mapping[str, Document],
+    message_counts: Mapping[str, int],
+    in_databases: Collection[str] | None,
 ) -> Iterator[Finding]:
     """Yield records whose session or message is missing, unless it may be in a folder that cannot be listed."""
     unlisted = {path.split(os.sep)[0] for path, _ in inventory.unreadable if not path.endswith(".json")}
@@ -129,10 +138,11 @@ def _orphans(
             if message not in existing:
                 text = f"{pluralize(count, 'part')} of a message that is gone"
                 yield Finding("orphan", os.path.join("part", message), text, "odd", _move_aside(tree, "part", message))
-    if unlisted.isdisjoint(("session", "message")):
+    if in_databases is not None and unlisted.isdisjoint(("session", "message")):
         unread = {os.path.basename(path).removesuffix(".json") for path, _ in inventory.unreadable}
+        existing = sessions | message_counts.keys() | unread | set(in_databases)
         for item in (item for kind in PER_SESSION for item in inventory.of(kind)):
-            if item.name not in sessions and item.name not in message_counts and item.name not in unread:
+            if item.name not in existing:
                 text = "belongs to a session that is gone"
                 yield Finding("orphan", item.path, text, "odd", [Change(path=item.path, aside=True)])
 
