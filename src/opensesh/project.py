@@ -72,6 +72,9 @@ def resolve(
     cached = remote or cached_id(_common_folder(marker) if by_remote else marker)
     roots = () if cached else git.lines("rev-list", "--max-parents=0", "HEAD" if by_remote else "--all")
     top = os.path.abspath(os.path.join(sandbox, git.line("rev-parse", "--show-toplevel")))
+    if os.path.realpath(top) != os.path.realpath(sandbox):
+        # By core.worktree, a repository would make any folder a part of its project, to which tools have access.
+        top = sandbox
     if git.missing:
         note = "git is not installed, so the repository could not be examined"
         return ProjectLocation(directory, cached or GLOBAL, sandbox, sandbox, _fake_vcs(os.environ), note)

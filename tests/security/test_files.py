@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
-from opensesh.config import rule
+from opensesh.config import Skill, rule
 from opensesh.errors import PermissionDeniedError, ToolFailedError
-from opensesh.tools import real_files
+from opensesh.tools import file_search, path_access, real_files
 from opensesh.tools.apply_patch import ApplyPatchTool
 from opensesh.tools.edit import EditTool, WriteTool
 from opensesh.tools.grep import GrepTool
 from opensesh.tools.read import ReadTool
+from opensesh.tools.skill import SkillTool
 from opensesh.workspace.revert import Reverts
 
 from ..engine.stage import stage
@@ -253,3 +254,65 @@ async def test_m13_a_patch_asks_about_the_target_of_a_link(bench: Bench) -> None
     os.symlink(".env", bench.path("plain"))
     await bench.run(ApplyPatchTool(), **patch("*** Update File: plain", "@@", "-KEY=1", "+KEY=2"))
     assert bench.patterns("read") == [str(bench.path("plain")), str(bench.path(".env"))]
+
+
+def test_file_tools_compare_the_spelling_of_very_long_paths(bench: Bench) -> None:
+    path = str(bench.path("a/" * 3_000 + "b"))
+    assert path_access.names(bench, path) == [path]
+
+
+@pytest.mark.parametrize("name", ["pipe", "zero"])
+async def test_file_tools_search_no_special_files(bench: Bench, name: str) -> None:
+    os.mkfifo(bench.path("pipe"))
+    bench.path("zero").symlink_to("/dev/zero")
+    with pytest.raises(ToolFailedError, match="special file"):
+        await bench.run(GrepTool(), pattern="x", path=name)
+
+
+@pytest.mark.parametrize(("name", "offered"), [("plain", True), ("a*", False), ("a?b", False)])
+async def test_always_is_offered_for_a_folder_without_wildcards(bench: Bench, name: str, offered: bool) -> None:
+    folder = bench.path("..").resolve() / name
+    folder.mkdir()
+    (folder / "file").write_text("x")
+    await bench.run(ReadTool(), filePath=str(folder / "file"))
+    (asked,) = [asked for asked in bench.asked if asked.permission == "external_directory"]
+    assert asked.patterns == [f"{folder}/*"]
+    assert asked.always == ([f"{folder}/*"] if offered else [])
+
+
+async def test_always_is_offered_for_a_skill_without_wildcards(bench: Bench) -> None:
+    bench.skills.list = [Skill("*", "everything", str(bench.path("SKILL.md")), "text")]
+    await bench.run(SkillTool(), name="*")
+    assert bench.asked[0].always == []
+
+
+@pytest.fixture
+def giant(bench: Bench) -> Path:
+    """A file of some gigabytes, which takes no space on the disk."""
+    path = bench.path("giant.txt")
+    with path.open("wb") as file:
+        file.write(b"needle\n")
+        file.truncate(8 << 30)
+    return path
+
+
+@pytest.mark.parametrize(("tool", "arguments"), CHANGES)
+async def test_m10_a_giant_file_is_not_changed(bench: Bench, giant: Path, tool: Any, arguments: dict[str, Any]) -> None:
+    giant.rename(bench.path("a"))
+    bench.files.note(str(bench.path("a")))
+    with pytest.raises(ToolFailedError, match="too large"):
+        await bench.run(tool, **arguments)
+
+
+def test_m10_a_giant_file_is_searched_line_by_line(bench: Bench, giant: Path) -> None:
+    match = file_search.Match(str(giant), 1, "needle")
+    assert file_search.confirmed([match], bench.directory, bench.directory) == [match]
+
+
+async def test_m10_a_giant_file_with_a_byte_order_mark_is_read_line_by_line(bench: Bench) -> None:
+    path = bench.path("giant.txt")
+    with path.open("wb") as file:
+        file.write("\ufefffirst\nsecond\n".encode("utf-16-le"))
+        file.truncate(8 << 30)
+    result = await bench.run(ReadTool(), filePath=str(path), limit=1)
+    assert "1: first" in result.output

@@ -99,6 +99,8 @@ async def test_m8_a_name_that_leads_to_this_machine_is_asked_about_by_its_addres
         *(("127.0.0.1", True), ("10.1.2.3", True), ("192.168.0.1", True), ("172.16.0.1", True), ("0.0.0.0", True)),
         *(("169.254.169.254", True), ("100.64.0.1", True), ("::1", True), ("fe80::1%eth0", True), ("fd00::1", True)),
         *(("::ffff:10.0.0.1", True), ("64:ff9b::a00:1", True), ("224.0.0.1", True), ("255.255.255.255", True)),
+        *(("::7f00:1", True), ("64:ff9b:1::a00:1", True), ("fec0::1", True), ("::ffff:0:7f00:1", True)),
+        *(("192.0.0.8", True), ("2001:0:7f00:1::", True), ("fe80::1", True), ("5f00::1", True), ("ff02::1", True)),
         *(("8.8.8.8", False), ("2606:4700::1111", False), ("64:ff9b::808:808", False)),
     ],
 )
@@ -163,6 +165,69 @@ async def test_m8_a_name_that_cannot_be_resolved_is_an_error(bench: RuledBench) 
 
     with pytest.raises(ToolFailedError, match="unknown host"):
         await bench.run(WebFetchTool(resolve=resolve), url="http://x.test/")
+
+
+async def test_web_proxies_are_used_for_the_names_that_they_look_up(
+    bench: RuledBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.ruleset = (rule("*", "allow"), rule("private_address", "deny"))
+    fetched: list[str] = []
+
+    class Recording(Handler):
+        def do_GET(self) -> None:
+            fetched.append(self.path)
+            super().do_GET()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Recording)
+    Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.server_port}")
+    # httpx goes around the proxy for this entry; urllib, which decides whether names are looked up here, does not.
+    monkeypatch.setenv("no_proxy", "all://localhost")
+    try:
+        await bench.run(WebFetchTool(), url=f"http://localhost:{server.server_port}/x", format="text")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert fetched == [f"http://localhost:{server.server_port}/x"]  # as a proxy is asked
+
+
+@pytest.mark.parametrize(
+    ("path", "offered"), [("/a", True), ("/a?b=c", True), ("/*", False), ("/????????", False), ("/a?b=*", False)]
+)
+async def test_web_always_is_offered_for_a_private_address_without_wildcards(
+    bench: RuledBench, path: str, offered: bool
+) -> None:
+    bench.ruleset = (rule("*", "allow"),)
+    tool = WebFetchTool(transport=httpx2.MockTransport(lambda request: httpx2.Response(200, text="x")))
+    url = f"http://10.0.0.1{path}"
+    await bench.run(tool, url=url)
+    (asked,) = [asked for asked in bench.asked if asked.permission == "private_address"]
+    assert asked.always == ([url] if offered else [])
+
+
+@pytest.mark.parametrize("charset", ["punycode", "idna", "rot13", "zlib", "unicode_escape", "no-such-charset", "UTF-8"])
+async def test_web_pages_are_decoded_only_by_encodings_of_pages(bench: RuledBench, charset: str) -> None:
+    bench.ruleset = (rule("*", "allow"),)
+    headers = {"content-type": f"text/plain; charset={charset}"}
+    answer = httpx2.Response(200, headers=headers, content=b"a-\\u0041-b")
+    tool = WebFetchTool(transport=httpx2.MockTransport(lambda request: answer))
+    assert (await bench.run(tool, url="https://x.test/")).output == "a-\\u0041-b"
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "data:text/plain,x", "ftp://x.test/", "http://", "//x.test/"])
+async def test_web_redirects_lead_only_to_pages(bench: RuledBench, url: str) -> None:
+    bench.ruleset = (rule("*", "allow"),)
+    requests: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        requests.append(str(request.url))
+        target = url if len(requests) == 1 else "/again"
+        return httpx2.Response(302, headers={"location": target})
+
+    with pytest.raises(ToolFailedError):
+        await bench.run(WebFetchTool(transport=httpx2.MockTransport(answer)), url="https://x.test/")
+    assert len(requests) <= 10
+    assert all(request.startswith("https://x.test/") for request in requests)
 
 
 @pytest.mark.parametrize("piece", ["<table><tr><td>", "<blockquote>", "<ul><li>", "<a href=x>", "<b>", "<div>x"])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 
+from .. import safe_git
 from ..errors import InvalidKeyError
 from .disk import read_file
 from .keys import GLOBAL, check_key
 
 _GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotepath=false")
+_TIMEOUT_SECONDS = 60
 _REPOSITORY_VARIABLES = frozenset(
     (
         "GIT_DIR",
@@ -40,7 +42,8 @@ class GitCommand:
         self.missing = False
         self.problem: str | None = None
         # The GIT_DIR of a hook or a parent process would select another repository.
-        self._environment = {name: value for name, value in os.environ.items() if name not in _REPOSITORY_VARIABLES}
+        inherited = {name: value for name, value in os.environ.items() if name not in _REPOSITORY_VARIABLES}
+        self._environment = inherited | safe_git.VARIABLES
 
     def lines(self, *arguments: str, cwd: str | None = None) -> tuple[str, ...]:
         """Return the lines that git prints; none if it fails."""
@@ -52,9 +55,13 @@ class GitCommand:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,
+                timeout=_TIMEOUT_SECONDS,
             )
         except OSError:
             self.missing = True
+            return ()
+        except subprocess.TimeoutExpired:
+            self.problem = f"git did not answer within {_TIMEOUT_SECONDS} s in {self.folder}"
             return ()
         if b"dubious ownership" in done.stderr:
             self.problem = f"git does not trust {self.folder}: it belongs to another user (see git's safe.directory)"

@@ -18,6 +18,7 @@ from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from .. import safe_git
 from ..config import globs
 from ..errors import ToolFailedError
 from . import grep_fallback, real_files
@@ -134,13 +135,14 @@ def confirmed(matches: list[Match], directory: str, real: str) -> list[Match]:
     for path, group in groupby(matches, key=lambda match: match.path):
         try:
             with real_files.open_file(os.path.normpath(os.path.join(real, os.path.relpath(path, directory)))) as file:
-                lines = file.read().split(b"\n")
+                number, line = 0, b""
+                for match in sorted(group, key=lambda match: match.number):
+                    while number < match.number:  # line by line: the file may be larger than the memory
+                        number, line = number + 1, file.readline(_MAX_OUTPUT_BYTES)
+                    if line.removesuffix(b"\n").decode("utf-8", "replace").rstrip("\r") == match.line:
+                        kept.append(match)
         except (OSError, ToolFailedError):
             continue
-        for match in group:
-            line = lines[match.number - 1] if match.number <= len(lines) else b""
-            if line.decode("utf-8", "replace").rstrip("\r") == match.line:
-                kept.append(match)
     return kept
 
 
@@ -261,11 +263,11 @@ async def _run(
     timeout_seconds: float = SEARCH_TIMEOUT_SECONDS,
 ) -> _Run:
     """Run a read-only program to its end, to the timeout, or to the limit of its output."""
-    environment = {name: value for name, value in os.environ.items() if name not in _IGNORED_VARIABLES}
+    inherited = {name: value for name, value in os.environ.items() if name not in _IGNORED_VARIABLES}
     program = await asyncio.create_subprocess_exec(
         *arguments,
         cwd=directory,
-        env=environment,
+        env=inherited | safe_git.VARIABLES,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

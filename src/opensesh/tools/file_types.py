@@ -19,6 +19,8 @@ from .path_access import unreadable
 
 PDF = "application/pdf"
 MAX_ATTACHMENT_BYTES = 20 * 1024 * 1024
+MAX_TEXT_BYTES = 64 * 1024 * 1024
+"""Larger files are not changed: a repository of a few kilobytes can contain one that fills the memory."""
 _SAMPLE_BYTES = 4096
 
 _BOMS = (
@@ -102,11 +104,13 @@ def load_text(path: str) -> TextFile:
     """Read a text file at a real path. Bytes that are not valid UTF-8 are kept, and written back unchanged."""
     try:
         with real_files.open_file(path) as file:
-            data = file.read()
+            data = file.read(MAX_TEXT_BYTES + 1)
     except FileNotFoundError as error:
         raise ToolFailedError(f"File not found: {path}", path=path) from error
     except OSError as error:
         raise unreadable(path, error) from error
+    if len(data) > MAX_TEXT_BYTES:
+        raise ToolFailedError(f"{path} is too large to change: more than {MAX_TEXT_BYTES >> 20} MiB", path=path)
     for bom, encoding in _BOMS:
         if data.startswith(bom):
             with suppress(UnicodeDecodeError):  # half a UTF-16 character at the end, which could not be written back

@@ -46,6 +46,8 @@ class GrepTool(BuiltinTool[GrepArguments]):
         await paths.ask_if_outside(ctx, target, "directory" if is_directory else "file")
         if not os.path.exists(target.real):
             raise ToolFailedError(f"{target.path} does not exist")
+        if not is_directory and not os.path.isfile(target.real):
+            raise ToolFailedError(f"{target.path} is a special file, and reading it might never end", path=target.path)
         if is_directory:
             readable = paths.readable_check(ctx, target)
             result = await file_search.grep(args.pattern, target.path, args.include, readable)

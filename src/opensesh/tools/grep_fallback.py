@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import sys
 
+_CHUNK_BYTES = 1 << 20
+_MAX_LINE_BYTES = 32 << 20
 _CLASSES = {
     "alpha": "a-zA-Z",
     "digit": "0-9",
@@ -42,16 +44,17 @@ def main() -> int:
     for name in filter(None, sys.stdin.buffer.read().split(b"\0")):
         try:
             with open(name, "rb") as file:
-                data = file.read()
+                if any(b"\0" in chunk for chunk in iter(lambda: file.read(_CHUNK_BYTES), b"")):
+                    continue  # binary
+                file.seek(0)
+                # Line by line: the file may be larger than the memory.
+                for number, raw in enumerate(iter(lambda: file.readline(_MAX_LINE_BYTES), b""), 1):
+                    line = raw.removesuffix(b"\n")
+                    if find(line.decode("utf-8", "replace").rstrip("\r")):
+                        has_match = True
+                        out.write(b"%s\0%d:%s\n" % (name, number, line))
         except OSError:
             continue
-        if b"\0" in data:
-            continue  # binary
-        # A newline at the end of the file does not begin another line.
-        for number, line in enumerate(data.removesuffix(b"\n").split(b"\n") if data else (), 1):
-            if find(line.decode("utf-8", "replace").rstrip("\r")):
-                has_match = True
-                out.write(b"%s\0%d:%s\n" % (name, number, line))
         out.flush()
     return 0 if has_match else 1
 

@@ -80,7 +80,9 @@ async def ask_outside(ctx: Context, directories: list[str], path: str = "") -> N
     """Ask for the permission to access files in these directories outside the project."""
     patterns = [directory.replace(os.sep, "/").rstrip("/") + "/*" for directory in directories]
     metadata = {"filepath": path, "parentDir": directories[0]} if path else {}
-    await ctx.ask("external_directory", patterns, always=patterns, metadata=metadata)
+    # The name of a folder may contain wildcards: "always" for /home/* would be for every folder beside it.
+    always = [pattern for pattern in patterns if "?" not in pattern and "*" not in pattern[:-1]]
+    await ctx.ask("external_directory", patterns, always=always, metadata=metadata)
 
 
 async def ask_anywhere(ctx: Context, permission: str) -> None:
@@ -131,18 +133,20 @@ def unreadable(path: str, error: OSError) -> ToolFailedError:
 
 def _as_listed(path: str) -> str:
     """Return ``path`` as the directories spell it, on file systems where ``.ENV`` and ``.env`` are the same file."""
+    names: list[str] = []
     parent, name = os.path.split(path)
-    if not name:
-        return path
-    listed, other = _as_listed(parent), name.swapcase()
-    if other != name and _is_same(os.path.join(parent, other), path):
-        try:
-            entries = os.listdir(parent)
-        except OSError:
-            entries = []
-        alike = [entry for entry in entries if entry.lower() == name.lower()]
-        name = min(alike, key=lambda entry: entry == name, default=name)
-    return os.path.join(listed, name)
+    while name:
+        other = name.swapcase()
+        if other != name and _is_same(os.path.join(parent, other), os.path.join(parent, name)):
+            try:
+                entries = os.listdir(parent)
+            except OSError:
+                entries = []
+            alike = [entry for entry in entries if entry.lower() == name.lower()]
+            name = min(alike, key=lambda entry: entry == name, default=name)
+        names.append(name)
+        parent, name = os.path.split(parent)
+    return os.path.join(parent, *reversed(names))
 
 
 def _is_prefix(root: str, path: str) -> bool:

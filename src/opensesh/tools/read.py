@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -124,14 +125,16 @@ def _raw_lines(file: IO[bytes]) -> Iterator[bytes]:
     A file that ends in a newline has an empty last line, as editors show it.
     """
     encoding = file_types.skip_bom(file)
-    if encoding:
-        yield from (line.encode() for line in file.read().decode(encoding, "replace").split("\n"))
-        return
+    decoded = io.TextIOWrapper(file, encoding, "replace", newline="\n") if encoding else None
+
+    def readline(limit: int) -> bytes:
+        return file.readline(limit) if decoded is None else decoded.readline(limit).encode()
+
     ended = True
-    while line := file.readline(_MAX_LINE_BYTES):
+    while line := readline(_MAX_LINE_BYTES):
         yield line.removesuffix(b"\n")
         ended = line.endswith(b"\n")
-        while not ended and (more := file.readline(_CHUNK_BYTES)):
+        while not ended and (more := readline(_CHUNK_BYTES)):
             ended = more.endswith(b"\n")
     if ended:
         yield b""

@@ -36,7 +36,8 @@ class SkillTool(BuiltinTool[SkillArguments]):
         if skill is None:
             others = ", ".join(sorted(available)) or "none"
             raise ToolFailedError(f"There is no skill named {args.name!r}. Available skills: {others}")
-        await ctx.ask("skill", [args.name], always=[args.name], metadata={})
+        always = [] if "*" in args.name or "?" in args.name else [args.name]  # these would be wildcards
+        await ctx.ask("skill", [args.name], always=always, metadata={})
         directory = os.path.dirname(skill.location)
         names: list[str] = []
         if await asyncio.to_thread(os.path.isdir, directory):

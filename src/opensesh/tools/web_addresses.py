@@ -12,7 +12,7 @@ import asyncio
 import posixpath
 import socket
 import unicodedata
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     """Returns the IP addresses of a host. Raises :class:`OSError`."""
 
 _NAT64 = IPv6Network("64:ff9b::/96")
+_UNICAST = IPv6Network("2000::/3")
+"""All addresses of the public Internet. Python calls others global, too: site-local ones, those of local NAT64."""
+_PROTOCOLS = IPv4Network("192.0.0.0/24")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -72,7 +75,9 @@ def is_private(address: str) -> bool:
     """Return whether an IP address is not one of the public Internet: this machine, its network, link-local (where
     clouds keep credentials), or reserved."""
     ip = _unmapped(ip_address(address.partition("%")[0]))
-    return not ip.is_global or ip.is_multicast
+    if isinstance(ip, IPv4Address):
+        return not ip.is_global or ip.is_multicast or ip in _PROTOCOLS
+    return not ip.is_global or ip not in _UNICAST
 
 
 async def resolve(host: str, port: int) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import codecs
 import re
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
@@ -30,6 +31,8 @@ _ACCEPT: dict[Format, str] = {
     "text": "text/plain, text/markdown;q=0.9, text/html;q=0.8, */*;q=0.1",
     "html": "text/html, application/xhtml+xml;q=0.9, text/plain;q=0.8, */*;q=0.1",
 }
+_ENCODING = re.compile(r"utf|ascii|iso8859|cp\d|koi8|mac|gb|big5|euc|shift_jis|iso2022|johab|hz|tis", re.IGNORECASE)
+"""Encodings of pages. Python has others: its punycode takes quadratic time."""
 
 
 class WebFetchArguments(Arguments, frozen=True):
@@ -79,19 +82,20 @@ class WebFetchTool(BuiltinTool[WebFetchArguments]):
         seconds = min(max(args.timeout or DEFAULT_TIMEOUT_SECONDS, 1.0), MAX_TIMEOUT_SECONDS)
         url, agent = args.url, _AGENT
         asked: set[str] = set()
-        async with httpx2.AsyncClient(transport=self._transport, timeout=seconds) as client:
-            for _ in range(_MAX_REQUESTS):
-                headers = {"user-agent": agent, "accept": _ACCEPT[args.format], "accept-language": "en-US,en;q=0.9"}
-                addresses = await self._ask(ctx, url, asked, args)
+        for _ in range(_MAX_REQUESTS):
+            headers = {"user-agent": agent, "accept": _ACCEPT[args.format], "accept-language": "en-US,en;q=0.9"}
+            addresses = await self._ask(ctx, url, asked, args)
+            transport = self._transport or _transport(url, addresses)
+            async with httpx2.AsyncClient(transport=transport, timeout=seconds) as client:
                 answer = await _get_from(client, url, addresses, headers, seconds)
-                if isinstance(answer, _FetchedPage):
-                    return answer
-                if answer is not None:
-                    url = answer
-                elif agent == _AGENT:
-                    agent = _PLAIN_AGENT  # some sites that check browsers let an honest user agent pass
-                else:
-                    break
+            if isinstance(answer, _FetchedPage):
+                return answer
+            if answer is not None:
+                url = answer
+            elif agent == _AGENT:
+                agent = _PLAIN_AGENT  # some sites that check browsers let an honest user agent pass
+            else:
+                break
         raise ToolFailedError(f"{args.url} cannot be reached: it requires a browser, or redirects without end")
 
     async def _ask(self, ctx: Context, url: str, asked: set[str], args: WebFetchArguments) -> list[str]:
@@ -106,14 +110,16 @@ class WebFetchTool(BuiltinTool[WebFetchArguments]):
         async def ask(permission: str, patterns: list[str]) -> None:
             new = [pattern for pattern in patterns if f"{permission} {pattern}" not in asked]
             if new:
-                always = ["*"] if permission == "webfetch" else [web_addresses.with_host(url, host) for host in private]
+                exact = [web_addresses.with_host(url, host) for host in private]
+                # "*" and "?" of an address would be wildcards of the pattern; one "?" only begins a query.
+                always = ["*"] if permission == "webfetch" else [u for u in exact if "*" not in u and u.count("?") < 2]
                 await ctx.ask(permission, new, always=always, metadata=metadata)
                 asked.update(f"{permission} {pattern}" for pattern in new)
 
         private: list[str] = []
         await ask("webfetch", web_addresses.names(url))
         host = web_addresses.host_of(url)
-        if _uses_proxy(url):
+        if _proxy(url):
             addresses = await web_addresses.literal_only(host, 0)
         else:
             try:
@@ -200,13 +206,29 @@ def _check_address(url: str) -> None:
         )
 
 
-def _uses_proxy(url: str) -> bool:
-    """Return whether a proxy fetches ``url``, which then looks up the name itself."""
+def _proxy(url: str) -> str:
+    """Return the proxy that fetches ``url``, and that then looks up the name itself; empty without one."""
     from urllib.request import getproxies, proxy_bypass  # loads email and http.client, which nothing else here needs
 
     parts = urlsplit(url)
     proxies = getproxies()
-    return bool(proxies.get(parts.scheme) or proxies.get("all")) and not proxy_bypass(parts.hostname or "")
+    proxy = proxies.get(parts.scheme) or proxies.get("all") or ""
+    if not proxy or proxy_bypass(parts.hostname or ""):
+        return ""
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _transport(url: str, addresses: list[str]) -> httpx2.AsyncBaseTransport | None:
+    """Return how ``url`` is fetched; ``None`` leaves it to httpx, which reads ``NO_PROXY`` in its own way.
+
+    Where httpx would go around the proxy for a name that the proxy was to look up, the name could lead to this machine
+    without a question.
+    """
+    import httpx2
+
+    if addresses == [web_addresses.host_of(url)]:
+        return None
+    return httpx2.AsyncHTTPTransport(proxy=None if addresses else _proxy(url))
 
 
 def _render(page: _FetchedPage, output_format: Format) -> str:
@@ -215,10 +237,10 @@ def _render(page: _FetchedPage, output_format: Format) -> str:
     text = ""
     for name in (page.charset, declared[1].decode() if declared else None, "utf-8"):
         try:
-            if name:
+            if name and _ENCODING.match(codecs.lookup(name).name):
                 text = page.body.decode(name, "replace")
                 break
-        except (LookupError, ValueError):  # unknown names; ValueError: some of Python's codecs cannot replace
+        except (LookupError, ValueError):  # ValueError: a name that contains NUL
             continue
     is_html = "html" in page.content_type.lower()
     match output_format:

@@ -6,6 +6,7 @@ import os
 import subprocess
 from typing import TYPE_CHECKING
 
+from .. import safe_git
 from ..errors import SnapshotError
 from .files import ABSENT, FileState
 
@@ -37,10 +38,8 @@ _ISOLATED = {
 _ALWAYS = {
     "GIT_LITERAL_PATHSPECS": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_TERMINAL_PROMPT": "0",
     "LC_ALL": "C",
+    **safe_git.VARIABLES,
 }
 
 

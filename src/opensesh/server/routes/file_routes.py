@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...errors import ToolFailedError
+from ...safe_git import without_filters
 from ...tools.file_search import files, grep
 from ...workspace.git import git_environment
 from ..operations import Call, Routes
@@ -223,7 +224,7 @@ def _read_file(location: ProjectLocation, path: str) -> Document:
 
 def _changes(location: ProjectLocation, target: str) -> Document:
     """Return how a file differs from the last commit: as text, and by hunks, with the whole file as context."""
-    output = _git(location, "diff", "--no-color", "--no-ext-diff", _WHOLE_FILE, "HEAD", "--", target)
+    output = _git(location, "diff", "--no-color", _WHOLE_FILE, "HEAD", "--", target)
     start = output.find("@@ ")
     if start < 0:
         return {}
@@ -249,7 +250,7 @@ def _file_status(location: ProjectLocation) -> list[Document]:
     if location.vcs != "git":
         return []
     listed: list[Document] = []
-    numbers = _git(location, "diff", "--no-ext-diff", "--no-renames", "--numstat", "-z", "HEAD").split("\0")
+    numbers = _git(location, "diff", "--no-renames", "--numstat", "-z", "HEAD").split("\0")
     deleted = set(_git(location, "diff", "--no-renames", "--name-only", "--diff-filter=D", "-z", "HEAD").split("\0"))
     for line in filter(None, numbers):
         added, removed, name = line.split("\t", 2)
@@ -281,13 +282,17 @@ def _line_count(path: str) -> int:
     return data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
 
 
-def _git(location: ProjectLocation, *arguments: str, stdin: str = "") -> str:
-    options = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.quotepath=false")
+def _git(location: ProjectLocation, command: str, *arguments: str, stdin: str = "") -> str:
+    environment = git_environment(isolated=False)
+    options: tuple[str, ...] = ()
+    if command == "diff":  # starts programs, unless told otherwise
+        environment = without_filters(location.directory, environment)
+        options = ("--no-ext-diff", "--no-textconv")
     try:
         done = subprocess.run(
-            [*options, *arguments],
+            ["git", "-c", "core.fsmonitor=false", "-c", "core.quotepath=false", command, *options, *arguments],
             cwd=location.directory,
-            env=git_environment(isolated=False),
+            env=environment,
             input=stdin.encode(errors="surrogateescape"),
             capture_output=True,
             check=False,

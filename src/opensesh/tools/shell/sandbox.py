@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
+from ... import safe_git
 from ...config.trust import owner_of
 
 if TYPE_CHECKING:
@@ -29,23 +30,6 @@ LockKind = Literal["landlock", "bubblewrap", "sandbox-exec"]
 
 _LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sandbox_launcher.py")
 _PROBE_TIMEOUT_SECONDS = 20.0
-
-_GIT_SETTINGS = {
-    "core.alternateRefsCommand": "false",
-    "core.fsmonitor": "false",
-    "core.hooksPath": os.devnull,
-    "core.pager": "cat",
-    "core.sshCommand": "false",
-    "gpg.openpgp.program": "false",
-    "gpg.program": "false",
-    "gpg.ssh.program": "false",
-    "gpg.x509.program": "false",
-    "log.showSignature": "false",
-    "safe.bareRepository": "explicit",
-    "status.submoduleSummary": "false",
-}
-"""Settings under which git starts no program that a repository's configuration names, and ignores bare repositories
-that are files of another one."""
 
 
 class SandboxPolicy(Struct, frozen=True, kw_only=True):
@@ -175,9 +159,6 @@ def temporary_variables(folder: str) -> dict[str, str]:
 
 def guarded_git_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that make git start no hook, pager, monitor or other program that a repository names."""
-    count = environment.get("GIT_CONFIG_COUNT", "")
-    first = int(count) if count.isascii() and count.isdigit() else 0
-    variables = {"GIT_CONFIG_COUNT": str(first + len(_GIT_SETTINGS)), "GIT_PAGER": "cat", "PAGER": "cat"}
-    for number, (name, value) in enumerate(_GIT_SETTINGS.items(), first):
-        variables |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
-    return variables | {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "false"}
+    variables = {"GIT_PAGER": "cat", "PAGER": "cat", "GIT_EDITOR": "false"}
+    variables |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+    return variables | safe_git.setting_variables(safe_git.SETTINGS, environment)

@@ -1,0 +1,147 @@
+"""Repositories whose own configuration is hostile, as in an archive that was unpacked: no program of theirs may run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from opensesh.project import current_branch, other_ids, resolve
+from opensesh.server.routes import file_routes
+from opensesh.storage import project_ids
+from opensesh.storage.project_ids import GitCommand, project_id
+from opensesh.tools import file_search
+from opensesh.tools.glob import GlobTool
+from opensesh.tools.grep import GrepTool
+from opensesh.tools.path_access import is_inside
+from opensesh.workspace.repository import repo_settings
+from opensesh.workspace.snapshots import tracked_files
+
+from ..engine.stage import stage
+from ..tools.bench import Bench
+
+HOOKS = ("post-checkout", "post-index-change", "pre-commit", "reference-transaction")
+
+
+def git(folder: Path, *arguments: str) -> None:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def evidence(tmp_path: Path) -> Path:
+    """The folder in which every program of the repository leaves a file."""
+    (tmp_path / "evidence").mkdir()
+    return tmp_path / "evidence"
+
+
+@pytest.fixture
+def hostile(tmp_path: Path, evidence: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository in which each setting that names a program names one."""
+    project = tmp_path / "project"
+    project.mkdir()
+    git(project, "init", "-q")
+    (project / "a.txt").write_text("one\n")
+    (project / ".gitattributes").write_text("* filter=x=y diff=x=y merge=x=y\n")
+    git(project, "add", "a.txt")
+    git(project, "commit", "-qm", "x")
+    (project / "hooks").mkdir()
+    for name in HOOKS:
+        (project / "hooks" / name).write_text(f"#!/bin/sh\ntouch {evidence}/{name}\n")
+        (project / "hooks" / name).chmod(0o755)
+    programs = {
+        **{f"core.{name}": name for name in ("fsmonitor", "pager", "sshCommand", "editor", "alternateRefsCommand")},
+        "diff.external": "external",
+        "diff.x=y.textconv": "textconv",
+        "diff.x=y.command": "command",
+        "filter.x=y.clean": "clean",
+        "filter.x=y.smudge": "smudge",
+        "remote.origin.uploadpack": "uploadpack",
+    }
+    included = tmp_path / "project" / "included"
+    for setting, name in programs.items():
+        git(project, "config", "--file", str(included), setting, f"touch {evidence}/{name}; cat")
+    settings = {
+        "include.path": "../included",
+        "core.hooksPath": "hooks",
+        "core.repositoryformatversion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.promisor": "true",
+        "remote.origin.url": f"ext::sh -c touch% {evidence}/transport",
+        "protocol.ext.allow": "always",
+    }
+    for setting, value in settings.items():
+        git(project, "config", setting, value)
+    # An object that is missing, and that git would fetch.
+    (project / ".git" / "refs" / "heads" / "gone").write_text("1" * 40 + "\n")
+    (project / "a.txt").write_text("one\ntwo\n")
+    (project / "new.txt").write_text("three\n")
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(file_search, "ripgrep", lambda: None)
+    return project
+
+
+def test_git_starts_no_program_of_a_repository_that_identifies_a_project(hostile: Path, evidence: Path) -> None:
+    location = resolve(hostile)
+    current_branch(location)
+    other_ids(location)
+    project_id(str(hostile))
+    assert os.listdir(evidence) == []
+
+
+def test_git_starts_no_program_of_a_repository_whose_files_the_server_shows(hostile: Path, evidence: Path) -> None:
+    location = resolve(hostile)
+    status = file_routes._file_status(location)
+    assert {"path": "a.txt", "added": 1, "removed": 0, "status": "modified"} in status
+    assert "+two" in file_routes._read_file(location, "a.txt")["diff"]
+    assert file_routes._list_folder(location, ".")
+    assert os.listdir(evidence) == []
+
+
+async def test_git_starts_no_program_of_a_repository_that_tools_search(hostile: Path, evidence: Path) -> None:
+    bench = Bench(hostile)
+    assert "new.txt" in (await bench.run(GlobTool(), pattern="*.txt")).output
+    assert "Line 2: two" in (await bench.run(GrepTool(), pattern="two")).output
+    assert tracked_files(str(hostile), ["a.txt", "new.txt"]) == {"a.txt"}
+    repo_settings(str(hostile))
+    assert os.listdir(evidence) == []
+
+
+async def test_git_starts_no_program_of_a_repository_in_which_a_session_runs(hostile: Path, evidence: Path) -> None:
+    (hostile / ".git" / "refs" / "heads" / "gone").unlink()  # with it, the project has no snapshots
+    calls = ['write {"filePath":"b.txt","content":"x"}', 'bash {"command":"git status; git log -p; git diff"}']
+    async with stage("\n---\n".join([*(f"CALL {call}" for call in calls), "SAY end"])) as on:
+        outcome = await on.ask()
+        assert outcome.kind == "answered"
+        await on.engine.diff(on.session)
+        prompt = on.messages()[0]
+        await on.engine.revert(on.session, prompt.info["id"])
+    assert not (hostile / "b.txt").exists()
+    assert os.listdir(evidence) == []
+
+
+@pytest.mark.parametrize("place", ["../home", "/", "../.."])
+def test_a_repository_does_not_make_another_folder_a_part_of_its_project(tmp_path: Path, place: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    project = tmp_path / "project"
+    project.mkdir()
+    git(project, "init", "-q")
+    git(project, "commit", "-q", "--allow-empty", "-m", "x")
+    git(project, "config", "core.worktree", place if place == "/" else str((project / ".git" / place).resolve()))
+    location = resolve(project)
+    assert (location.sandbox, location.vcs) == (str(project), "git")
+    assert not is_inside(Bench(project, Path(location.sandbox)), str(home / "secret"))
+
+
+def test_a_git_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / ".git" / "HEAD").unlink()
+    os.mkfifo(tmp_path / ".git" / "HEAD")
+    monkeypatch.setattr(project_ids, "_TIMEOUT_SECONDS", 0.2)
+    command = GitCommand(str(tmp_path))
+    assert command.lines("rev-parse", "HEAD") == ()
+    assert command.problem is not None
+    assert "did not answer" in command.problem
