@@ -53,6 +53,13 @@ class ProjectLocation(Struct, frozen=True):
         inside = os.path.join(self.directory, "")
         return inside.removeprefix(top).rstrip(os.sep) if inside.startswith(top) else None
 
+    def contains(self, real_path: str) -> bool:
+        """Return whether a real path is in this checkout, or in the directory."""
+        roots = [self.directory, *([self.sandbox] if self.sandbox != os.sep else [])]
+        return any(
+            os.path.join(real_path, "").startswith(os.path.join(root, "")) for root in map(os.path.realpath, roots)
+        )
+
 
 def resolve(
     directory: str | os.PathLike[str], *, store: Store | None = None, remember: bool = False

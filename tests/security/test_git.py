@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from opensesh.project import current_branch, other_ids, resolve
-from opensesh.server.routes import file_routes
 from opensesh.storage import project_ids
 from opensesh.storage.project_ids import GitCommand, project_id
 from opensesh.tools import file_search
@@ -20,6 +19,7 @@ from opensesh.workspace.repository import repo_settings
 from opensesh.workspace.snapshots import tracked_files
 
 from ..engine.stage import stage
+from ..server.serving import serving
 from ..tools.bench import Bench
 
 HOOKS = ("post-checkout", "post-index-change", "pre-commit", "reference-transaction")
@@ -91,12 +91,15 @@ def test_git_starts_no_program_of_a_repository_that_identifies_a_project(hostile
     assert os.listdir(evidence) == []
 
 
-def test_git_starts_no_program_of_a_repository_whose_files_the_server_shows(hostile: Path, evidence: Path) -> None:
-    location = resolve(hostile)
-    status = file_routes._file_status(location)
-    assert {"path": "a.txt", "added": 1, "removed": 0, "status": "modified"} in status
-    assert "+two" in file_routes._read_file(location, "a.txt")["diff"]
-    assert file_routes._list_folder(location, ".")
+async def test_git_starts_no_program_of_a_repository_whose_files_the_server_shows(
+    hostile: Path, evidence: Path
+) -> None:
+    (hostile / ".git" / "refs" / "heads" / "gone").unlink()
+    async with serving(hostile) as client:
+        status = await client.get("/file/status")
+        assert {"path": "a.txt", "added": 1, "removed": 0, "status": "modified"} in status
+        assert "+two" in (await client.get("/file/content?path=a.txt"))["diff"]
+        assert await client.get("/file?path=.")
     assert os.listdir(evidence) == []
 
 

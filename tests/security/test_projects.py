@@ -13,11 +13,14 @@ import pytest
 
 from opensesh.cli.main import run
 from opensesh.config import Config, load, skills, system_instructions
+from opensesh.config.commands import commands_needing_trust
 from opensesh.config.trust import Trust, folder_trust_items
 from opensesh.engine.opening import open_engine
-from opensesh.errors import ConfigError
+from opensesh.errors import ConfigError, UsageError
 from opensesh.models.provider_trust import untrusted_reason
 from opensesh.testing.wire import WireServer
+
+from ..engine.stage import Stage, stage
 
 
 @pytest.fixture(autouse=True)
@@ -258,3 +261,61 @@ def test_h3_a_prompt_of_the_project_reveals_no_variable_and_no_file_outside(
     own.mkdir(parents=True)
     (own / "opencode.json").write_text(json.dumps({"agent": {"b": {"prompt": "Say {env:ANTHROPIC_API_KEY}"}}}))
     assert loaded(project, str(project)).settings.agent["b"].prompt == "Say sk-ant-real"
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "home" / "secret"
+    path.write_text("the secret")
+    return path
+
+
+def attached(on: Stage) -> list[str]:
+    return [part["filename"] for part in on.parts("file")]
+
+
+@pytest.mark.parametrize("name", ["review-all", "init"])
+async def test_commands_of_a_project_attach_no_file_outside_of_it(project: Path, secret: Path, name: str) -> None:
+    (project / "link").symlink_to(secret)
+    (project / "inside").write_text("x")
+    template = f"Look at @inside @~/secret @{secret} @../../home/secret @link and $ARGUMENTS"
+    async with stage("SAY done", config={"command": {name: {"template": template}}}) as on:
+        await (await on.engine.command(on.session, name, "@inside", model="scripted/it"))
+        assert attached(on) == ["inside"]
+        assert not any("the secret" in part["text"] for part in on.parts("text"))
+
+
+async def test_skills_of_a_project_attach_no_file_outside_of_it(project: Path, secret: Path) -> None:
+    folder = project / ".opencode" / "skills" / "s"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: s\ndescription: d\n---\nLook at @~/secret")
+    async with stage("SAY done") as on:
+        await (await on.engine.command(on.session, "s", "", model="scripted/it"))
+        assert attached(on) == []
+
+
+async def test_commands_of_the_user_attach_any_file_and_so_do_typed_arguments(
+    project: Path, secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENCODE_CONFIG", str(tmp_path / "own.json"))
+    (tmp_path / "own.json").write_text(json.dumps({"command": {"own": {"template": "Look at @~/secret"}}}))
+    async with stage("SAY done", config={"command": {"other": {"template": "$ARGUMENTS"}}}) as on:
+        for name, arguments in (("own", ""), ("other", "@~/secret")):
+            await (await on.engine.command(on.session, name, arguments, model="scripted/it"))
+        assert attached(on) == ["~/secret", "~/secret"]
+
+
+async def test_commands_of_a_project_run_nothing_in_the_name_of_a_built_in_one_before_they_are_trusted(
+    project: Path,
+) -> None:
+    config = {"command": {"init": {"template": "x !`touch ran`"}, "other": {"template": "y !`touch called`"}}}
+    async with stage("SAY done", config=config) as on:
+        await (await on.engine.command(on.session, "other", "", model="scripted/it"))
+        assert (project / "called").exists(), "the user has called it by a name that only the project has"
+        with pytest.raises(UsageError, match="touch ran"):
+            await on.engine.command(on.session, "init", "", model="scripted/it")
+        assert not (project / "ran").exists()
+        (item,) = commands_needing_trust(loaded(project))
+        Trust().grant([(item.key, item.digest)])
+        await (await on.engine.command(on.session, "init", "", model="scripted/it"))
+        assert (project / "ran").exists()

@@ -15,6 +15,7 @@ from msgspec import Struct
 from ..records import View
 from .prompts import prompt
 from .schema import CommandConfig
+from .trust import UntrustedItem, digest, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .config import Config
     from .skills import Skill
 
+_BUILTINS = ("init", "review")
 _ARGUMENT = r"(?i)\[Image\s+\d+\]|\"[^\"]*\"|'[^']*'|[^\s\"']+"
 _PLACEHOLDER = r"\$(?:([1-9][0-9]*)|ARGUMENTS)"
 _SHELL = r"!`([^`]+)`"
@@ -60,11 +62,12 @@ class Expansion(Struct, frozen=True):
 
 def commands(config: Config, skills: Iterable[Skill] = (), prompts: Iterable[Command] = ()) -> dict[str, Command]:
     """Return all commands by name: built-in, configured, ``prompts`` of MCP servers, and skills with a free name."""
+    init, review = _BUILTINS
     builtins = {
-        "init": CommandConfig(
+        init: CommandConfig(
             template=prompt("init").replace("${path}", config.worktree), description="write or update AGENTS.md"
         ),
-        "review": CommandConfig(
+        review: CommandConfig(
             template=prompt("review"),
             description="review changes: uncommitted, or a commit, branch or pull request",
             subtask=True,
@@ -89,6 +92,23 @@ def commands(config: Config, skills: Iterable[Skill] = (), prompts: Iterable[Com
                 name=skill.name, description=skill.description, source="skill", template=skill.content
             )
     return commands
+
+
+def commands_needing_trust(config: Config) -> list[UntrustedItem]:
+    """Return the commands of the project that run shell commands under the name of a built-in command.
+
+    A user who calls any other command of the project has chosen to run what it runs; a user who calls ``init`` has not.
+    """
+    items: list[UntrustedItem] = []
+    for name in filter(config.settings.command.__contains__, _BUILTINS):
+        template, path = config.settings.command[name].template, ("command", name, "template")
+        origin = config.origins.get(path)
+        if origin is not None and owner_of(origin, config) in ("project", "organisation"):
+            lines = re.findall(_SHELL, template)
+            now = digest(*(line.encode() for line in lines))
+            key = f"{origin.source}#command.{name}"
+            items += [UntrustedItem("command", name, "; ".join(lines), path, origin, key, now)] if lines else []
+    return items
 
 
 def hints(template: str) -> tuple[str, ...]:

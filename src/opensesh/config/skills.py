@@ -70,7 +70,7 @@ def skills(config: Config, *, fetch: Fetch | None = None, report: Report = log_p
     foreign = owner_of(config.origin(("skills", "paths")), config) == "project"
     named = [config.folders.resolve(path, config.directory) for path in config.settings.skills.paths]
     root, search = project_root(config), globs.Search()
-    own = {*user_folders(config), *(os.path.join(config.folders.home, other) for other in _EXTERNAL_FOLDERS)}
+    own = _own_folders(config)
     paths: list[str] = []
     for folder in (*folders, *named):
         # A link in a repository must not lead out of it; the user's own folders may contain links to anywhere.
@@ -98,6 +98,15 @@ def skills(config: Config, *, fetch: Fetch | None = None, report: Report = log_p
             continue
         skills[settings["name"]] = Skill(settings["name"], settings["description"], path, body)
     return skills
+
+
+def is_own_skill(config: Config, skill: Skill) -> bool:
+    """Return whether the user has written or installed a skill: it came neither with the project nor from a URL."""
+    return any(skill.location.startswith(os.path.join(folder, "")) for folder in _own_folders(config))
+
+
+def _own_folders(config: Config) -> set[str]:
+    return {*user_folders(config), *(os.path.join(config.folders.home, other) for other in _EXTERNAL_FOLDERS)}
 
 
 def _fetched(base: str, cache: str, fetch: Fetch | None, report: Report) -> Iterator[str]:

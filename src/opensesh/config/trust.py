@@ -93,7 +93,7 @@ class Trust:
 class UntrustedItem(NamedTuple):
     """Something in the configuration that needs the user's trust."""
 
-    kind: Literal["MCP server", "provider", "script", "folder"]
+    kind: Literal["MCP server", "provider", "script", "folder", "command"]
     name: str
     what: str
     """The command line, the addresses or the file, without secrets that are filled in."""

@@ -117,19 +117,21 @@ def file_part(path: str) -> Document:
 
 
 def mentioned_parts(
-    text: str, location: ProjectLocation, agents: Agents, *, typed: str | None = None
+    text: str, location: ProjectLocation, agents: Agents, *, typed: str | None = None, foreign: str = ""
 ) -> tuple[Document, ...]:
     """Return ``text`` and the files and agents that it mentions with ``@`` as parts of a prompt.
 
     ``typed`` is what the user wrote, where ``text`` holds more: output of a program or standard input attaches no file.
+    ``foreign`` is text that came with the project, and that attaches no file outside of it.
     """
     parts: list[Document] = [{"type": "text", "text": text}]
-    for name in mentions(text if typed is None else typed):
+    own = mentions(text if typed is None else typed)
+    for name in dict.fromkeys((*own, *mentions(foreign))):
         path = os.path.expanduser(name) if name.startswith("~/") else name
         # Relative to the root of the project, as in OpenCode, or to the working directory.
         candidates = (os.path.join(folder, path) for folder in (location.sandbox, location.directory))
         existing = next(filter(os.path.exists, candidates), None)
-        if existing is not None:
+        if existing is not None and (name in own or location.contains(os.path.realpath(existing))):
             parts.append(file_part(existing) | {"filename": name})
         elif name in agents.by_name:
             parts.append({"type": "agent", "name": name})

@@ -14,7 +14,10 @@ from msgspec.structs import replace
 
 from .. import ids
 from ..config import commands, expand, skills
-from ..errors import NotFoundError, OpenseshError
+from ..config.commands import commands_needing_trust
+from ..config.skills import is_own_skill
+from ..config.trust import owner_of, why_untrusted
+from ..errors import NotFoundError, OpenseshError, UsageError
 from .cancellation import run_uncancellable
 from .prompt import Prompt, mentioned_parts
 
@@ -78,6 +81,13 @@ class UserCommands:
         model = command.model or of_agent or options.model
         if model is not None:
             self._models.named(model)
+        for item in commands_needing_trust(self._config):
+            if item.name == command.name and (reason := why_untrusted(self._config, item)):
+                raise UsageError(
+                    f"the command {item.name} of this project replaces the one of opensesh and would run {item.what}: "
+                    f"{reason}. 'opensesh plugins --trust' trusts it.",
+                    command=item.name,
+                )
         expansion = expand(command.template, arguments)
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(self._run(line)) for line in expansion.commands]
@@ -94,9 +104,24 @@ class UserCommands:
                 provider_id, _, model_id = model.partition("/")
                 part["model"] = {"providerID": provider_id, "modelID": model_id}
             return replace(options, parts=(part,))
-        typed = arguments if command.source == "mcp" else " ".join(expansion.pieces)
-        parts = mentioned_parts(text, self._location, self._agents, typed=typed)
+        written = "" if command.source == "mcp" else " ".join(expansion.pieces)
+        is_own = self._is_own(command)
+        parts = mentioned_parts(
+            text,
+            self._location,
+            self._agents,
+            typed=written if is_own else arguments,
+            foreign="" if is_own else written,
+        )
         return replace(options, parts=(*parts, *options.parts), agent=agent.name, model=model)
+
+    def _is_own(self, command: Command) -> bool:
+        """Return whether the text of a command is the user's, or ours; not the project's, a server's or a URL's."""
+        if command.source == "skill":
+            skill = skills(self._config).get(command.name)
+            return skill is not None and is_own_skill(self._config, skill)
+        origin = self._config.origins.get(("command", command.name, "template"))
+        return command.source == "command" and (origin is None or owner_of(origin, self._config) == "user")
 
     async def _run(self, line: str) -> str:
         """Return the output of a shell command in a template."""

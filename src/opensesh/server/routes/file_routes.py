@@ -161,12 +161,10 @@ async def find_paths(directory: str, query: str, kind: str, limit: int) -> list[
 
 def inside(location: ProjectLocation, path: str) -> str:
     """Return the real path of ``path``, which must be inside the project."""
-    root = location.sandbox if location.sandbox != "/" else location.directory
     target = os.path.realpath(os.path.join(location.directory, path)) if "\0" not in path else ""
-    for folder in (os.path.realpath(root), os.path.realpath(location.directory)):
-        if target == folder or target.startswith(folder.rstrip(os.sep) + os.sep):
-            return target
-    raise RequestError(403, "ForbiddenError", "the path is outside of the project")
+    if not location.contains(target):
+        raise RequestError(403, "ForbiddenError", "the path is outside of the project")
+    return target
 
 
 def _list_folder(location: ProjectLocation, path: str) -> list[Document]:
