@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from opensesh.engine.opening import open_engine
 from opensesh.errors import OpenseshError, RevertConflictError, WriteError
@@ -67,13 +67,15 @@ doings = st.builds(
     st.sampled_from(NAMES),
     st.sampled_from(TEXTS),
 )
+# What is chosen of the sessions and prompts that there are: Hypothesis must draw the same things whatever came before.
+picks = st.integers(0, 11)
 patches = st.builds(
     Doing, st.sampled_from(("add", "update", "delete", "move")), st.sampled_from(NAMES), st.sampled_from(TEXTS)
 )
 
 
 class FullDisk(Disk):
-    """Takes so many files and no more."""
+    """Takes so many files and no more. They are the same files each time if no two calls run at once."""
 
     def __init__(self, space: int) -> None:
         super().__init__(durable=False)
@@ -84,6 +86,10 @@ class FullDisk(Disk):
         if self.space < 0:
             raise WriteError(f"{path}: no space", path=path)
         return super().open_new(path)
+
+
+def _pick(choices: list[str], which: int) -> str:
+    return choices[which % len(choices)]
 
 
 class Journey(RuleBasedStateMachine):
@@ -107,10 +113,10 @@ class Journey(RuleBasedStateMachine):
     def teardown(self) -> None:
         shutil.rmtree(self.home, ignore_errors=True)
 
-    @initialize(data=st.data())
-    def _begin(self, data: st.DataObject) -> None:
-        for name in (*NAMES[:4], *MINE):
-            self._put(name, data.draw(st.sampled_from(BYTES)))
+    @initialize(contents=st.tuples(*[st.sampled_from(BYTES)] * (4 + len(MINE))))
+    def _begin(self, contents: tuple[bytes, ...]) -> None:
+        for name, content in zip((*NAMES[:4], *MINE), contents, strict=True):
+            self._put(name, content)
         (self.folder / ".gitignore").write_text("*.env\n")
         if self.in_git:
             git(self.folder, "init", "-q")
@@ -121,17 +127,17 @@ class Journey(RuleBasedStateMachine):
 
     # -- what happens --------------------------------------------------------------------------------------------------
 
-    @rule(data=st.data(), steps=st.lists(st.lists(doings, min_size=1, max_size=2), min_size=1, max_size=2))
-    def prompt(self, data: st.DataObject, steps: list[list[Doing]]) -> None:
-        self._ask(self._any(data), steps)
+    @rule(which=picks, steps=st.lists(st.lists(doings, min_size=1, max_size=2), min_size=1, max_size=2))
+    def prompt(self, which: int, steps: list[list[Doing]]) -> None:
+        self._ask(_pick(list(self.said), which), steps)
 
-    @rule(data=st.data(), steps=st.lists(patches, min_size=1, max_size=2))
-    def patch(self, data: st.DataObject, steps: list[Doing]) -> None:
-        self._ask(self._any(data), [[each] for each in steps], model="gpt-5")
+    @rule(which=picks, steps=st.lists(patches, min_size=1, max_size=2))
+    def patch(self, which: int, steps: list[Doing]) -> None:
+        self._ask(_pick(list(self.said), which), [[each] for each in steps], model="gpt-5")
 
-    @rule(data=st.data(), steps=st.lists(st.lists(doings, min_size=1, max_size=2), min_size=1, max_size=2))
-    def prompt_and_crash(self, data: st.DataObject, steps: list[list[Doing]]) -> None:
-        self._ask(self._any(data), steps, disk=FullDisk(data.draw(st.integers(3, 25))))
+    @rule(which=picks, steps=st.lists(doings, min_size=1, max_size=3), space=st.integers(3, 35))
+    def prompt_and_crash(self, which: int, steps: list[Doing], space: int) -> None:
+        self._ask(_pick(list(self.said), which), [[each] for each in steps], disk=FullDisk(space))
 
     @rule(name=st.sampled_from((*NAMES, *MINE)), content=st.sampled_from(BYTES))
     def user_writes(self, name: str, content: bytes) -> None:
@@ -146,11 +152,12 @@ class Journey(RuleBasedStateMachine):
         if (self.folder / name).exists():
             (self.folder / name).chmod(0o755 if executable else 0o644)
 
-    @precondition(lambda self: any(self.said.values()))
-    @rule(data=st.data(), force=st.booleans(), crash=st.integers(0, 40))
-    def revert(self, data: st.DataObject, force: bool, crash: int) -> None:
-        session = data.draw(st.sampled_from([name for name, said in self.said.items() if said]))
-        target = data.draw(st.sampled_from(list(self.said[session])))
+    @rule(which=picks, point=picks, force=st.booleans(), crash=st.integers(0, 40))
+    def revert(self, which: int, point: int, force: bool, crash: int) -> None:
+        if not (prompted := self._prompted()):
+            return
+        session = _pick(prompted, which)
+        target = _pick(list(self.said[session]), point)
         self._reverts().recover(session)
         before, preview = self._tree(), self._reverts().preview(session, target)
         assert self._tree() == before
@@ -167,10 +174,11 @@ class Journey(RuleBasedStateMachine):
             done = None
         self._check_revert(session, preview, before, done, known if not force else {})
 
-    @precondition(lambda self: bool(self.origin))
-    @rule(data=st.data(), force=st.booleans(), crash=st.integers(0, 40))
-    def unrevert(self, data: st.DataObject, force: bool, crash: int) -> None:
-        session = data.draw(st.sampled_from(list(self.origin)))
+    @rule(which=picks, force=st.booleans(), crash=st.integers(0, 40))
+    def unrevert(self, which: int, force: bool, crash: int) -> None:
+        if not self.origin:
+            return
+        session = _pick(list(self.origin), which)
         before, preview = self._tree(), self._reverts().preview_unrevert(session)
         try:
             done = self._dying(crash).unrevert(session, force=force)
@@ -193,10 +201,11 @@ class Journey(RuleBasedStateMachine):
             assert not left, "what was not touched since comes back, all of it"
         del self.origin[session], self.rested[session]
 
-    @precondition(lambda self: any(self.said.values()))
-    @rule(data=st.data())
-    def fork(self, data: st.DataObject) -> None:
-        session = data.draw(st.sampled_from([name for name, said in self.said.items() if said]))
+    @rule(which=picks)
+    def fork(self, which: int) -> None:
+        if not (prompted := self._prompted()):
+            return
+        session = _pick(prompted, which)
         sessions = self._sessions()
         copy = sessions.fork(session).id
         sessions.update(
@@ -208,10 +217,11 @@ class Journey(RuleBasedStateMachine):
         }
         self.said[copy] = {names[prompt]: said for prompt, said in self.said[session].items()}
 
-    @precondition(lambda self: any(self.said.values()))
-    @rule(data=st.data())
-    def compact(self, data: st.DataObject) -> None:
-        session = data.draw(st.sampled_from([name for name, said in self.said.items() if said]))
+    @rule(which=picks)
+    def compact(self, which: int) -> None:
+        if not (prompted := self._prompted()):
+            return
+        session = _pick(prompted, which)
         before = self._tree()
         revert = self._sessions().get(session).revert
         if revert is not None and revert.message_id == next(iter(self.said[session])):
@@ -364,8 +374,8 @@ class Journey(RuleBasedStateMachine):
         models = {"it": ScriptedModel(script), "gpt-5": ScriptedModel(script)}
         return open_engine(str(self.folder), store=self._store(disk), scripts=models)
 
-    def _any(self, data: st.DataObject) -> str:
-        return data.draw(st.sampled_from(list(self.said)))
+    def _prompted(self) -> list[str]:
+        return [session for session, said in self.said.items() if said]
 
     def _store(self, disk: Disk | None = None) -> JsonTree:
         return JsonTree(self.home / "data" / "storage", disk=disk or Disk(durable=False))
