@@ -99,3 +99,11 @@ def test_the_environment_names_another(tmp_path: Path, monkeypatch: pytest.Monke
         assert databases(data, {"OPENCODE_DB": nothing}) == [str(data / "opencode.db")]
     monkeypatch.setenv("OPENCODE_DB", "mine.sqlite")
     assert databases(data) == [str(data / "mine.sqlite")]
+
+
+def test_an_empty_folder_named_storage_is_a_tree(tmp_path: Path) -> None:
+    tree = tmp_path / "storage"
+    assert find_stores(str(tree)).tree == str(tree)
+    tree.mkdir()
+    assert find_stores(str(tree)).tree == str(tree)
+    assert find_stores(str(tmp_path)).tree == str(tree)

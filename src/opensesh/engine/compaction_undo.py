@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from .. import ids
 from ..errors import RecordError, UsageError
 from ..records import as_list, as_object, dumps, loads_object, order
-from ..storage import paths
 from ..storage.disk import Disk, names_in, read_file
 from ..storage.leases import leases_of
-from ..storage.paths import digest
 from ..storage.protocol import StoredMessage
+from ..storage.session_state import session_state
 from .context_window import compaction_part, is_summary
 
 if TYPE_CHECKING:
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
     from ..sessions import Sessions
 
-FOLDER = "undone_compactions"
-"""Below the state folder."""
 _OWNER = "opensesh session compact"
 
 
@@ -55,7 +52,7 @@ def undo_compaction(sessions: Sessions, session_id: str) -> bool:
         answers = [message for message in messages if message.info.get("parentID") == request.info["id"]]
         before = messages[: messages.index(request)]
         compaction = [*answers, request]
-        folder = _folder(sessions, session_id)
+        folder = session_state("undone_compactions", sessions.store, session_id)
         moment = ids.now_ms()
         while os.path.exists(path := os.path.join(folder, f"{moment}.json")):
             moment += 1
@@ -102,13 +99,9 @@ def _newest_request(messages: Sequence[StoredMessage]) -> StoredMessage | None:
     return requests[-1] if requests else None
 
 
-def _folder(sessions: Sessions, session_id: str) -> str:
-    return os.path.join(paths.state(), FOLDER, digest(sessions.store.id), session_id)
-
-
 def _undone(sessions: Sessions, session_id: str) -> list[_UndoneCompaction]:
     """Return the undone compactions of a session, the one that was undone last at the end."""
-    folder = _folder(sessions, session_id)
+    folder = session_state("undone_compactions", sessions.store, session_id)
     compactions: list[_UndoneCompaction] = []
     for name in sorted(names_in(folder)):
         path = os.path.join(folder, name)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from ..errors import NotFoundError, RecordError
 from ..records import EXTENSION_KEY, as_object, dumps, loads, side_calls
-from ..storage import keys, paths
+from ..storage import keys
 from ..storage.disk import Disk, read_file
-from ..storage.paths import digest
 from ..storage.protocol import member_stores
+from ..storage.session_state import store_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..records import Document
     from ..storage.protocol import Store
 
-FOLDER = "removed_calls"
-"""Below the state folder."""
 _FIELDS = ("id", "role", "time", "agent", "mode", "providerID", "modelID", "cost", "tokens", "finish", EXTENSION_KEY)
 
 
@@ -66,4 +64,4 @@ def read(store_ids: Iterable[str], session_id: str) -> Iterator[Document]:
 
 
 def _folder(store_id: str, session_id: str) -> str:
-    return os.path.join(paths.state(), FOLDER, digest(store_id), session_id)
+    return os.path.join(store_folder("removed_calls", store_id), session_id)

@@ -39,6 +39,7 @@ from ..storage.protocol import (
     store_ids,
 )
 from ..storage.record_ids import session_at
+from ..storage.session_state import remove_session_state
 from . import removed_calls
 from .forking import copy_messages, fork_title
 from .slugs import new_slug
@@ -421,6 +422,7 @@ class Sessions:
             batch.remove(keys.diff(session_id))
             batch.remove(keys.todo(session_id))
             batch.remove(key)
+        remove_session_state(self.store, session_id)
         self._projects.pop(session_id, None)
         self._publish(events.SessionDeleted(info=info))
 

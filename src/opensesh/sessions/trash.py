@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from .. import ids
 from ..errors import ReadOnlyStoreError, RecordError
 from ..records import Session, Share, as_object, codec, dumps, view
-from ..storage import paths, revocations
+from ..storage import revocations
 from ..storage.disk import read_file
 from ..storage.json_tree import JsonTree
 from ..storage.leases import leases_of
-from ..storage.paths import digest
 from ..storage.protocol import ConditionallyWritable, Damage, FileTree, ignore_damage, member_stores, store_ids
 from ..storage.record_ids import session_at
-from . import removed_calls
+from ..storage.session_state import KINDS, store_folder
 from .record_files import record_files, record_path
 from .undo import (
     FILES,
@@ -48,10 +47,8 @@ if TYPE_CHECKING:
 
 IN_DATABASE = "in a database of an OpenCode that opensesh does not know, and therefore only reads; use OpenCode"
 """Why a session was skipped that is not in the writable store."""
-_JOURNALS = ("reverts", "trash", "undone_compactions", removed_calls.FOLDER)
-"""The folders below the state folder that have one folder a store and session."""
-_JOURNALS_KEPT = "beside"
-"""The subfolder of a trash folder that these are moved to with their session."""
+_STATE_KEPT = "beside"
+"""The subfolder of a trash folder that the state of a session (:mod:`~opensesh.storage.session_state`) is moved to."""
 
 
 class Bulk(NamedTuple):
@@ -159,7 +156,8 @@ def change_members(store: Store, what: str, sessions: Sequence[Session], plan: P
                     removed += [(os.path.dirname(undo[-1]), session.id, member.id) for session in touched]
     # When nothing can undo the removal any more, because that leaves them where they are.
     for folder, session_id, store_id in removed:
-        _move_journals(folder, session_id, store_id, back=False)
+        for own_id in dict.fromkeys((store_id, *store_ids(store))):
+            _move_state(folder, session_id, own_id, back=False)
     result = [session for session in chosen if session.id in changed]
     return Bulk(result, files, size, skipped, undo[0] if undo else "", tuple(undo[1:]))
 
@@ -181,13 +179,13 @@ def restore(undo: str, session: str = "", *, store: Store | None = None) -> Undo
     ``store`` is needed for a store that cannot be opened by its id, such as one in memory.
     """
     folder = os.path.dirname(os.path.join(undo, "") if os.path.isdir(undo) else undo)
-    kept = os.path.join(folder, _JOURNALS_KEPT)
+    kept = os.path.join(folder, _STATE_KEPT)
     names = [session] if session else sorted(os.listdir(kept)) if os.path.isdir(kept) else []
     if names:
         header, _ = read_undo_file(os.path.join(folder, UNDO_FILE))
         root = os.path.realpath(header.root) if os.path.isabs(header.root) else header.root
         for name in names:
-            _move_journals(folder, name, root, back=True)
+            _move_state(folder, name, root, back=True)
     if not session:
         return take_back(undo, store=store)
     tree = JsonTree(os.path.join(folder, FILES))
@@ -274,13 +272,13 @@ def undo_files_of(what: str, store: Store | None) -> list[tuple[str, Header]]:
     return sorted(files, key=lambda file: file[1].time)  # the names of their folders differ by the second only
 
 
-def _move_journals(folder: str, session: str, store_id: str, *, back: bool) -> None:
+def _move_state(folder: str, session: str, store_id: str, *, back: bool) -> None:
     """Move what the state folder has of a session to the trash folder, or back unless something new is there."""
-    for kind in _JOURNALS:
-        journal = os.path.join(paths.state(), kind, digest(store_id), session)
-        kept = os.path.join(folder, _JOURNALS_KEPT, session, kind)
-        source, target = (kept, journal) if back else (journal, kept)
-        if os.path.isdir(source) and not os.path.exists(target):
+    for kind in KINDS:
+        path = os.path.join(store_folder(kind, store_id), session)
+        kept = os.path.join(folder, _STATE_KEPT, session, kind)
+        source, target = (kept, path) if back else (path, kept)
+        if os.path.exists(source) and not os.path.exists(target):
             os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
             shutil.move(source, target)
 

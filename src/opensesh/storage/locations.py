@@ -59,14 +59,18 @@ def old_projects(folder: str) -> list[str]:
 
 
 def _is_tree(place: str) -> bool:
-    """Return whether a folder is a JSON tree, and not a data folder, in which OpenCode before 0.6 left ``project``."""
+    """Return whether a folder is a JSON tree, and not a data folder, in which OpenCode before 0.6 left ``project``.
+
+    An empty or missing folder is one if it is named like that of OpenCode.
+    """
     if os.path.isdir(os.path.join(place, "storage")) or databases(place) or old_projects(place):
         return False
     try:
         has_projects = any(name.endswith(".json") for name in os.listdir(os.path.join(place, "project")))
     except OSError:
         has_projects = False
-    return has_projects or any(os.path.exists(os.path.join(place, name)) for name in _TREE_FOLDERS)
+    is_tree = has_projects or any(os.path.exists(os.path.join(place, name)) for name in _TREE_FOLDERS)
+    return is_tree or os.path.basename(place) == "storage"
 
 
 def default_place() -> str:

@@ -12,13 +12,13 @@ import os
 import re
 import time
 import zlib
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import OpenseshError
 from ..records import EXTENSION_KEY, as_list, as_object, object_at
-from ..storage import paths
 from ..storage.disk import Disk, read_file
-from ..storage.paths import digest
+from ..storage.session_state import searched_folders, store_folders
 from .files import ABSENT, EXECUTABLE, FILE, LINK, FileState, blob_id, file_state, read_file_or_link
 
 if TYPE_CHECKING:
@@ -64,7 +64,10 @@ class Originals:
     atomically and never changes."""
 
     def __init__(self, store: Store, *, state: str | None = None, max_file_bytes: int = MAX_FILE_BYTES) -> None:
-        self.folder = os.path.join(state or paths.state(), "kept", digest(store.id))
+        self._own = store_folders("kept", store, state=state)
+        self._searched = searched_folders("kept", store, state=state)
+        self.folder = self._own[0]
+        """Where new contents go."""
         self.max_file_bytes = max_file_bytes
         # Not synced: the file that is about to be overwritten is not either.
         self._disk = Disk(durable=False)
@@ -80,7 +83,7 @@ class Originals:
             data = read_file_or_link(path)
             if blob_id(data) != state.oid:
                 return None  # changed meanwhile
-            file = self._file(state.oid)
+            file = os.path.join(self.folder, _name(state.oid))
             try:
                 os.utime(file)  # in use again, so it counts as new
             except FileNotFoundError:
@@ -92,15 +95,18 @@ class Originals:
 
     def has(self, oid: str) -> bool:
         """Return whether a content is kept."""
-        return os.path.exists(self._file(oid))
+        return any(os.path.exists(os.path.join(folder, _name(oid))) for folder in self._searched)
 
     def content(self, oid: str) -> bytes | None:
         """Return a content, unless it is missing or damaged."""
-        try:
-            data = zlib.decompress(read_file(self._file(oid)))
-        except (OSError, zlib.error):
-            return None
-        return data if blob_id(data) == oid else None
+        for folder in self._searched:
+            try:
+                data = zlib.decompress(read_file(os.path.join(folder, _name(oid))))
+            except (OSError, zlib.error):
+                continue
+            if blob_id(data) == oid:
+                return data
+        return None
 
     def size(self) -> int:
         """Return the total size in bytes."""
@@ -118,14 +124,15 @@ class Originals:
         return freed
 
     def _files(self) -> Iterator[tuple[str, os.stat_result]]:
-        for folder, _, names in os.walk(self.folder):
+        for folder, _, names in chain.from_iterable(map(os.walk, self._own)):
             for name in names:
                 if not name.startswith("."):
                     path = os.path.join(folder, name)
                     yield path, os.stat(path)
 
-    def _file(self, oid: str) -> str:
-        return os.path.join(self.folder, oid[:2], oid[2:])
+
+def _name(oid: str) -> str:
+    return os.path.join(oid[:2], oid[2:])
 
 
 def contents_in(parts: Iterable[Document]) -> set[str]:

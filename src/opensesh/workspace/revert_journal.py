@@ -20,11 +20,9 @@ from msgspec.structs import replace
 from .. import ids
 from ..errors import NotFoundError, RecordError
 from ..records import as_list, as_object, dumps, loads_object, order
-from ..storage import paths
 from ..storage.disk import Disk, names_in, read_file
-from ..storage.keys import check_key
-from ..storage.paths import digest
 from ..storage.protocol import StoredMessage
+from ..storage.session_state import session_state, store_folders
 from .files import FileState, blob_id, read_file_or_link
 
 if TYPE_CHECKING:
@@ -94,8 +92,7 @@ class RevertJournal:
     """The journal of one session."""
 
     def __init__(self, store: Store, session_id: str, *, state: str | None = None, disk: Disk | None = None) -> None:
-        name = digest(store.id)
-        self.folder = os.path.join(state or paths.state(), "reverts", name, *check_key((session_id,)))
+        self.folder = session_state("reverts", store, session_id, state=state)
         self._disk = disk or Disk()
 
     @property
@@ -217,7 +214,7 @@ class RevertTrash:
 
     def __init__(self, sessions: Sessions, *, state: str | None = None, disk: Disk | None = None) -> None:
         self._sessions = sessions
-        self._folder = os.path.join(state or paths.state(), "trash", digest(sessions.store.id))
+        self._state = state
         self._disk = disk or Disk()
 
     def add_messages(self, session_id: str, revert: Document, messages: Sequence[StoredMessage]) -> str:
@@ -258,7 +255,7 @@ class RevertTrash:
 
     def of_all_sessions(self) -> list[TrashedMessages]:
         """Return what was removed from all sessions."""
-        return [trashed for session_id in names_in(self._folder) for trashed in self.of_session(session_id)]
+        return [trashed for session_id in self._session_ids() for trashed in self.of_session(session_id)]
 
     def history_before(self, session_id: str) -> list[StoredMessage]:
         """Return the messages of a session as they were before its last committed revert, without later messages.
@@ -287,7 +284,7 @@ class RevertTrash:
         """Delete for good what is older than ``days``; returns the number of entries."""
         oldest = ids.now_ms() - days * _DAY_MS
         removed = 0
-        for session_id in names_in(self._folder):
+        for session_id in self._session_ids():
             folder = self._session_folder(session_id)
             for name in names_in(folder):
                 if name.isdigit() and int(name) < oldest:
@@ -296,8 +293,12 @@ class RevertTrash:
             self._disk.remove_empty(folder)
         return removed
 
+    def _session_ids(self) -> list[str]:
+        folders = store_folders("trash", self._sessions.store, state=self._state)
+        return list(dict.fromkeys(name for folder in folders for name in names_in(folder)))
+
     def _session_folder(self, session_id: str) -> str:
-        return os.path.join(self._folder, *check_key((session_id,)))
+        return session_state("trash", self._sessions.store, session_id, state=self._state)
 
 
 def _read_messages(folder: str) -> TrashedMessages | None:

@@ -22,7 +22,7 @@ from ..records import as_object, object_at
 from ..storage import paths
 from ..storage.disk import names_in, read_or_empty
 from ..storage.json_tree import JsonTree
-from ..storage.paths import digest
+from ..storage.session_state import KINDS, remove_path, store_folders
 from .diffs import snapshots_in
 from .git import split
 from .originals import Originals, contents_in
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("opensesh.workspace")
 KEEP_DAYS = 7
 _DAY_SECONDS = 86_400
-_JOURNALS = ("reverts", "trash", "undone_compactions")
-"""Folders of the state folder with one folder a store, and in it one a session."""
 _HOUR_SECONDS = 3_600
 
 
@@ -91,9 +89,7 @@ class _References(NamedTuple):
 
 def disk_use(store: Store, *, state: str | None = None) -> DiskUse:
     """Return the bytes in use now."""
-    name = digest(store.id)
-    state = state or paths.state()
-    journals = sum(folder_size(os.path.join(state, kind, name)) for kind in _JOURNALS)
+    journals = sum(folder_size(folder) for kind in KINDS for folder in store_folders(kind, store, state=state))
     snapshots = folder_size(os.path.join(data_folder(store), "snapshot"))
     return DiskUse(snapshots, Originals(store, state=state).size(), journals)
 
@@ -270,11 +266,10 @@ def _read_revert(store: Store, key: Key | None) -> Document:
 
 
 def _drop_journals(store: Store, session_ids: set[str], state: str | None, days: int) -> None:
-    """Delete journals, trash and undone compactions of sessions that no longer exist."""
+    """Delete what was kept of sessions that no longer exist."""
     oldest = time.time() - days * _DAY_SECONDS
-    for kind in _JOURNALS:
-        parent = os.path.join(state or paths.state(), kind, digest(store.id))
+    for parent in (folder for kind in KINDS for folder in store_folders(kind, store, state=state)):
         for name in names_in(parent):
-            folder = os.path.join(parent, name)
-            if name.startswith("ses") and name not in session_ids and os.stat(folder).st_mtime < oldest:
-                shutil.rmtree(folder, ignore_errors=True)
+            path = os.path.join(parent, name)
+            if name.startswith("ses") and name not in session_ids and os.stat(path).st_mtime < oldest:
+                remove_path(path)
