@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..errors import NotFoundError
@@ -20,7 +23,7 @@ from .stats.session_usage import SessionInfo, UsageTotals
 from .stats.usage_layer import UsageLayer, UsageTable, damage_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from sqlite3 import Connection
 
@@ -69,18 +72,22 @@ class RowFilter(NamedTuple):
     archived: bool = False
     """With archived sessions."""
 
-    def matches(self, row: SessionRow) -> bool:
-        """Whether a row is selected, apart from ``children`` and ``archived``."""
-        info = row.info
-        return (
-            info.updated >= self.since
-            and (not self.until or info.updated < self.until)
-            and (self.ids is None or info.id in self.ids)
-            and (not self.text or self.text in info.title.casefold() or self.text in info.id.casefold())
-            and (not self.model or any(self.model in model.casefold() for model in row.models))
-            and (not self.agent or self.agent in row.agents)
-            and (self.project is None or self.project.matches(info.project, info.directory, info.title))
-        )
+    def conditions(self) -> Iterator[Callable[[SessionRow], bool]]:
+        """Yield what a selected row fulfils, apart from ``children`` and ``archived``."""
+        if self.since:
+            yield lambda row: row.info.updated >= self.since
+        if self.until:
+            yield lambda row: row.info.updated < self.until
+        if (ids := self.ids) is not None:
+            yield lambda row: row.info.id in ids
+        if text := self.text:
+            yield lambda row: text in row.info.title.casefold() or text in row.info.id.casefold()
+        if self.model:
+            yield lambda row: any(self.model in model.casefold() for model in row.models)
+        if self.agent:
+            yield lambda row: self.agent in row.agents
+        if (project := self.project) is not None:
+            yield lambda row: project.matches(row.info.project, row.info.directory, row.info.title)
 
 
 class SelectedRows(NamedTuple):
@@ -93,23 +100,57 @@ class SelectedRows(NamedTuple):
     """Excluded as archived."""
 
 
-class SessionTable(NamedTuple):
-    """One state of the table."""
+@dataclass(frozen=True, eq=False)
+class SessionTable:
+    """One state of the table. What requests ask for again and again is computed once for each state."""
 
-    rows: Sequence[SessionRow]
+    rows: Sequence[SessionRow] = ()
     """Those with the latest activity first."""
-    by_id: dict[str, SessionRow]
-    projects: dict[str, Project]
-    damage: list[Damage]
+    projects: Mapping[str, Project] = field(default_factory=dict[str, "Project"])
+    damage: Sequence[Damage] = ()
+    version: int = 0
+    """Another number than that of all earlier states."""
+
+    @cached_property
+    def by_id(self) -> dict[str, SessionRow]:
+        """The rows by session."""
+        return {row.info.id: row for row in self.rows}
+
+    @cached_property
+    def project_names(self) -> dict[str, int]:
+        """The names of all projects that have sessions and the number of those, the latest used first."""
+        folders = Counter((row.info.project, row.info.directory) for row in self.rows)
+        names: Counter[str] = Counter()
+        for (project, directory), count in folders.items():
+            names[self.project_name(project, directory)] += count
+        return names
+
+    @cached_property
+    def models(self) -> list[str]:
+        """All models, as ``provider/model``, the most frequent first."""
+        counts = Counter(model for row in self.rows for model in row.models)
+        return [name for name, _ in counts.most_common()]
+
+    @cached_property
+    def agents(self) -> list[str]:
+        """All agents, the most frequent first."""
+        counts = Counter(agent for row in self.rows for agent in row.agents)
+        return [name for name, _ in counts.most_common()]
+
+    @cached_property
+    def stores(self) -> set[str]:
+        """The ids of all stores that have sessions."""
+        return {store for row in self.rows for store in row.stores}
 
     def select(self, row_filter: RowFilter, sort: Sort = "updated") -> SelectedRows:
         """Return the rows that a filter selects."""
         row_filter = row_filter._replace(text=row_filter.text.casefold(), model=row_filter.model.casefold())
+        matching: Iterable[SessionRow] = self.rows
+        for condition in row_filter.conditions():
+            matching = filter(condition, matching)
         selected: list[SessionRow] = []
         children = archived = 0
-        for row in self.rows:
-            if not row_filter.matches(row):
-                continue
+        for row in matching:
             if row.info.parent and not row_filter.children:
                 children += 1
             elif row.info.archived and not row_filter.archived:
@@ -120,11 +161,11 @@ class SessionTable(NamedTuple):
             selected.sort(key=sort_key(sort))
         return SelectedRows(selected, children, archived)
 
-    def project_name(self, info: SessionInfo) -> str:
+    def project_name(self, project_id: str, directory: str) -> str:
         """Return the name of a session's project; for a session outside of any, that of its folder."""
-        project = self.projects.get(info.project)
-        if project is None or info.project == GLOBAL or project.worktree == "/":
-            return base_name(info.directory) or info.project
+        project = self.projects.get(project_id)
+        if project is None or project_id == GLOBAL or project.worktree == "/":
+            return base_name(directory) or project_id
         return project_title(project)
 
     def resolve_project(self, name: str) -> ProjectFilter:
@@ -139,14 +180,6 @@ class SessionTable(NamedTuple):
         if any(folded in row.info.title.casefold() for row in self.rows):
             return ProjectFilter(frozenset(), frozenset(), folded, by_title=True)
         raise NotFoundError(f"no project resembles {name!r}", name=name)
-
-    def project_names(self) -> dict[str, int]:
-        """Return the names of all projects that have sessions and the number of those, the latest used first."""
-        names: dict[str, int] = {}
-        for row in self.rows:
-            name = self.project_name(row.info)
-            names[name] = names.get(name, 0) + 1
-        return names
 
 
 def sort_key(sort: Sort) -> Callable[[SessionRow], tuple[int | str, str]]:
@@ -185,7 +218,7 @@ class SessionTableLoader:
         self._layer = UsageLayer()
         self._figures: dict[str, _Figures] = {}
         self._generation: object = None
-        self.table = SessionTable([], {}, {}, [])
+        self.table = SessionTable()
 
     def refresh(self, progress: Progress | None = None) -> None:
         """Bring the cache and :attr:`table` up to date."""
@@ -246,7 +279,7 @@ class SessionTableLoader:
         library = Library(store=self._store)
         projects = {project.id: project for project in library.projects}
         damage = damage_of(self._cache, self._layer) + library.damage
-        return SessionTable(rows, {row.info.id: row for row in rows}, projects, damage)
+        return SessionTable(rows, projects, damage, self.table.version + 1)
 
 
 def _figures(

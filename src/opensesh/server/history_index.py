@@ -30,9 +30,13 @@ log = logging.getLogger("opensesh.server")
 MAX_AGE_SECONDS = 1.0
 """How old the state is that a request uses without asking for a newer one, unless this server has changed something."""
 _SHARE = 8
-"""A refresh that takes long is repeated less often: it takes at most one part in so many of the time."""
+"""Refreshes that no request waits for take at most one part in so many of the time."""
+_PAUSE_SECONDS = 0.2
+"""How long such a refresh waits before it begins: the request that asked for it is answered first."""
 WAIT_SECONDS = 0.06
 """How long a request waits for a newer state than the one that there is."""
+PATIENT_SECONDS = 5.0
+"""How long a request waits for which it is worth: its page shows an older state meanwhile."""
 _RANKED_WHILE_TYPING = 1_000
 """Ranking reads every match of a word that is only begun, which can be half of everything."""
 _MIN_WIDENED_LENGTH = 3
@@ -71,6 +75,7 @@ class BackgroundRefresh:
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._is_started = False
         self._is_wanted = False
+        self._is_awaited = False
         self._is_stopping = False
         self._begun = 0.0
         self._seconds = 0.0
@@ -81,7 +86,7 @@ class BackgroundRefresh:
 
     def ensure(self, max_age: float = MAX_AGE_SECONDS, wait: float = WAIT_SECONDS, *, since: float = 0.0) -> bool:
         """Ask for a state that is at most so old, and not older than ``since``; return whether there is one after at
-        most ``wait`` seconds."""
+        most ``wait`` seconds. A refresh that takes longer than that, as far as is known, is not waited for at all."""
         oldest = max(time.monotonic() - max_age, since)
         with self._changed:
             if self._runs and self._begun >= oldest:
@@ -90,7 +95,10 @@ class BackgroundRefresh:
                 self._is_started = True
                 self._thread.start()
             self._is_wanted = True
+            self._is_awaited |= not self._runs or self._seconds <= wait
             self._changed.notify_all()
+            if not self._is_awaited:
+                return False
             is_fresh = self._changed.wait_for(lambda: self._runs > 0 and self._begun >= oldest, wait)
             return self._raise_failure() if is_fresh else False
 
@@ -111,9 +119,11 @@ class BackgroundRefresh:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._is_wanted or self._is_stopping)
+                pause = max(self._begun + _SHARE * self._seconds - time.monotonic(), _PAUSE_SECONDS)
+                self._changed.wait_for(lambda: self._is_awaited or self._is_stopping, pause)
                 if self._is_stopping:
                     return
-                self._is_wanted = False
+                self._is_wanted = self._is_awaited = False
             begun = time.monotonic()
             failure: OpenseshError | None = None
             try:

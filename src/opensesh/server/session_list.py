@@ -98,7 +98,7 @@ def row_document(table: SessionTable, row: SessionRow, state: Document | None) -
         "id": info.id,
         "title": info.title,
         "project": info.project,
-        "projectName": table.project_name(info),
+        "projectName": table.project_name(info.project, info.directory),
         "directory": info.directory,
         "parent": info.parent or None,
         "fork": info.fork or None,

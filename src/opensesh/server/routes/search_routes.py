@@ -104,7 +104,7 @@ async def suggest(call: Call, query: SuggestQuery) -> object:
     def read() -> Document:
         table, _ = call.state.history.sessions()
         text = query.q.casefold().strip()
-        names = [name for name in table.project_names() if text in name.casefold()]
+        names = [name for name in table.project_names if text in name.casefold()]
         page = list_sessions(table, SessionsQuery(q=query.q, archived=True, limit=_SUGGESTIONS), {})
         return {
             "projects": names[:_SUGGESTIONS],

@@ -14,6 +14,7 @@ from ...errors import NotFoundError, UsageError
 from ...history.discovery import base_name
 from ...history.search.facets import COUNTED_PARTS
 from ...history.search.search_filters import FIELDS
+from ..history_index import WAIT_SECONDS
 from ..operations import Call, Routes
 from ..routes.search_routes import SearchQuery, search_history
 from .display import visible
@@ -29,7 +30,7 @@ pages = Routes()
 _HITS = 60
 _HITS_OF_SESSION = 3
 _FACET_VALUES = 8
-_WAIT_SECONDS = 0.05
+_WAIT_SECONDS = 1.0
 _UNFINISHED_WORD = re.compile(r"(^|.*\s)[^\W_]{3,}")
 _FACETS = {"folder": "Project", "role": "Role", "tool": "Tool", "model": "Model", "month": "Month"}
 _MODES = {"words": "words", "text": "as typed", "regex": "regex"}
@@ -56,7 +57,9 @@ async def search_page(call: Call, query: TypedQuery) -> object:
     asked = replace(query, q=text, limit=_HITS)
     try:
         results, facets, progress, is_total = await run_in_thread_uncancellable(
-            lambda: search_history(call.state, asked, wait=_WAIT_SECONDS, typing=query.typing)
+            lambda: search_history(
+                call.state, asked, wait=WAIT_SECONDS if query.typing else _WAIT_SECONDS, typing=query.typing
+            )
         )
     except (UsageError, NotFoundError) as error:
         return render(call, template, results=None, failure=error.message, **common)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import zipfile
-from collections import Counter
 from datetime import datetime, timedelta
+from hashlib import blake2b
 from io import BytesIO
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlencode
 
 from msgspec import Meta, Struct
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...errors import NotFoundError, UsageError
 from ...history.filters import Selection
 from ...history.formats import FormatOptions
 from ...history.import_export.exporting import Export
+from ..history_index import PATIENT_SECONDS, WAIT_SECONDS
 from ..operations import Call, Routes
 from ..session_list import SessionsQuery, list_sessions, session_states
 from .display import day
@@ -59,30 +60,42 @@ async def sessions_page(call: Call, query: ListQuery) -> object:
     history = call.state.history
     states = session_states(call.state)
 
+    # A page that names its version shows something already: it is worth to wait for the newest state.
+    known = call.request.headers.get("if-none-match", "")
+    wait = PATIENT_SECONDS if known else WAIT_SECONDS
+
     def read() -> dict[str, Any] | None:
-        table, is_fresh = history.sessions()
+        table, is_fresh = history.sessions(wait)
         if not history.table_progress.is_ready:
             return None
+        version = _version(call.state.streams.run_id, table, states)
+        if known == version:
+            return {"version": version, "is_known": True}
         failure, near = "", list[str]()
         try:
             page = list_sessions(table, query, states)
         except (NotFoundError, UsageError) as error:
-            failure, near = error.message, list(table.project_names())[:8]
+            failure, near = error.message, list(table.project_names)[:8]
             page = list_sessions(table, SessionsQuery(q="\0"), states)
+        choices = {"projects": list(table.project_names), "models": table.models, "agents": table.agents}
         return {
+            "version": version,
+            "is_known": False,
             "page": page,
             "groups": _by_day(page.items, query.sort),
-            "choices": _choices(table) if not query.fragment else None,
+            "choices": {name: values[:_MAX_CHOICES] for name, values in choices.items()},
             "is_fresh": is_fresh,
             "failure": failure,
             "near": near,
             "damage": len(table.damage),
-            "has_stores": len({store for row in table.rows[:2000] for store in row.stores}) > 1,
+            "has_stores": len(table.stores) > 1,
         }
 
     values = await run_in_thread_uncancellable(read)
     if values is None:
         return render(call, "preparing.html", progress=history.table_progress)
+    if values["is_known"]:
+        return Response(status_code=304, headers={"etag": values["version"]})
     template = "session_rows.html" if query.fragment else "sessions.html"
     filters = {name: value for name, value in _parameters(query).items() if name not in ("sort", "after")}
     return render(
@@ -155,15 +168,15 @@ def _by_day(items: Iterable[Document], sort: str) -> list[tuple[str, list[Docume
     return groups
 
 
-def _choices(table: SessionTable) -> Mapping[str, list[str]]:
-    """Return the values that the filters offer, the most frequent or latest first."""
-    models = Counter(model for row in table.rows for model in row.models)
-    agents = Counter(agent for row in table.rows for agent in row.agents)
-    return {
-        "projects": list(table.project_names())[:_MAX_CHOICES],
-        "models": [name for name, _ in models.most_common(_MAX_CHOICES)],
-        "agents": [name for name, _ in agents.most_common(_MAX_CHOICES)],
-    }
+def _version(run_id: str, table: SessionTable, states: Mapping[str, Document]) -> str:
+    """Return an entity tag that changes with everything that lists show, apart from their filters."""
+    shown = (
+        run_id,
+        table.version,
+        f"{datetime.now():%Y-%m-%d}",
+        sorted((name, *state.values()) for name, state in states.items()),
+    )
+    return f'"{blake2b(repr(shown).encode(errors="replace"), digest_size=12).hexdigest()}"'
 
 
 def _joined(export: Export, delimiters: tuple[bytes, bytes, bytes]) -> Iterator[bytes]:

@@ -36,13 +36,17 @@ export async function send(method, path, body, signal) {
 }
 
 /**
- * Returns the HTML of a page or fragment.
+ * Returns the HTML of a page or fragment; empty if it is the version that the caller knows.
  * @param {string} path
  * @param {AbortSignal} [signal]
+ * @param {string} [known]
  */
-export async function fetchHtml(path, signal) {
-  const response = await fetch(path, { signal: signal ?? null, headers: { accept: "text/html-fragment" } });
+export async function fetchHtml(path, signal, known = "") {
+  const headers = new Headers({ accept: "text/html-fragment" });
+  if (known) headers.set("if-none-match", known);
+  const response = await fetch(path, { signal: signal ?? null, headers });
   const text = await response.text();
+  if (response.status === 304) return "";
   if (!response.ok) {
     let message = `${response.status} ${response.statusText}`;
     try { message = JSON.parse(text).data.message; } catch { /* not a JSON answer */ }

@@ -26,13 +26,15 @@ function address() {
 /** @param {string} path */
 const fragment = (path) => path + (path.includes("?") ? "&" : "?") + "fragment=rows";
 
-/** @param {string} path @param {boolean} [keepsSelection] */
-async function show(path, keepsSelection = false) {
+/** @param {string} path @param {boolean} [keepsSelection] @param {string} [known] the version that is shown */
+async function show(path, keepsSelection = false, known = "") {
   pending.abort();
   pending = new AbortController();
   const chosen = new Set(keepsSelection ? selected() : []);
   try {
-    fill(rows, await fetchHtml(fragment(path), pending.signal));
+    const html = await fetchHtml(fragment(path), pending.signal, known);
+    if (!html) return;
+    fill(rows, html);
   } catch (error) {
     if (/** @type {Error} */ (error).name !== "AbortError") notify(/** @type {Error} */ (error).message, { bad: true });
     return;
@@ -48,8 +50,9 @@ async function show(path, keepsSelection = false) {
 
 /** The server answers at once with what it knows; if something changed meanwhile, the rows are asked for again. */
 function refreshIfStale() {
-  const isWhole = () => rows.querySelector("[data-stale]") && !hasMore; // further pages must not vanish
-  if (isWhole()) setTimeout(() => { if (isWhole()) void show(address(), true); }, 400);
+  const stale = /** @type {HTMLElement | null} */ (rows.querySelector("[data-stale]"));
+  const isWhole = () => stale?.isConnected && !hasMore; // further pages must not vanish
+  if (isWhole()) setTimeout(() => { if (isWhole()) void show(address(), true, stale?.dataset.stale); }, 400);
 }
 
 form.addEventListener("input", () => {
