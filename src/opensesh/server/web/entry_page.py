@@ -15,7 +15,7 @@ from ...records import as_object, loads
 from ..operations import Call, Routes
 from ..responses import RequestError, json_response
 from .browsers import SIGN_IN_SECONDS, TICKET_SECONDS
-from .pages import render
+from .pages import GZIP_HEADERS, accepts_gzip, render
 from .static_files import static_files
 
 pages = Routes()
@@ -81,7 +81,9 @@ async def static_file(call: Call) -> object:
     file = static_files().get(call.parameters["name"])
     if file is None:
         raise RequestError(404, "NotFoundError", f"there is no file {call.parameters['name']}")
-    return Response(file.content, media_type=file.media_type, headers=_FOREVER)
+    if accepts_gzip(call.request):
+        return Response(file.compressed, headers=_FOREVER | GZIP_HEADERS, media_type=file.media_type)
+    return Response(file.content, headers=_FOREVER, media_type=file.media_type)
 
 
 def _entry_form(call: Call, status: HTTPStatus, failure: str = "") -> Response:

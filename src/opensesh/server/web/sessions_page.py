@@ -98,7 +98,7 @@ async def sessions_page(call: Call, query: ListQuery) -> object:
         return Response(status_code=304, headers={"etag": values["version"]})
     template = "session_rows.html" if query.fragment else "sessions.html"
     filters = {name: value for name, value in _parameters(query).items() if name not in ("sort", "after")}
-    return render(
+    response = render(
         call,
         template,
         query=query,
@@ -107,6 +107,8 @@ async def sessions_page(call: Call, query: ListQuery) -> object:
         next_address=address(query, after=values["page"].next, fragment="") if values["page"].next else "",
         **values,
     )
+    response.headers["etag"] = values["version"]
+    return response
 
 
 @pages.get("/ui/export", "ui.exports", response=None)

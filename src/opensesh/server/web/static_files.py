@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
@@ -14,12 +16,15 @@ _MEDIA_TYPES = {
     ".svg": "image/svg+xml",
     ".webmanifest": "application/manifest+json",
 }
+_IMPORT = re.compile(rb'^import (?:[^"]* from )?"\./(\w+\.js)";', re.MULTILINE)
 
 
 class StaticFile(NamedTuple):
     """A file and its media type."""
 
     content: bytes
+    compressed: bytes
+    """With gzip."""
     media_type: str
 
 
@@ -31,7 +36,8 @@ def static_files() -> dict[str, StaticFile]:
         for file in files(package).joinpath("static").iterdir():
             media_type = _MEDIA_TYPES.get("." + file.name.rpartition(".")[2])
             if media_type is not None:
-                by_name[file.name] = StaticFile(file.read_bytes(), media_type)
+                content = file.read_bytes()
+                by_name[file.name] = StaticFile(content, gzip.compress(content, mtime=0), media_type)
     return by_name
 
 
@@ -42,3 +48,17 @@ def static_folder() -> str:
     for name, file in sorted(static_files().items()):
         digest.update(name.encode() + b"\0" + file.content + b"\0")
     return f"/ui/static/{digest.hexdigest()}"
+
+
+@cache
+def imported_scripts(name: str) -> tuple[str, ...]:
+    """Return the scripts that a script imports, and that those import. A browser that is given all of them does not
+    have to read one to know of the next."""
+    imported: dict[str, None] = {}
+    waiting = [name]
+    while waiting:
+        for match in _IMPORT.findall(static_files()[waiting.pop()].content):
+            if (script := match.decode()) not in imported:
+                imported[script] = None
+                waiting.append(script)
+    return tuple(imported)
