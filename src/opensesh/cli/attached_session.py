@@ -292,7 +292,17 @@ class _ChangedSessions(NamedTuple):
 def _archive(server: _AttachedSessions, options: Namespace) -> int:
     named = _named_sessions(server, options)
     if options.undo:
-        return _unarchive(server, named, options)
+        archived = [session.id for session in named if session.archived]
+        result = server.request("POST", "/history/sessions/archive", {"sessions": archived, "archived": False})
+        if options.json:
+            output.print_json({"sessions": result["sessions"]})
+        else:
+            for session in named:
+                state = "unarchived" if session.id in result["sessions"] else "is not archived"
+                print(f"{session.id} {state}: {output.clip(session.title, 100)}")
+        for one in result["left"]:
+            print(f"{one['id']} not changed: {one['reason']}", file=sys.stderr)
+        return 1 if result["left"] else 0
     changes = _ChangedSessions(named, [], [])
     if not options.dry_run and server.is_opensesh:
         body = {"sessions": [session.id for session in named], "archived": True}
@@ -366,20 +376,6 @@ def _print_changes(changes: _ChangedSessions, verb: str, undo: list[str], option
     if sessions or not left:
         return 0
     return 5 if all(one["reason"] == IN_DATABASE for one in left) else 4
-
-
-def _unarchive(server: _AttachedSessions, named: list[Session], options: Namespace) -> int:
-    archived = [session.id for session in named if session.archived]
-    result = server.request("POST", "/history/sessions/archive", {"sessions": archived, "archived": False})
-    if options.json:
-        output.print_json({"sessions": result["sessions"]})
-    else:
-        for session in named:
-            state = "unarchived" if session.id in result["sessions"] else "is not archived"
-            print(f"{session.id} {state}: {output.clip(session.title, 100)}")
-    for one in result["left"]:
-        print(f"{one['id']} not changed: {one['reason']}", file=sys.stderr)
-    return 1 if result["left"] else 0
 
 
 def _removals(server: _AttachedSessions) -> list[Document]:

@@ -39,18 +39,13 @@ def follow(library: Library, session: Session, content: TranscriptOptions, shown
             if changed.wait(_POLL_SECONDS) or not is_live:
                 changed.clear()
                 transcript = library.transcript(session, content, last=_NEWEST_MESSAGES)
-                for line in _new_lines(transcript, printed, begun, utc=utc):
-                    print(escape_control(line), flush=True)
-
-
-def _new_lines(transcript: Transcript, printed: set[str], begun: set[str], *, utc: bool) -> Iterator[str]:
-    """Yield the lines of the finished blocks that are not printed yet, and note them."""
-    for turn in transcript.messages:
-        new = tuple(block for block in _finished(turn) if block.id not in printed)
-        if new:
-            yield from turn_lines(turn._replace(blocks=new), utc=utc, head=turn.id not in begun)
-            printed.update(block.id for block in new)
-            begun.add(turn.id)
+                for turn in transcript.messages:
+                    new = tuple(block for block in _finished(turn) if block.id not in printed)
+                    if new:
+                        for line in turn_lines(turn._replace(blocks=new), utc=utc, head=turn.id not in begun):
+                            print(escape_control(line), flush=True)
+                        printed.update(block.id for block in new)
+                        begun.add(turn.id)
 
 
 def _finished(turn: TranscriptMessage) -> Iterator[Block]:

@@ -93,7 +93,13 @@ def small_model(catalogue: Catalogue, keyring: Keyring, config: Mapping[str, Any
         for word in ("gpt-5-nano",) if provider_id.startswith("opencode") else words:
             matching = [name for name in models if word in name]
             if provider_id == "amazon-bedrock":
-                matching = _in_region(matching, available[provider_id].text("region"))
+                from .bedrock_request import REGION_PREFIXES, aws_region
+
+                # Bedrock has several ids of one model: global ones, then those of the region, then plain ones.
+                region = aws_region(available[provider_id].text("region")).split("-", maxsplit=1)[0]
+                prefixes = ("global.", f"{region}.")
+                prefixed = [name for prefix in prefixes for name in matching if name.startswith(prefix)]
+                matching = prefixed + [name for name in matching if not name.startswith(REGION_PREFIXES)]
             if matching:
                 return models[matching[0]]
     fallback, name = _SMALL_FALLBACK
@@ -144,12 +150,3 @@ def recent_models(folder: str | None = None) -> list[ModelName]:
     except (OSError, RecordError, msgspec.ValidationError):
         return []
     return [(ref.provider_id, ref.model_id) for ref in refs]
-
-
-def _in_region(names: list[str], region: str | None) -> list[str]:
-    """Order Bedrock's ids of one model: global ones first, then those of the region, then plain ones."""
-    from .bedrock_request import REGION_PREFIXES, aws_region
-
-    prefixes = ("global.", f"{aws_region(region).split('-', maxsplit=1)[0]}.")
-    prefixed = [name for prefix in prefixes for name in names if name.startswith(prefix)]
-    return prefixed + [name for name in names if not name.startswith(REGION_PREFIXES)]

@@ -34,12 +34,8 @@ def attachment_response(part: Document, attachment: int | None) -> Response:
         raise NotFoundError("this part holds no file", part=str(part.get("id")))
     if kind := picture_type(content):
         return Response(content, headers=_HEADERS | {"content-type": kind})
-    disposition = f"attachment; filename*=UTF-8''{quote(_file_name(block.name), safe='')}"
+    last_element = re.split(r"[/\\]", block.name)[-1]
+    name = _UNSAFE_IN_NAMES.sub("_", last_element).strip(" .")[:120] or "file"
+    disposition = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
     headers = {"content-type": "application/octet-stream", "content-disposition": disposition}
     return Response(content, headers=_HEADERS | headers)
-
-
-def _file_name(name: str) -> str:
-    """Return the last element of a name without separators, control characters and changes of direction."""
-    last = re.split(r"[/\\]", name)[-1]
-    return _UNSAFE_IN_NAMES.sub("_", last).strip(" .")[:120] or "file"

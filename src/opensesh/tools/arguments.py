@@ -86,24 +86,20 @@ def _inline(node: Any, definitions: dict[str, Any]) -> Any:
         bare = {key: value for key, value in target.items() if key not in ("title", "description")}
         beside = {key: value for key, value in fields.items() if key not in ("$ref", "$defs", "default")}
         return _inline({**beside, **bare}, definitions)
-    inlined = _without_null({key: _inline(value, definitions) for key, value in fields.items() if key != "$defs"})
+    inlined = {key: _inline(value, definitions) for key, value in fields.items() if key != "$defs"}
+    choices: list[Any] | None = inlined.get("anyOf")
+    if choices and {"type": "null"} in choices:
+        others = [choice for choice in choices if choice != {"type": "null"}]
+        del inlined["anyOf"]
+        inlined |= others[0] if len(others) == 1 else {"anyOf": others}
+    if "default" in inlined and inlined["default"] is None:
+        del inlined["default"]
+    if "enum" in inlined and "type" not in inlined and all(isinstance(item, str) for item in inlined["enum"]):
+        inlined["type"] = "string"
     if inlined.get("type") == "object" and "properties" in inlined:
         inlined.setdefault("required", [])
         inlined["additionalProperties"] = False
     return inlined
-
-
-def _without_null(node: dict[str, Any]) -> dict[str, Any]:
-    choices: list[Any] | None = node.get("anyOf")
-    if choices and {"type": "null"} in choices:
-        others = [choice for choice in choices if choice != {"type": "null"}]
-        node = {key: value for key, value in node.items() if key != "anyOf"}
-        node |= others[0] if len(others) == 1 else {"anyOf": others}
-    if "default" in node and node["default"] is None:
-        del node["default"]
-    if "enum" in node and "type" not in node and all(isinstance(item, str) for item in node["enum"]):
-        node["type"] = "string"
-    return node
 
 
 def _repair(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

@@ -173,7 +173,17 @@ class SnapshotObjects:
     def _tree(self, oid: str) -> dict[bytes, FileState] | None:
         if oid not in self._trees:
             git_object = self._read(oid)
-            self._trees[oid] = _entries(git_object[1]) if git_object is not None and git_object[0] == b"tree" else None
+            if git_object is None or git_object[0] != b"tree":
+                self._trees[oid] = None
+                return None
+            data, at = git_object[1], 0
+            entries: dict[bytes, FileState] = {}
+            while at < len(data):
+                space = data.index(b" ", at)
+                end = data.index(b"\0", space)
+                entries[data[space + 1 : end]] = FileState(data[end + 1 : end + 21].hex(), data[at:space].decode())
+                at = end + 21
+            self._trees[oid] = entries
         return self._trees[oid]
 
     def _read(self, oid: str) -> tuple[bytes, bytes] | None:
@@ -196,14 +206,3 @@ class SnapshotObjects:
         data = replies.read(int(head[2]))
         replies.read(1)
         return head[1], data
-
-
-def _entries(data: bytes) -> dict[bytes, FileState]:
-    entries: dict[bytes, FileState] = {}
-    at = 0
-    while at < len(data):
-        space = data.index(b" ", at)
-        end = data.index(b"\0", space)
-        entries[data[space + 1 : end]] = FileState(data[end + 1 : end + 21].hex(), data[at:space].decode())
-        at = end + 21
-    return entries

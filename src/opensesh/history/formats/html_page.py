@@ -12,13 +12,12 @@ from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ...records import as_object
 from ...text import pluralize
 from ..formatting import text, when
-from ..rendering.turns import RenderOptions, render_message
+from ..rendering.turns import RenderOptions, render_message, template_environment
 from ..rendering.visible_text import one_line, prose
 from ..transcript import TextBlock, ToolBlock, TranscriptOptions, transcript_messages
 
@@ -148,21 +147,9 @@ def _title(session: ExportedSession) -> str:
     return text(session.info, "title") or session.id
 
 
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=FileSystemLoader(_FOLDERS),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
-    )
-
-
 def page_template(name: str) -> Template:
     """Return a template of the exported pages."""
-    return _environment().get_template(name, globals={"prose": prose})
+    return template_environment(_FOLDERS).get_template(name, globals={"prose": prose})
 
 
 @cache

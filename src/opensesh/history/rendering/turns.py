@@ -153,15 +153,21 @@ def render_body(part: Document, options: RenderOptions | None = None, *, whole: 
 
 
 @cache
-def _macros() -> Any:
-    environment = Environment(
-        loader=FileSystemLoader(os.path.join(os.path.dirname(__file__), "templates")),
+def template_environment(folders: tuple[str, ...]) -> Environment:
+    """Return the templates in some folders, with the settings of all pages."""
+    return Environment(
+        loader=FileSystemLoader(folders),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
     )
+
+
+@cache
+def _macros() -> Any:
+    environment = template_environment((os.path.join(os.path.dirname(__file__), "templates"),))
     functions = {
         "kind_of": _kind_of,
         "outcome": call_outcome,

@@ -48,7 +48,14 @@ def of_part(part: Document, role: str) -> ExtractedText | None:
         case "tool":
             text = _tool(part)
         case "file":
-            text = _file(part)
+            path, url = _string(as_object(part.get("source")).get("path")), _string(part.get("url"))
+            if not path and url.startswith("file://"):
+                from urllib.parse import unquote, urlsplit
+
+                path = unquote(urlsplit(url).path)
+            paths = (path,) if path else ()
+            name = "" if path else _string(part.get("filename"))
+            text = ExtractedText("file", _fields(text=name, paths=paths), paths)
         case "patch":
             files = tuple(file for file in _list(part.get("files")) if isinstance(file, str) and file)
             text = ExtractedText("patch", _fields(paths=files), files) if files else None
@@ -140,17 +147,6 @@ def _tool(part: Document) -> ExtractedText:
     )
     unfinished = state.get("status") in ("pending", "running")
     return ExtractedText("tool", fields, paths, tool, timestamp(state, "start"), unfinished)
-
-
-def _file(part: Document) -> ExtractedText:
-    path = _string(as_object(part.get("source")).get("path"))
-    url = _string(part.get("url"))
-    if not path and url.startswith("file://"):
-        from urllib.parse import unquote, urlsplit
-
-        path = unquote(urlsplit(url).path)
-    paths = (path,) if path else ()
-    return ExtractedText("file", _fields(text="" if path else _string(part.get("filename")), paths=paths), paths)
 
 
 def _failure(error: Any) -> str:

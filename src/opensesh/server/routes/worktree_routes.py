@@ -60,7 +60,10 @@ async def create_worktree(call: Call, body: WorktreeCreate | None = None) -> obj
     """Create a worktree with a branch of its own, and run a command in it."""
     start_command = body.start_command if body is not None else None
     async with call.engine() as engine:
-        name = _slug((body.name if body is not None else None) or new_slug())
+        wanted_name = (body.name if body is not None else None) or new_slug()
+        name = re.sub(r"[^a-z0-9]+", "-", wanted_name.lower()).strip("-")[:60]
+        if not name:
+            raise RequestError(400, "WorktreeCreateFailedError", "the name has no letter or digit")
         location, branch = engine.location, f"opencode/{name}"
         if location.vcs != "git" or location.worktree == "/":
             raise RequestError(400, "WorktreeNotGitError", "worktrees need a git repository")
@@ -99,13 +102,6 @@ async def reset_worktree(call: Call, body: WorktreeFolder) -> object:
         await _git(engine.location, "reset", "--hard", head, cwd=folder)
         await _git(engine.location, "clean", "-fdx", cwd=folder)
     return True
-
-
-def _slug(name: str) -> str:
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60]
-    if not slug:
-        raise RequestError(400, "WorktreeCreateFailedError", "the name has no letter or digit")
-    return slug
 
 
 def _folder(location: ProjectLocation) -> str:

@@ -97,7 +97,19 @@ class TableRows:
     def read_row(self, path: str) -> bytes | None:
         """Return a row as JSON; ``None`` if there is none."""
         with self._reader.snapshot() as (connection, _):
-            return _read(connection, path)
+            row = _row(connection, path)
+            if row is None:
+                return None
+            table, values = _parse(path)
+            condition = " AND ".join(f"{name} = ?" for name in _KEYS[table])
+            kinds = ", ".join(f"typeof({name})" for name in row)
+            sql = " ".join(("SELECT", kinds, "FROM", table, "WHERE", condition))
+            types = connection.execute(sql, values).fetchone()
+        for name, kind in zip(row, types, strict=True):
+            value = row[name]
+            if isinstance(value, bytes):
+                row[name] = {"blob": b64encode(value).decode()} if kind == b"blob" else _json_text(value)
+        return _encode(row)
 
     def change_rows(self, changes: Sequence[tuple[str, bytes | None]]) -> None:
         """Replace, insert or delete rows in one transaction, with the events of those that OpenCode can read."""
@@ -192,21 +204,6 @@ def _row(connection: Connection, path: str) -> dict[str, Any] | None:
         " ".join(("SELECT", ", ".join(names), "FROM", table, "WHERE", condition)), values
     ).fetchone()
     return None if row is None else dict(zip(names, row, strict=True))
-
-
-def _read(connection: Connection, path: str) -> bytes | None:
-    row = _row(connection, path)
-    if row is None:
-        return None
-    table, values = _parse(path)
-    condition = " AND ".join(f"{name} = ?" for name in _KEYS[table])
-    kinds = ", ".join(f"typeof({name})" for name in row)
-    types = connection.execute(" ".join(("SELECT", kinds, "FROM", table, "WHERE", condition)), values).fetchone()
-    for name, kind in zip(row, types, strict=True):
-        value = row[name]
-        if isinstance(value, bytes):
-            row[name] = {"blob": b64encode(value).decode()} if kind == b"blob" else _json_text(value)
-    return _encode(row)
 
 
 def _json_text(value: bytes) -> Any:
