@@ -227,7 +227,7 @@ async def test_a_request_without_a_callback_is_logged_once(
     async with opensesh.open(".", scripts={"model": ScriptedModel(calls)}, settings=settings) as engine:
         session = await engine.create(title="x")
         outcome = await engine.submit(session.id, "go", model="scripted/model")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not caplog.messages or len(engine.permissions()) < 2:
                 await asyncio.sleep(0.01)
         engine.abort(session.id)
@@ -294,9 +294,9 @@ async def test_a_pending_callback_is_cancelled_when_the_run_ends() -> None:
     async with opensesh.open(".", scripts={"model": model}, permission=ponder) as engine:
         session = await engine.create(title="x")
         outcome = await engine.submit(session.id, "go", model="scripted/model")
-        await asyncio.wait_for(asking.wait(), 10)
+        await asyncio.wait_for(asking.wait(), 60)
         engine.abort(session.id)
-        assert (await asyncio.wait_for(outcome, 10)).kind == "aborted"
+        assert (await asyncio.wait_for(outcome, 60)).kind == "aborted"
         await asyncio.sleep(0.05)
         assert len(left) == 1
 
@@ -312,7 +312,7 @@ async def test_an_answer_from_elsewhere_settles_it() -> None:
     model = ScriptedModel(f"{EDIT}\n---\nSAY Done.")
     async with opensesh.open(".", scripts={"model": model}, permission=ponder) as engine:
         session = await engine.create(title="x")
-        outcome = await asyncio.wait_for(engine.run(session.id, "go", model="scripted/model"), 10)
+        outcome = await asyncio.wait_for(engine.run(session.id, "go", model="scripted/model"), 60)
     assert (outcome.kind, Path("new.txt").read_text()) == ("answered", "one")
 
 
@@ -321,7 +321,7 @@ async def test_what_is_asked_in_the_very_instant_an_engine_closes_is_not_waited_
         await asyncio.sleep(60)
         return "once"
 
-    async with asyncio.timeout(10), opensesh.open(".", permission=ponder) as engine:
+    async with asyncio.timeout(60), opensesh.open(".", permission=ponder) as engine:
         asked = PermissionAsked(id="per_1", session_id="ses_1", permission="x", patterns=[], metadata={}, always=[])
         engine.bus.publish(asked)
 

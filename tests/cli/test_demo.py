@@ -15,7 +15,7 @@ def test_the_demo_fixes_a_failing_test_and_cleans_up(terminal: Terminal) -> None
     begun = time.monotonic()
     story = terminal.run("demo")
     assert (terminal.code, terminal.error) == (0, "")
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 60
     steps = ("> read prices.py", "-m unittest  exit 1", "> edit prices.py  +1 -1", "-m unittest  ", "The test passes.")
     positions = [story.index(step) for step in steps[:3]]
     assert positions == sorted(positions)

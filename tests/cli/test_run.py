@@ -132,6 +132,10 @@ def test_a_provider_of_ones_own_is_asked_over_the_wire(terminal: Terminal, monke
 def test_an_interruption_while_only_the_title_is_missing_keeps_the_answer(screen: Callable[..., Screen]) -> None:
     seen = screen("run", "-m", write_script("SAY Answered.\n---\nTITLE Never\nHANG"), "go")
     seen.until("Answered.")
+    deadline = time.monotonic() + 60
+    while not any(b'"completed"' in path.read_bytes() for path in Path.home().rglob("msg_*.json")):
+        assert time.monotonic() < deadline, "the answer is never stored"
+        time.sleep(0.02)
     time.sleep(0.3)
     seen.type("\x03")
     assert seen.end() == 0

@@ -80,7 +80,7 @@ class Stage:
     async def ask(self, prompt: str | Prompt = "Go.", session: str | None = None, **more: Any) -> Outcome:
         if isinstance(prompt, str):
             more = {"model": "scripted/it"} | more
-        return await asyncio.wait_for(self.engine.run(session or self.session, prompt, **more), 30)
+        return await asyncio.wait_for(self.engine.run(session or self.session, prompt, **more), 60)
 
     async def submit(self, prompt: str = "Go.", session: str | None = None, **more: Any) -> asyncio.Future[Outcome]:
         more = {"model": "scripted/it"} | more

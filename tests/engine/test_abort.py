@@ -101,7 +101,7 @@ async def test_a_run_can_be_aborted_at_any_moment(script: str, moment: Moment) -
         await moment(on)
         assert on.engine.abort(on.session)
         on.engine.abort(on.session)
-        outcome = await asyncio.wait_for(first, 5)
+        outcome = await asyncio.wait_for(first, 60)
         assert outcome.kind == "aborted"
         if also is not None:
             assert await also is outcome
@@ -200,7 +200,7 @@ class Halting(Memory):
     def write(self, key: Key, value: Any) -> None:
         if key[0] == "message" and value.get("parentID") == self.parent:
             self.reached.set()
-            self.go_on.wait(5)
+            self.go_on.wait(60)
         super().write(key, value)
 
 
@@ -233,7 +233,7 @@ async def test_an_abort_in_the_very_instant_a_run_begins_is_recorded() -> None:
                 for _ in range(3):
                     group.create_task(eager())
                 outcome = await on.submit()
-            assert (await asyncio.wait_for(outcome, 5)).kind == "aborted"
+            assert (await asyncio.wait_for(outcome, 60)).kind == "aborted"
             assert on.messages()[-1].info["error"]["name"] == "MessageAbortedError"
             on.assert_sound()
 
@@ -244,7 +244,7 @@ async def test_summing_up_can_be_aborted() -> None:
         outcome = await on.engine.compact(on.session)
         await on.until(lambda: len(on.model.calls) == 2)
         on.engine.abort(on.session)
-        assert (await asyncio.wait_for(outcome, 5)).kind == "aborted"
+        assert (await asyncio.wait_for(outcome, 60)).kind == "aborted"
         on.assert_sound()
         assert await on.engine.resume(on.session) is None
         assert (await on.ask()).kind == "answered"
@@ -279,7 +279,7 @@ async def test_whenever_an_abort_comes_what_is_written_last_is_the_end(seed: int
         outcome = await on.submit()
         await asyncio.sleep(lottery.random() * 0.08)
         on.engine.abort(on.session)
-        assert (await asyncio.wait_for(outcome, 5)).kind == "aborted"
+        assert (await asyncio.wait_for(outcome, 60)).kind == "aborted"
         before = on.messages()
         await asyncio.sleep(0.02)
         assert on.messages() == before, "something was written after the end"
@@ -365,7 +365,7 @@ async def test_an_abort_that_comes_when_all_is_said_takes_nothing_back() -> None
         def write(self, key: Key, value: Any) -> None:
             if key[0] == "part" and is_pruned(value):
                 self.reached.set()
-                self.go_on.wait(5)
+                self.go_on.wait(60)
             super().write(key, value)
 
     async def act(given: dict[str, Any], ctx: Any) -> str:

@@ -283,7 +283,7 @@ async def test_a_child_can_be_taken_up_again_but_no_session_that_is_not_one() ->
         assert len(on.engine.sessions.children(on.session)) == 1
         assert len(on.messages(first.id)) == 4
         for name in (stranger.id, on.session, "nonsense"):
-            await asyncio.wait_for(on.ask(task(task_id=name) + "\n---\nSAY ok"), 5)
+            await asyncio.wait_for(on.ask(task(task_id=name) + "\n---\nSAY ok"), 60)
             assert on.messages(stranger.id) == []
 
 

@@ -21,7 +21,7 @@ import asyncio, os
 from opensesh.engine.cancellation import run_in_thread_uncancellable
 
 async def main():
-    return await asyncio.wait_for(run_in_thread_uncancellable(os.getpid), 10)
+    return await asyncio.wait_for(run_in_thread_uncancellable(os.getpid), 60)
 
 assert asyncio.run(main()) == os.getpid()
 child = os.fork()
@@ -52,7 +52,7 @@ async def main():
     refused = await asyncio.gather(*calls, return_exceptions=True)
     print(*set(map(str, refused)))
     threading.Thread.start = start
-    print(await asyncio.wait_for(run_in_thread_uncancellable(os.getpid), 10) == os.getpid())
+    print(await asyncio.wait_for(run_in_thread_uncancellable(os.getpid), 60) == os.getpid())
 
 asyncio.run(main())
 """
@@ -63,7 +63,7 @@ from opensesh.engine.cancellation import run_in_thread_uncancellable
 go_on = threading.Event()
 
 def work():
-    assert go_on.wait(10)
+    assert go_on.wait(60)
     os.write(1, b"done\\n")
 
 def leave():
@@ -88,12 +88,12 @@ atexit.register(go_on.set)
 
 
 def work(go_on: threading.Event) -> str:
-    assert go_on.wait(10)
+    assert go_on.wait(60)
     return "done"
 
 
 def broken(go_on: threading.Event) -> str:
-    assert go_on.wait(10)
+    assert go_on.wait(60)
     raise OSError("the disk is full")
 
 
@@ -162,7 +162,7 @@ async def test_work_that_was_waited_for_in_vain_is_done_before_the_next_begins()
     go_on = threading.Event()
 
     def write(word: str) -> None:
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         written.append(word)
 
     async def writing() -> None:

@@ -22,7 +22,7 @@ GREET: dict[str, Any] = {"command": {"greet": {"template": "Greet $1, then $2."}
 async def give(on: Stage, name: str, arguments: str = "", **more: Any) -> Any:
     given: dict[str, Any] = {"model": "scripted/it"} | more
     outcome = await on.engine.command(on.session, name, arguments, **given)
-    return await asyncio.wait_for(outcome, 30)
+    return await asyncio.wait_for(outcome, 60)
 
 
 def typed(on: Stage) -> str:

@@ -98,10 +98,10 @@ async def test_a_child_that_takes_too_long_is_stopped() -> None:
 async def test_the_time_that_a_person_takes_to_answer_does_not_count() -> None:
     config = {"permission": {"risky": "ask"}}
     script = family("CALL risky {}\n---\nSAY It is done.")
-    async with stage(script, settings=Settings(task_seconds=1.5), config=config, tools=[risky]) as it:
+    async with stage(script, settings=Settings(task_seconds=4.0), config=config, tools=[risky]) as it:
         outcome = await it.submit()
         asked = await it.until_told(events.PermissionAsked)
-        await asyncio.sleep(2)
+        await asyncio.sleep(4.5)
         it.engine.reply_permission(asked.id, "once")
         assert (await outcome).kind == "answered"
         assert it.parts("tool")[0]["state"]["status"] == "completed"

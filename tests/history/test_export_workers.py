@@ -135,7 +135,7 @@ def test_interrupted_pages_are_continued(family: Sample, tmp_path: Path, started
     with pytest.raises(KeyboardInterrupt):
         split(family, tmp_path / "several", "html", several=True, step=interrupt)
     assert len(list((tmp_path / "several").glob("ses_*.html"))) == 7
-    assert None not in [process.wait(10) for process in started]
+    assert None not in [process.wait(60) for process in started]
     steps: list[int] = []
     again = split(family, tmp_path / "several", "html", several=True, step=lambda done, total: steps.append(done))
     assert steps[0] == 8

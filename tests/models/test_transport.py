@@ -267,7 +267,7 @@ async def test_closing_the_generator_hangs_up_at_once() -> None:
         async with aclosing(transport.sse(server.url, headers={}, body={})) as events:
             await anext(events)
             assert not gone.is_set()
-        await asyncio.wait_for(gone.wait(), 5)
+        await asyncio.wait_for(gone.wait(), 60)
         await transport.aclose()
 
 
@@ -286,7 +286,7 @@ async def test_cancelling_the_reader_hangs_up_at_once() -> None:
         await begun.wait()
         await asyncio.sleep(0.02)
         reading.cancel()
-        await asyncio.wait_for(gone.wait(), 5)
+        await asyncio.wait_for(gone.wait(), 60)
         await transport.aclose()
     assert reading.cancelled()
 

@@ -272,7 +272,7 @@ def test_invalid_arguments_are_reported(terminal: Terminal, sample: Sample, serv
 def test_the_server_ends_on_a_signal(server: Server, number: signal.Signals) -> None:
     began = time.monotonic()
     server.stop(number)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_a_server_that_a_script_started_in_the_background_can_be_interrupted_at_once(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_a_run_continues_without_its_share_server(terminal: Terminal, server: Se
     assert terminal.run("run", "--share", "-m", write_script("SAY hi"), "Hello").strip() == "hi"
     assert terminal.code == 0
     assert "is not shared" in terminal.error
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
 
 
 def test_a_run_asks_before_it_shares_with_strangers(terminal: Terminal, isolated: Path) -> None:

@@ -53,7 +53,7 @@ def say(desk: Desk, session: str, text: str, **more: Any) -> Json:
 
 async def test_many_changes_of_one_thing_are_sent_once_as_it_is_in_the_end(desk: Desk, stand: Stand) -> None:
     session = desk.sample.talk()["id"]
-    async with working(desk, delay=0.2) as work:
+    async with working(desk, delay=1.0) as work:
         await work.service.share(session)
         say(desk, session, "first")
         await until(lambda: "first" in json.dumps(stand.syncs))  # the sharer knows what the server has
@@ -64,7 +64,7 @@ async def test_many_changes_of_one_thing_are_sent_once_as_it_is_in_the_end(desk:
         for number in range(20):
             desk.sessions.update_part(part | {"text": f"draft {number}"})
         await until(lambda: stand.syncs)
-        await asyncio.sleep(0.4)
+        await asyncio.sleep(1.2)
     [sent] = stand.syncs
     assert [each["type"] for each in sent] == ["session", "message", "part"]
     assert sent[0]["data"]["title"] == "title 49"
@@ -250,9 +250,9 @@ async def test_a_dead_server_of_old_shares_does_not_delay_a_run(desk: Desk, stan
     await stand.stop()
     desk.sessions.purge(session)
     began = asyncio.get_running_loop().time()
-    async with working(desk, close_timeout=5.0):
+    async with working(desk, close_timeout=60.0):
         pass
-    assert asyncio.get_running_loop().time() - began < 3
+    assert asyncio.get_running_loop().time() - began < 30
     assert len(list(revocations.waiting())) == 1
 
 
@@ -296,7 +296,7 @@ async def test_leaving_with_an_error_does_not_wait(desk: Desk, stand: Stand) -> 
     session = desk.sample.talk()["id"]
 
     async def broken_off() -> None:
-        async with working(desk, close_timeout=30.0) as work:
+        async with working(desk, close_timeout=90.0) as work:
             await work.service.share(session)
             stand.faults.extend([500] * 1000)
             say(desk, session, "x")
@@ -306,5 +306,5 @@ async def test_leaving_with_an_error_does_not_wait(desk: Desk, stand: Stand) -> 
     began = asyncio.get_running_loop().time()
     with pytest.raises(RuntimeError, match="boom"):
         await broken_off()
-    assert asyncio.get_running_loop().time() - began < 5
+    assert asyncio.get_running_loop().time() - began < 45
     assert [each.unsent for each in share_records.list_all()] == [True]

@@ -48,7 +48,7 @@ def test_another_thread_waits_while_one_updates() -> None:
         value.append(1)
 
     assert store.update(("todo", "ses_x"), edit) == [1]
-    writer.join(10)
+    writer.join(60)
     assert store.list() == [("todo", "ses_x"), ("todo", "ses_y")]
 
 
@@ -98,7 +98,7 @@ def test_a_record_is_not_removed_while_it_is_updated() -> None:
         assert remover.is_alive()
 
     store.update(("todo", "ses_x"), edit)
-    remover.join(10)
+    remover.join(60)
     assert store.list() == []
 
 

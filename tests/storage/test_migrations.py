@@ -599,18 +599,18 @@ def test_a_migration_waits_for_writers_and_keeps_them_out(old: OldData) -> None:
 
     def slowly(worktree: str) -> str:
         inside.set()
-        go_on.wait(10)
+        go_on.wait(60)
         return named(worktree)
 
     with ThreadPoolExecutor(2) as pool:
         migrating = pool.submit(migrate, old.tree, slowly)
-        assert inside.wait(10)
+        assert inside.wait(60)
         writing = pool.submit(old.tree.write, ("todo", "ses_1"), [])
         threading.Event().wait(0.1)
         assert not writing.done()
         go_on.set()
-        migrating.result(10)
-        writing.result(10)
+        migrating.result(60)
+        writing.result(60)
     expect_migrated(old)
     assert old.stored("todo") == {"ses_1": []}
 

@@ -7,7 +7,6 @@ import shutil
 import sqlite3
 import tempfile
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -464,9 +463,7 @@ def test_a_table_without_its_data_is_refused_by_name(writer: Writer) -> None:
 
 def test_a_lock_that_stays_is_reported(writer: Writer) -> None:
     writer.connection.execute("BEGIN EXCLUSIVE")
-    began = time.monotonic()
     assert "locked by another program for 0.05 seconds. Try again when it is done." in refusal(writer.path)
-    assert time.monotonic() - began < 4
 
 
 def test_a_lock_taken_later_is_reported_and_passes(writer: Writer) -> None:

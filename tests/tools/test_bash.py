@@ -161,7 +161,7 @@ async def test_a_command_that_takes_too_long_is_stopped_with_all_it_started(benc
     command = "echo begun; (sleep 60 & echo $! > pid; wait) & wait"
     started = time.monotonic()
     answer = await bench.run(QUICK, command=command, timeout=300, description="d")
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 30
     assert answer.output.startswith("begun\n\n\n<bash_metadata>\nThe command exceeded its timeout of 300 ms")
     assert answer.metadata["exit"] is None
     assert not is_alive(int(bench.path("pid").read_text()))
@@ -290,7 +290,7 @@ async def test_progress_is_shown_while_it_runs(bench: Bench) -> None:
 async def test_it_ends_when_the_command_does_not_when_its_output_is_closed(bench: Bench) -> None:
     started = time.monotonic()
     answer = await bench.run(QUICK, command="sleep 60 & echo $! > pid; echo done", description="d")
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 30
     assert answer.output.startswith("done\n")
     assert "background process" in answer.output
     os.kill(int(bench.path("pid").read_text()), 9)
@@ -396,8 +396,9 @@ async def test_it_works_where_git_and_ripgrep_are_missing(bench: Bench) -> None:
 
 
 async def test_calls_run_at_the_same_time(bench: Bench) -> None:
-    started = time.monotonic()
+    command = "touch mark{0}; until [ -e mark0 -a -e mark1 -a -e mark2 -a -e mark3 ]; do sleep 0.02; done; echo met"
     async with asyncio.TaskGroup() as group:
-        for _ in range(4):
-            group.create_task(bench.run(QUICK, command="sleep 0.4", description="d"))
-    assert time.monotonic() - started < 1.4
+        calls = [
+            group.create_task(bench.run(QUICK, command=command.format(number), description="d")) for number in range(4)
+        ]
+    assert [call.result().output for call in calls] == ["met\n"] * 4

@@ -271,9 +271,7 @@ def test_t8_1_what_an_interrupted_gc_left_is_swept_up(desk: Desk) -> None:
 
 async def test_t8_2_the_first_word_does_not_wait_for_the_snapshot(desk: Desk) -> None:
     with desk.snapshots.repository.index_lock().exclusive("index"):
-        begun = time.monotonic()
-        taking = desk.snapshots.begin()
-        assert time.monotonic() - begun < 1
+        taking = desk.snapshots.begin()  # it would never return if it waited for the lock
         assert not taking.done
     assert await taking is not None
     desk.snapshots.close()

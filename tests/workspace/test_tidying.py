@@ -216,7 +216,7 @@ def test_it_is_done_in_the_background_once_a_day_and_never_waited_for(
     monkeypatch.setattr(module, "tidy_store", refuse)
     broken = tidy_in_background(desk.sessions)
     assert broken is not None
-    broken.join(10)
+    broken.join(60)
 
 
 async def test_a_run_that_ends_sees_to_it(isolated: Path) -> None:
