@@ -36,7 +36,7 @@ class DamagedMessage(NamedTuple):
     reason: str
 
 
-Turn: TypeAlias = StoredMessage | DamagedMessage
+SessionTurn: TypeAlias = StoredMessage | DamagedMessage
 
 
 class TurnOrders:
@@ -81,7 +81,7 @@ class SessionTurns:
         and not if messages are added at the end."""
         return blake2b("\n".join(self._names[:end]).encode(errors="replace"), digest_size=6).hexdigest()
 
-    def read(self, start: int, limit: int) -> list[Turn]:
+    def read(self, start: int, limit: int) -> list[SessionTurn]:
         """Return the turns from a position on."""
         start, end = max(start, 0), min(start + limit, self.total)
         if start >= end:
@@ -126,7 +126,7 @@ class SessionTurns:
                     return by_time[at], part or {}
         raise NotFoundError(f"there is no part {part_id} in this session", id=part_id)
 
-    def _message(self, message_id: str) -> Turn:
+    def _message(self, message_id: str) -> SessionTurn:
         key = ("message", self.session_id, message_id)
         try:
             info = as_object(with_ids_of_key(key, self._store.read(key))) or {}
@@ -139,7 +139,7 @@ class SessionTurns:
         return StoredMessage(info, order.parts_in_order(parts, order.created(info)))
 
 
-def turn_id(turn: Turn) -> str:
+def turn_id(turn: SessionTurn) -> str:
     """Return the id of a turn's message."""
     return turn.id if isinstance(turn, DamagedMessage) else str(turn.info.get("id", ""))
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from .request import Assistant, File, Reasoning, Request, System, Text, ToolResults, ToolUse, User
 from .wire_helpers import inline_data, nested, object_field, unsupported_file_note
 
 if TYPE_CHECKING:
+    from ..records import Document
     from .request import ModelMessage
-
-Block: TypeAlias = dict[str, Any]
 
 MAX_CACHE_POINTS = 4
 """How many cache points one request may have."""
@@ -43,7 +42,7 @@ def request_body(request: Request) -> dict[str, Any]:
             }
             for tool in request.tools
         ]
-        choice: Block = {"type": {"auto": "auto", "required": "any", "none": "none"}[request.tool_choice]}
+        choice: Document = {"type": {"auto": "auto", "required": "any", "none": "none"}[request.tool_choice]}
         if request.options.get("disableParallelToolUse") and request.tool_choice != "none":
             choice["disable_parallel_tool_use"] = True
         out["tool_choice"] = choice
@@ -71,15 +70,15 @@ def _sampling(request: Request) -> dict[str, Any]:
     return out
 
 
-def _thinking(request: Request) -> tuple[Block | None, int]:
+def _thinking(request: Request) -> tuple[Document | None, int]:
     """Return the thinking setting, and the limit for thinking and answer together."""
     limit = request.model.limit.output
     answer = request.max_output_tokens or limit or _DEFAULT_OUTPUT_TOKENS
     option = request.options.get("thinking")
     if not isinstance(option, dict) or request.tool_choice == "required":  # a forced call excludes thinking
         return None, answer
-    option = cast("Block", option)
-    config: Block = {"type": option.get("type", "enabled")}
+    option = cast("Document", option)
+    config: Document = {"type": option.get("type", "enabled")}
     if option.get("display"):
         config["display"] = option["display"]
     if config["type"] != "enabled":
@@ -88,7 +87,7 @@ def _thinking(request: Request) -> tuple[Block | None, int]:
     return ({**config, "budget_tokens": tokens[0]}, tokens[1]) if tokens else (None, answer)
 
 
-def thinking_budget(option: Block, answer: int, limit: int, *, default: int = 0) -> tuple[int, int] | None:
+def thinking_budget(option: Document, answer: int, limit: int, *, default: int = 0) -> tuple[int, int] | None:
     """Return the thinking budget, and the limit for thinking and answer together, within the model's ``limit``.
 
     ``None`` if the budget would be smaller than Claude accepts. ``default`` is used where ``option`` has no number.
@@ -99,11 +98,11 @@ def thinking_budget(option: Block, answer: int, limit: int, *, default: int = 0)
     return (budget, both) if budget >= MIN_THINKING_TOKENS else None
 
 
-def _conversation(history: tuple[ModelMessage, ...]) -> tuple[list[Block], list[Block]]:
+def _conversation(history: tuple[ModelMessage, ...]) -> tuple[list[Document], list[Document]]:
     """Return system blocks, and messages in which user and assistant alternate."""
-    system: list[Block] = []
-    messages: list[Block] = []
-    points: list[Block] = []
+    system: list[Document] = []
+    messages: list[Document] = []
+    points: list[Document] = []
     for message in history:
         role, blocks = _blocks(message)
         if message.cache:
@@ -123,7 +122,7 @@ def _conversation(history: tuple[ModelMessage, ...]) -> tuple[list[Block], list[
     return system, messages
 
 
-def _blocks(message: ModelMessage) -> tuple[str, list[Block]]:
+def _blocks(message: ModelMessage) -> tuple[str, list[Document]]:
     match message:
         case System():
             return "system", _text(message.text)
@@ -132,12 +131,12 @@ def _blocks(message: ModelMessage) -> tuple[str, list[Block]]:
         case Assistant():
             return "assistant", [block for part in message.content for block in _output(part)]
         case ToolResults():
-            results: list[Block] = []
+            results: list[Document] = []
             for result in message.content:
                 content = [block for part in result.output for block in _input(part)]
                 if result.failed and not content:  # an error needs content
                     content = _text("The tool failed without a word.")
-                out: Block = {"type": "tool_result", "tool_use_id": tool_id(result.id)}
+                out: Document = {"type": "tool_result", "tool_use_id": tool_id(result.id)}
                 if content:
                     out["content"] = content
                 if result.failed:
@@ -146,19 +145,19 @@ def _blocks(message: ModelMessage) -> tuple[str, list[Block]]:
             return "user", results
 
 
-def _text(text: str) -> list[Block]:
+def _text(text: str) -> list[Document]:
     # The API rejects text blocks without a visible character.
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
-def _input(part: Text | File) -> list[Block]:
+def _input(part: Text | File) -> list[Document]:
     if isinstance(part, Text):
         return _text(part.text)
     title = {"title": part.filename} if part.filename else {}
     content = inline_data(part)
     mime, data = content or (part.mime, "")
     mime = "image/jpeg" if mime == "image/jpg" and content else mime
-    source: Block = (
+    source: Document = (
         {"type": "base64", "media_type": mime, "data": data} if content else {"type": "url", "url": part.url}
     )
     if (mime in _IMAGE_TYPES and data) or (content is None and mime.startswith("image/")):
@@ -171,7 +170,7 @@ def _input(part: Text | File) -> list[Block]:
     return [{"type": "text", "text": unsupported_file_note(part)}]
 
 
-def _output(part: Text | Reasoning | ToolUse) -> list[Block]:
+def _output(part: Text | Reasoning | ToolUse) -> list[Document]:
     match part:
         case Text():
             return _text(part.text)

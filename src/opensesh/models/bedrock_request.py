@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ..errors import ModelError
 from .anthropic_request import MAX_CACHE_POINTS, MIN_THINKING_TOKENS, thinking_budget
@@ -12,9 +12,8 @@ from .request import Assistant, File, Reasoning, Request, System, Text, ToolResu
 from .wire_helpers import inline_data, nested, unsupported_file_note
 
 if TYPE_CHECKING:
+    from ..records import Document
     from .request import ModelMessage
-
-Block: TypeAlias = dict[str, Any]
 
 REGION_PREFIXES = ("global.", "us.", "eu.", "apac.", "jp.", "au.", "ca.", "in.", "us-gov.")
 """Prefixes of model ids that name the regions where the model is served."""
@@ -105,18 +104,18 @@ def request_body(request: Request) -> dict[str, Any]:
     return out
 
 
-def _settings(request: Request, name: str) -> tuple[Block, Block]:
+def _settings(request: Request, name: str) -> tuple[Document, Document]:
     """Return ``inferenceConfig``, and the fields that only some models know."""
-    inference: Block = {
+    inference: Document = {
         "maxTokens": request.max_output_tokens or request.model.limit.output or None,
         "temperature": request.temperature,
         "topP": request.top_p,
     }
-    fields: Block = dict(request.options.get("additionalModelRequestFields") or {})
+    fields: Document = dict(request.options.get("additionalModelRequestFields") or {})
     if request.options.get("anthropicBeta"):
         fields["anthropic_beta"] = list(request.options["anthropicBeta"])
     option = request.options.get("reasoningConfig") or request.options.get("thinking")
-    reasoning = cast("Block", option) if isinstance(option, dict) else {}
+    reasoning = cast("Document", option) if isinstance(option, dict) else {}
     effort = reasoning.get("maxReasoningEffort")
     if "anthropic" in name or "claude" in name:
         _add_claude_settings(request, reasoning, inference, fields)
@@ -129,8 +128,8 @@ def _settings(request: Request, name: str) -> tuple[Block, Block]:
     return {key: value for key, value in inference.items() if value is not None}, fields
 
 
-def _add_claude_settings(request: Request, reasoning: Block, inference: Block, fields: Block) -> None:
-    thinking: Block | None = None
+def _add_claude_settings(request: Request, reasoning: Document, inference: Document, fields: Document) -> None:
+    thinking: Document | None = None
     if request.tool_choice == "required":
         pass  # a forced call excludes thinking
     elif reasoning.get("type") == "adaptive":
@@ -151,7 +150,7 @@ def _add_claude_settings(request: Request, reasoning: Block, inference: Block, f
         inference["topP"] = None
 
 
-def _tools(request: Request, called: dict[str, None]) -> Block | None:
+def _tools(request: Request, called: dict[str, None]) -> Document | None:
     """Return the tools. A history with calls needs some, so the called names stand in where none are offered."""
     offered = [_tool(tool.name, tool.description, tool.parameters) for tool in request.tools]
     if request.tool_choice == "none" and not called:
@@ -163,7 +162,7 @@ def _tools(request: Request, called: dict[str, None]) -> Block | None:
     return {"tools": specs, "toolChoice": {choice: {}}} if choice and offered else {"tools": specs}
 
 
-def _tool(name: str, description: str, parameters: Block) -> Block:
+def _tool(name: str, description: str, parameters: Document) -> Document:
     schema = {"json": {**parameters, "type": "object"}}
     described = {"description": description} if description.strip() else {}
     return {"toolSpec": {"name": name, **described, "inputSchema": schema}}
@@ -173,8 +172,8 @@ class _Conversation:
     """Collects system blocks, and messages in which user and assistant alternate."""
 
     def __init__(self, *, reports_failure: bool) -> None:
-        self.system: list[Block] = []
-        self.messages: list[Block] = []
+        self.system: list[Document] = []
+        self.messages: list[Document] = []
         self.called: dict[str, None] = {}
         """Names of the tools that were called."""
         self._reports_failure = reports_failure
@@ -199,7 +198,7 @@ class _Conversation:
             if "text" in last:
                 last["text"] = last["text"].rstrip()  # an answer to be continued must not end in white space
 
-    def _blocks(self, message: ModelMessage) -> tuple[str, list[Block]]:
+    def _blocks(self, message: ModelMessage) -> tuple[str, list[Document]]:
         match message:
             case System():
                 return "system", _text(message.text)
@@ -211,19 +210,19 @@ class _Conversation:
             case Assistant():
                 return "assistant", [block for part in message.content for block in self._output(part)]
             case ToolResults():
-                results: list[Block] = []
+                results: list[Document] = []
                 for result in message.content:
                     content = self._input(result.output) or _text("(no output)")
                     failed = {"status": "error"} if result.failed and self._reports_failure else {}
                     results.append({"toolResult": {"toolUseId": tool_id(result.id), "content": content, **failed}})
                 return "user", results
 
-    def _input(self, content: tuple[Text | File, ...]) -> list[Block]:
+    def _input(self, content: tuple[Text | File, ...]) -> list[Document]:
         return [
             block for part in content for block in (_text(part.text) if isinstance(part, Text) else [self._file(part)])
         ]
 
-    def _output(self, part: Text | Reasoning | ToolUse) -> list[Block]:
+    def _output(self, part: Text | Reasoning | ToolUse) -> list[Document]:
         match part:
             case Text():
                 return _text(part.text)
@@ -240,7 +239,7 @@ class _Conversation:
                     case _:
                         return []
 
-    def _file(self, file: File) -> Block:
+    def _file(self, file: File) -> Document:
         mime, data = inline_data(file) or ("", "")
         if data and mime in _IMAGE_FORMATS:
             return {"image": {"format": _IMAGE_FORMATS[mime], "source": {"bytes": data}}}
@@ -257,7 +256,7 @@ class _Conversation:
         return {"text": unsupported_file_note(file)}
 
 
-def _text(text: str) -> list[Block]:
+def _text(text: str) -> list[Document]:
     # The API rejects text blocks without a visible character.
     return [{"text": text}] if text.strip() else []
 

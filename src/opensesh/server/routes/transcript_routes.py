@@ -17,7 +17,7 @@ from ..parameters import MessageID
 
 if TYPE_CHECKING:
     from ...history.library import Library
-    from ...history.session_turns import Turn
+    from ...history.session_turns import SessionTurn
     from ...history.transcript import Block
     from ...records import Document
 
@@ -124,7 +124,7 @@ def session_turns(call: Call, library: Library, name: str) -> SessionTurns:
     return SessionTurns(library.store, library.session(name).id, call.state.turn_orders)
 
 
-def _turn(turn: Turn, *, outputs: bool) -> Document:
+def _turn(turn: SessionTurn, *, outputs: bool) -> Document:
     if isinstance(turn, DamagedMessage):
         return {"id": turn.id, "damage": {"path": turn.path, "reason": turn.reason}}
     message = transcript_message(turn, TranscriptOptions.everything()._replace(outputs=outputs))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ...history.library import Library, SessionEntry
-    from ...history.session_turns import Turn
+    from ...history.session_turns import SessionTurn
     from ...records import Document
     from ...storage.protocol import StoredMessage
 
@@ -141,7 +141,9 @@ class SessionView:
         html = Markup("").join(self._rendered(turns, first, start, options))
         return TranscriptChunk(start, start + len(turns) - (start - first), html)
 
-    def _rendered(self, turns: Sequence[Turn], first: int, start: int, options: RenderOptions) -> Iterator[Markup]:
+    def _rendered(
+        self, turns: Sequence[SessionTurn], first: int, start: int, options: RenderOptions
+    ) -> Iterator[Markup]:
         revert = self.entry.record.revert
         reverted_from = self._position(revert.message_id) if revert is not None else None
         previous: StoredMessage | None = None
