@@ -61,8 +61,6 @@ class Bus:
             self._ring.append(envelope)
             waiting, self._waiting = self._waiting, set()
             listeners = tuple(self._listeners)
-        if waiting:
-            self._wake(waiting)
         for listener in listeners:
             try:
                 listener(envelope)
@@ -70,6 +68,8 @@ class Bus:
                 raise
             except BaseException:
                 log.exception("a listener failed on %s", event.type)
+        if waiting:
+            self._wake(waiting)
         return envelope.sequence
 
     def _wake(self, waiting: set[Subscription]) -> None:
@@ -141,6 +141,14 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Envelope:
+        envelope = await self.peek()
+        if envelope is None:
+            raise StopAsyncIteration
+        self.sequence = envelope.sequence
+        return envelope if self._parts is None else _with_whole_part(envelope, self._parts)
+
+    async def peek(self) -> Envelope | None:
+        """Wait for the next event and return it, without reading it; ``None`` at the end."""
         while not self._closed and (self._until is None or self.sequence < self._until):
             if self._ready is None:
                 import asyncio  # synchronous commands use the bus without asyncio, which costs more than they do
@@ -151,10 +159,9 @@ class Subscription:
             ready.clear()
             envelope = self._bus.next_after(self.sequence, self)
             if envelope is not None:
-                self.sequence = envelope.sequence
-                return envelope if self._parts is None else _with_whole_part(envelope, self._parts)
+                return envelope
             await ready.wait()
-        raise StopAsyncIteration
+        return None
 
     @property
     def waiting_in(self) -> tuple[asyncio.AbstractEventLoop | None, asyncio.Event | None]:

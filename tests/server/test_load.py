@@ -23,6 +23,7 @@ from .serving import SCRIPTED
 ROOT = Path(__file__).parents[2]
 WORDS = " ".join(f"word{number}" for number in range(40))
 LIMIT_SECONDS = 60
+LOAD_SECONDS = float(os.environ.get("OPENSESH_LOAD_SECONDS", "600"))  # read before the tests have an environment
 
 
 class Server:
@@ -173,10 +174,9 @@ async def test_every_listener_gets_every_event_once(tmp_path: Path) -> None:
 @pytest.mark.load
 @pytest.mark.timeout(1800)
 async def test_200_listeners_and_100_streaming_sessions_lose_no_event(tmp_path: Path) -> None:
-    seconds = float(os.environ.get("OPENSESH_LOAD_SECONDS", "600"))
-    report = await check_load(tmp_path, 200, 100, seconds, 0.5)
-    assert report["p99"] < 100
-    assert report["second_half_mb"] < report["first_half_mb"] * 1.25
+    report = await check_load(tmp_path, 200, 100, LOAD_SECONDS, 0.5)
+    assert report["p99"] < 100 + report["idle_p99"]
+    assert report["second_half_mb"] < report["first_half_mb"] * 1.1
 
 
 # -- killed servers ----------------------------------------------------------------------------------------------------

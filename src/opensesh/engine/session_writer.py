@@ -249,12 +249,15 @@ class AnswerWriter:
 
         def write() -> None:
             session_id, message_id = self.info["sessionID"], self.info["id"]
-            journals = journals_of(self._sessions.store, keys.message(session_id, message_id))
             for part_id, data in added:
-                if journals is not None and part_id in self.parts:
-                    if part_id not in self._journals:
-                        self._journals[part_id] = journals.begin(session_id, part_id)
-                    self._journals[part_id].append(data)
+                if part_id not in self.parts:
+                    continue
+                if part_id not in self._journals:
+                    journals = journals_of(self._sessions.store, keys.message(session_id, message_id))
+                    if journals is None:
+                        return
+                    self._journals[part_id] = journals.begin(session_id, part_id)
+                self._journals[part_id].append(data)
 
         if added:
             try:

@@ -19,27 +19,37 @@ import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from ..events import MessageUpdated, Missed, PartDelta, PartRemoved, PartUpdated
+from ..events import MessageUpdated, PartDelta, PartRemoved, PartUpdated
 from ..records import as_object, dumps_compact
 from .client_documents import client_event, client_part
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator
 
     from ..bus import Bus, Envelope, Subscription
     from ..records import Document
 
 HEARTBEAT_SECONDS = 10.0
 """OpenCode 1.1.65 sends a heartbeat every 30 seconds, 1.18 every 10."""
-DISPOSED = "server.instance.disposed"
-_HEARTBEAT = b'{"type":"server.heartbeat","properties":{}}'
 _CACHED_FRAMES = 512
 _BATCH = 64
-_BYTES_PER_SECOND = 4 << 20
-"""How much of streaming texts is sent to one client. Every update has the whole text, so that long texts are updated
-less often."""
+
+
+class OpenStream(Protocol):
+    """A stream that a client reads."""
+
+    directory: str | None
+    """``None`` for a stream of all directories."""
+
+    @property
+    def written(self) -> int:
+        """The number of the last event that has been written."""
+        ...
+
+    def close(self) -> None:
+        """End the stream."""
 
 
 class EventStreams:
@@ -51,7 +61,7 @@ class EventStreams:
         self.heartbeat_seconds = heartbeat_seconds
         self._texts: dict[str, StreamingText] = {}
         self._payloads: OrderedDict[int, bytes] = OrderedDict()
-        self._open: set[EventStream] = set()
+        self._open: set[OpenStream] = set()
         self._lock = Lock()
         self._stop_listening = bus.listen(self._on_event)
         self._is_closed = False
@@ -67,12 +77,12 @@ class EventStreams:
             return None
         return int(number)
 
-    def add(self, stream: EventStream) -> None:
+    def add(self, stream: OpenStream) -> None:
         """Register a stream, so that it ends with the server."""
         if not self._is_closed:
             self._open.add(stream)
 
-    def forget(self, stream: EventStream) -> None:
+    def forget(self, stream: OpenStream) -> None:
         """Remove a stream that has ended."""
         self._open.discard(stream)
 
@@ -153,6 +163,7 @@ class StreamingText:
         self.length = len(self._chunks[0])
         self._ends: dict[int, int] = {}
         self._encoded: tuple[int, int, bytes] = (-1, -1, b"")
+        """The last update: its beginning, its end, and the event."""
 
     def add(self, delta: str, sequence: int) -> None:
         """Append what an event added."""
@@ -169,15 +180,15 @@ class StreamingText:
         """Return the length of the text after an event; ``None`` if the part has been stored since."""
         return self._ends.get(sequence)
 
-    def payload(self, start: int) -> bytes:
-        """Return the update with the whole text, of which everything from ``start`` is new."""
-        end = self.length
-        if self._encoded[:2] != (start, end):
+    def payload(self, start: int) -> tuple[int, bytes]:
+        """Return the length of the text, and the update with the whole text, of which everything from ``start`` is
+        new."""
+        if self._encoded[:2] != (start, self.length):
             text = self.text
             properties = {"part": self.part | {"text": text}, "delta": text[start:]}
             encoded = dumps_compact({"type": "message.part.updated", "properties": properties})
             self._encoded = (start, len(text), encoded)
-        return self._encoded[2]
+        return self._encoded[1:]
 
 
 class EventStream(ABC):
@@ -257,116 +268,6 @@ class EventStream(ABC):
     @abstractmethod
     def _deferred(self) -> bytes:
         """Return the updates that were held back until now."""
-
-
-class ClientStream(EventStream):
-    """The stream of a client of OpenCode's API."""
-
-    def __init__(
-        self,
-        streams: EventStreams,
-        directory: str | None,
-        *,
-        last_event_id: str | None = None,
-        with_ids: bool = False,
-        first: Callable[[], Iterable[Document]] = tuple,
-    ) -> None:
-        """A stream of the events of one directory, or of all, which are wrapped. ``first`` returns events to send at
-        its start."""
-        super().__init__(streams, last_event_id, directory)
-        self._with_ids = with_ids
-        self._first = first
-        self._sent: dict[str, tuple[int, float]] = {}
-        """By streaming part: how much of its text was sent, and when the next update may be."""
-
-    async def _beginning(self) -> bytes:
-        documents: list[Document] = [{"type": "server.connected", "properties": {}}]
-        if self.is_incomplete and self.directory is not None:
-            documents.append({"type": DISPOSED, "properties": {"directory": self.directory}})
-        frames = [self._frame(dumps_compact(document), None) for document in documents]
-        pending = [dumps_compact(document) for document in self._first()]
-        frames += [self._frame(payload, self.directory) for payload in pending]
-        return b"".join(frames)
-
-    def _heartbeat(self) -> bytes:
-        return self._frame(_HEARTBEAT, None)
-
-    def _next_due(self) -> float | None:
-        return min((due for _, due in self._sent.values() if due), default=None)
-
-    async def _frames_of(self, envelope: Envelope) -> list[bytes]:
-        event = envelope.event
-        if isinstance(event, Missed):
-            self._sent.clear()
-            payload = dumps_compact({"type": DISPOSED, "properties": {"directory": self.directory}})
-            return [self._frame(payload, self.directory, envelope.sequence)] if self.directory is not None else []
-        if self.directory is not None and envelope.directory not in (None, self.directory):
-            return []
-        match event:
-            case PartDelta(part_id=part_id, delta=delta):
-                return self._text_frames(part_id, len(delta), envelope)
-            case PartUpdated(part=part, delta=delta) if delta == "" or (delta and part.get("id") in self._sent):
-                if delta:
-                    return self._text_frames(str(part["id"]), len(delta), envelope)
-                return self._interrupted_frames(part, envelope)
-            case PartUpdated(part=part) if part.get("type") in ("text", "reasoning"):
-                if has_ended(part):
-                    self._sent.pop(str(part.get("id")), None)
-                else:
-                    self._sent[str(part.get("id"))] = len(str(part.get("text", ""))), 0.0
-            case _:
-                if event.type == DISPOSED and self.directory is not None:
-                    self._is_ended = True
-        return [self._frame(self.streams.payload(envelope), envelope.directory, envelope.sequence)]
-
-    def _text_frames(self, part_id: str, added: int, envelope: Envelope) -> list[bytes]:
-        """Return an update with the newest text of a part; none if the client has it, or too soon after the last."""
-        text = self.streams.text(part_id)
-        if text is None:
-            return []  # it has ended; the event that says so follows
-        start, due = self._sent.get(part_id, (-1, 0.0))
-        if start < 0:  # the client has resumed its stream in the middle of the text
-            end = text.end_of(envelope.sequence)
-            if end is None:
-                return []  # the event that stored it follows
-            start = end - added
-        now = time.monotonic()
-        if text.length <= start or due > now:
-            return []
-        self._sent[part_id] = text.length, now + text.length / _BYTES_PER_SECOND
-        return [self._frame(text.payload(start), envelope.directory, envelope.sequence)]
-
-    def _interrupted_frames(self, part: Document, envelope: Envelope) -> list[bytes]:
-        """Return an update with what the client has not been sent of a text that was interrupted, if there is any."""
-        text = str(part.get("text", ""))
-        start, _ = self._sent.pop(str(part.get("id")), (0, 0.0))
-        if len(text) <= start:
-            return []
-        properties = {"part": client_part(part), "delta": text[start:]}
-        payload = dumps_compact({"type": envelope.event.type, "properties": properties})
-        return [self._frame(payload, envelope.directory, envelope.sequence)]
-
-    def _deferred(self) -> bytes:
-        now = time.monotonic()
-        frames: list[bytes] = []
-        for part_id, (start, due) in list(self._sent.items()):
-            if not due or due > now:
-                continue
-            text = self.streams.text(part_id)
-            self._sent[part_id] = start, 0.0
-            if text is None:
-                del self._sent[part_id]  # the event that ends it follows
-            elif text.length > start:
-                self._sent[part_id] = text.length, now + text.length / _BYTES_PER_SECOND
-                frames.append(self._frame(text.payload(start), text.directory))
-        return b"".join(frames)
-
-    def _frame(self, payload: bytes, directory: str | None, sequence: int | None = None) -> bytes:
-        if self.directory is None:
-            head = b'"directory":' + dumps_compact(directory) + b"," if directory is not None else b""
-            payload = b"{" + head + b'"payload":' + payload + b"}"
-        number = f"id: {self.streams.event_id(sequence)}\n".encode() if sequence and self._with_ids else b""
-        return number + b"data: " + payload + b"\n\n"
 
 
 def is_completed(info: Document) -> bool:

@@ -29,7 +29,7 @@ log = logging.getLogger("opensesh.server")
 DEFAULT_PORT = 4096
 _KEEP_ALIVE_SECONDS = 75
 _CLOSING_SECONDS = 5
-_SWITCH_SECONDS = 0.001
+SWITCH_SECONDS = 0.001
 """How long a thread that has read or written a file waits for the event loop; by default up to five milliseconds."""
 
 
@@ -52,7 +52,7 @@ def serve(options: ServerOptions, on_ready: Callable[[str, Browsers], None]) -> 
     """Run a server until it is interrupted. Once it accepts connections, ``on_ready`` is called with its URL and its
     browsers, which issue tickets for the web pages."""
     server, listener, _ = _prepare(options, on_ready)
-    sys.setswitchinterval(_SWITCH_SECONDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
     server.run(sockets=[listener])
 
 

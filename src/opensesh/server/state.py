@@ -15,6 +15,7 @@ from ..events import Other
 from ..history.library import Library
 from ..history.session_turns import TurnOrders
 from ..sessions import Sessions
+from .client_streams import ClientChannels
 from .event_streams import EventStreams
 from .history_index import HistoryIndex
 from .page_streams import PageRendering
@@ -82,6 +83,7 @@ class ServerState:
         self.turn_orders = TurnOrders()
         self.bus = bus
         self.streams = EventStreams(bus)
+        self.client_channels = ClientChannels(self.streams)
         self.page_rendering = PageRendering(self.streams, FRAGMENTS, lambda: self.sessions)
         self.directory = directory
         self._is_local = "://" not in store.place
@@ -155,6 +157,7 @@ class ServerState:
             elif has_aborted and time.monotonic() >= deadline:
                 break
             await asyncio.sleep(0.02)
+        self.client_channels.flush()
         await self.streams.delivered(None, _DELIVERY_SECONDS)  # clients see how their sessions ended
         self.streams.close()
 

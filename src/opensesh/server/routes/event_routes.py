@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import aclosing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from starlette.responses import StreamingResponse
+from starlette.responses import Response
 
-from ..event_streams import ClientStream
+from ..client_streams import ClientStream
 from ..operations import Call, Routes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import Iterable
 
-    from starlette.responses import Response
+    from starlette.types import Receive, Scope, Send
 
-    from ...engine.engine import Engine
     from ...records import Document
 
 routes = Routes()
@@ -39,21 +40,13 @@ async def subscribe(call: Call, query: EventQuery) -> object:
     """
     async with call.engine() as engine:  # raises before the response begins
         directory = engine.location.directory
-
-    async def body() -> AsyncIterator[bytes]:
-        async with call.state.pool.use(directory) as engine:
-            stream = _open(call, query, directory, (engine,))
-            async for chunk in stream:
-                yield chunk
-
-    return _stream_response(body())
+    return EventResponse(call, query, directory)
 
 
 @routes.get("/global/event", "global.event", response=dict[str, Any])
 async def subscribe_globally(call: Call, query: EventQuery) -> object:
     """Get the events of all directories as server-sent events."""
-    engines = tuple(call.state.pool.engines().values())
-    return _stream_response(aiter(_open(call, query, None, engines)))
+    return EventResponse(call, query, None)
 
 
 @routes.post("/instance/dispose", "instance.dispose", response=bool)
@@ -70,23 +63,48 @@ async def dispose_all(call: Call) -> object:
     return True
 
 
-def _open(call: Call, query: EventQuery, directory: str | None, engines: tuple[Engine, ...]) -> ClientStream:
-    headers = call.request.headers
-    last_event_id = headers.get("last-event-id")
-    is_known = headers.get("user-agent", "").startswith(_CLIENTS_WITH_IDS)
+class EventResponse(Response):
+    """An event stream. Starlette's own for streams needs two tasks and three iterators for each chunk."""
 
-    def pending() -> Iterable[Document]:
+    def __init__(self, call: Call, query: EventQuery, directory: str | None) -> None:
+        super().__init__(headers=_HEADERS)
+        del self.headers["content-length"]
+        self._state = call.state
+        self._directory = directory
+        headers = call.request.headers
+        self._last_event_id = headers.get("last-event-id")
+        is_known = headers.get("user-agent", "").startswith(_CLIENTS_WITH_IDS)
+        self._with_ids = query.ids or self._last_event_id is not None or is_known
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        pool = self._state.pool
+        async with pool.use(self._directory) if self._directory is not None else nullcontext():
+            stream = ClientStream(
+                self._state.client_channels,
+                self._directory,
+                last_event_id=self._last_event_id,
+                with_ids=self._with_ids,
+                first=self._pending,
+            )
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            watching = asyncio.create_task(_close_when_disconnected(stream, receive))
+            try:
+                async with aclosing(aiter(stream)) as chunks:
+                    async for chunk in chunks:
+                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await send({"type": "http.response.body", "body": b""})
+            finally:
+                watching.cancel()
+
+    def _pending(self) -> Iterable[Document]:
         """Requests that wait for a user who was not there when they were made."""
-        for engine in engines:
-            yield from ({"type": "permission.asked", "properties": one} for one in engine.permissions())
-            yield from ({"type": "question.asked", "properties": one} for one in engine.questions())
-
-    with_ids = query.ids or last_event_id is not None or is_known
-    return ClientStream(call.state.streams, directory, last_event_id=last_event_id, with_ids=with_ids, first=pending)
+        for engine in self._state.pool.engines().values():
+            if self._directory in (None, engine.location.directory):
+                yield from ({"type": "permission.asked", "properties": one} for one in engine.permissions())
+                yield from ({"type": "question.asked", "properties": one} for one in engine.questions())
 
 
-def _stream_response(chunks: AsyncIterator[bytes]) -> Response:
-    response = StreamingResponse(chunks)
-    for name, value in _HEADERS.items():
-        response.headers[name] = value
-    return response
+async def _close_when_disconnected(stream: ClientStream, receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    stream.close()

@@ -372,6 +372,7 @@ async def _respond(call: Call, engine: Engine, outcome: Outcome) -> Document:
 async def _deliver(call: Call, engine: Engine) -> None:
     """Let the streams of OpenCode's own programs have all events before the response."""
     if call.request.headers.get("user-agent", "").startswith("opencode/"):
+        call.state.client_channels.flush()
         await call.state.streams.delivered(engine.location.directory, _DELIVERY_SECONDS)
         await asyncio.sleep(_HOLD_BACK_SECONDS)
 
