@@ -16,7 +16,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..events import Missed, PartDelta, PartUpdated
+from ..events import Missed, PartDelta, PartRemoved, PartUpdated
 from ..records import dumps_compact
 from .client_documents import client_part
 from .event_streams import has_ended
@@ -120,20 +120,26 @@ class StreamPosition:
             return self.disposed_frame(envelope.sequence)
         if self.directory is not None and envelope.directory not in (None, self.directory):
             return b""
+        rest = b""
         match event:
             case PartDelta(part_id=part_id, delta=delta):
                 return self._delta_frame(part_id, len(delta), envelope)
             case PartUpdated(part=part, delta=delta) if delta and part.get("id") in self.sent:
                 return self._delta_frame(str(part["id"]), len(delta), envelope)
             case PartUpdated(part=part, delta=""):
-                return self._interrupted_frame(part, envelope)
-            case PartUpdated(part=part) if part.get("type") in ("text", "reasoning"):
-                self._forget(str(part.get("id")))
+                return self._rest_frame(part, self._forget(str(part.get("id"))) or 0, envelope)
+            case PartUpdated(part=part, delta=delta) if delta or part.get("id") in self.sent:
+                part_id = str(part.get("id"))
                 if not has_ended(part):
-                    self.sent[str(part.get("id"))] = len(str(part.get("text", "")))
+                    self.sent[part_id] = len(str(part.get("text", "")))
+                elif (start := self._forget(part_id)) is not None:
+                    # Clients that read deltas alone have all of the text before its end.
+                    rest = self._rest_frame(part | {"time": {"start": part["time"].get("start")}}, start, envelope)
+            case PartRemoved(part_id=part_id):
+                self._forget(part_id)
             case _:
                 self.is_ended = event.type == DISPOSED and self.directory is not None
-        return self.frame(self.streams.payload(envelope), envelope.directory, envelope.sequence)
+        return rest + self.frame(self.streams.payload(envelope), envelope.directory, envelope.sequence)
 
     def _delta_frame(self, part_id: str, added: int, envelope: Envelope) -> bytes:
         """Return an update with the newest text of a part; none if it was sent, or too soon after the last."""
@@ -161,20 +167,19 @@ class StreamPosition:
         self._due[part_id] = time.monotonic() + length / _BYTES_PER_SECOND
         return self.frame(payload, directory, sequence)
 
-    def _interrupted_frame(self, part: Document, envelope: Envelope) -> bytes:
-        """Return an update with what was not sent of a text that was interrupted, if there is any."""
+    def _rest_frame(self, part: Document, start: int, envelope: Envelope) -> bytes:
+        """Return an update with the rest of a text to which nothing is added any more, if there is any."""
         text = str(part.get("text", ""))
-        start = self.sent.get(str(part.get("id")), 0)
-        self._forget(str(part.get("id")))
         if len(text) <= start:
             return b""
         properties = {"part": client_part(part), "delta": text[start:]}
         payload = dumps_compact({"type": envelope.event.type, "properties": properties})
         return self.frame(payload, envelope.directory, envelope.sequence)
 
-    def _forget(self, part_id: str) -> None:
-        self.sent.pop(part_id, None)
+    def _forget(self, part_id: str) -> int | None:
+        """Forget a part; return how much of its text was sent."""
         self._due.pop(part_id, None)
+        return self.sent.pop(part_id, None)
 
 
 class Chunk(NamedTuple):
@@ -202,7 +207,7 @@ class ClientChannel:
         self.members: set[ClientStream] = set()
         self._streams = streams
         self._chunks = deque([Chunk(0, b"", sequence, dict(sent))])
-        self._kept_bytes = 0
+        self.kept_bytes = 0
         self._waiting: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -258,9 +263,9 @@ class ClientChannel:
             self._chunks[-1] = self.newest._replace(sequence=position.sequence, sent=dict(position.sent))
             return
         self._chunks.append(Chunk(self.newest.number + 1, data, position.sequence, dict(position.sent)))
-        self._kept_bytes += len(data)
-        while self._kept_bytes > _KEPT_BYTES and len(self._chunks) > 1:
-            self._kept_bytes -= len(self._chunks.popleft().data)
+        self.kept_bytes += len(data)
+        while self.kept_bytes > _KEPT_BYTES and len(self._chunks) > 1:
+            self.kept_bytes -= len(self._chunks.popleft().data)
         self.wake()
 
     async def _run(self) -> None:
@@ -382,10 +387,10 @@ class ClientStream:
     def _read_own(self, own: StreamPosition) -> bytes:
         """Return what a client that is not up to date is sent next. Once that is everything, it shares the channel."""
         data = own.read()
-        if not data:
+        if own.sequence >= self._channels.streams.bus.last:
             # At one moment, so that both have sent the same; other threads may publish meanwhile.
             self._channel.flush(whole_texts=True)
-            data = own.read() + own.read_deferred(only_due=False)
+            data += own.read() + own.read_deferred(only_due=False)
             position = self._channel.position
             if own.sequence == position.sequence and own.sent.items() <= position.sent.items():
                 self._at, self._own = self._channel.newest, None
