@@ -319,3 +319,64 @@ async def test_commands_of_a_project_run_nothing_in_the_name_of_a_built_in_one_b
         Trust().grant([(item.key, item.digest)])
         await (await on.engine.command(on.session, "init", "", model="scripted/it"))
         assert (project / "ran").exists()
+
+
+@pytest.mark.parametrize("space", ["", " ", " /* : */ ", " // x\n"])
+def test_placeholders_of_a_project_reveal_nothing_by_descriptions_and_names(
+    project: Path, secret: Path, monkeypatch: pytest.MonkeyPatch, space: str
+) -> None:
+    monkeypatch.setenv("TOKEN", "the secret")
+    agents = (
+        f'{{"x-{{env:TOKEN}}"{space}: {{"description": "{{env:TOKEN}}"}}, "y": {{"description": "{{file:~/secret}}"}}}}'
+    )
+    rules = '{"bash": {"{env:TOKEN}": "deny"}}'
+    models = '{"p": {"models": {"m": {"name": "{env:TOKEN}"}}}}'
+    text = f'{{"agent": {agents}, "permission": {rules}, "provider": {models}, "username": "{{env:TOKEN}}"}}'
+    (project / "opencode.json").write_text(text)
+    config = loaded(project)
+    assert config.document.pop("username") == "the secret"  # which no model is sent
+    assert "the secret" not in json.dumps(config.document)
+    assert config.document["agent"]["x-{env:TOKEN}"]["description"] == "{env:TOKEN}"
+
+
+def test_placeholders_of_a_project_stand_for_whole_settings_of_its_own_files_only(project: Path, secret: Path) -> None:
+    secret.write_text('{"the secret": {"mode": "subagent"}}')
+    (project / "agents.json").write_text(secret.read_text())
+    (project / "opencode.json").write_text('{"agent": {file:agents.json}}')
+    assert "the secret" in loaded(project).document["agent"]
+    (project / "opencode.json").write_text('{"agent": {file:~/secret}}')
+    with pytest.raises(ConfigError, match="cannot be those of"):
+        loaded(project)
+
+
+def test_placeholders_of_the_user_stand_for_anything(
+    project: Path, secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENCODE_CONFIG", str(tmp_path / "own.json"))
+    (tmp_path / "own.json").write_text('{"agent": {"{file:~/secret}": {"description": "{file:~/secret}"}}}')
+    assert loaded(project).document["agent"] == {"the secret": {"description": "the secret"}}
+
+
+def test_h3_outside_of_a_repository_the_home_folder_is_not_a_part_of_the_project(tmp_path: Path, secret: Path) -> None:
+    unpacked = tmp_path / "home" / "downloads" / "unpacked"
+    unpacked.mkdir(parents=True)
+    skill = unpacked / ".opencode" / "skills" / "s"
+    skill.mkdir(parents=True)
+    secret.write_text("---\nname: s\ndescription: d\n---\nthe secret")
+    (skill / "SKILL.md").symlink_to(secret)
+    (unpacked / "AGENTS.md").symlink_to(secret)
+    (unpacked / "own.md").write_text("own text")
+    (unpacked / "opencode.json").write_text(
+        json.dumps(
+            {
+                "agent": {"x": {"prompt": "{file:~/secret}"}, "y": {"prompt": "{file:own.md}"}},
+                "instructions": ["~/secret", "../../secret", "own.md"],
+                "skills": {"paths": ["~"]},
+            }
+        )
+    )
+    config = loaded(unpacked)
+    assert config.document["agent"] == {"x": {"prompt": "{file:~/secret}"}, "y": {"prompt": "own text"}}
+    assert skills(config) == {}
+    texts = [instruction.content for instruction in system_instructions(config)]
+    assert texts == ["own text"]

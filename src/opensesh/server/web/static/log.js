@@ -1,5 +1,6 @@
 // The turns of a session in chunks: loaded when they are near the window, unloaded when they are far from it.
 import { make, notify, parse } from "./dom.js";
+import { scrollToEnd, stopFollowing } from "./following.js";
 import { fetchHtml } from "./requests.js";
 
 const NEAR = 1500;
@@ -120,11 +121,12 @@ function addPlaceholders() {
  * Scrolls to an element and keeps it in place while what is above it gets its real height.
  * @param {Element} element
  */
-export function settleOn(element, block = /** @type {ScrollLogicalPosition} */ ("start")) {
+export function settleOn(element) {
+  stopFollowing();
   let frames = 12;
   const settle = () => {
     const before = element.getBoundingClientRect().top;
-    element.scrollIntoView({ block });
+    element.scrollIntoView();
     frames -= 1;
     if (frames > 0 && element.isConnected && (frames > 8 || Math.abs(element.getBoundingClientRect().top - before) > 1)) requestAnimationFrame(settle);
   };
@@ -185,12 +187,6 @@ export const topTurn = () => {
 
 /** The turn at the bottom of the window. */
 export const bottomTurn = () => turnAt(steps.map((step) => innerHeight - step));
-
-export function scrollToEnd() {
-  const last = log.lastElementChild;
-  if (last) settleOn(last, "end");
-  requestAnimationFrame(() => scrollTo(0, document.documentElement.scrollHeight));
-}
 
 function followAddress() {
   const [, kind, id] = /^#(t|p)-(.+)$/.exec(decodeURIComponent(location.hash)) ?? [];

@@ -1,16 +1,13 @@
-// Applies operations of the event stream to the transcript, once a frame, and follows its end.
+// Applies operations of the event stream to the transcript, once a frame.
 
 import { parse } from "./dom.js";
+import { addUnseen } from "./following.js";
 
-const NEAR_END_PX = 80;
 /** @type {any[]} */
 let queue = [];
 let isScheduled = false;
-let unseen = 0;
 /** @type {HTMLElement} */
 let log;
-/** @type {HTMLElement | null} */
-let jump;
 /** @type {(turn: HTMLElement) => void} */
 let onTurn = () => {};
 
@@ -22,9 +19,6 @@ let onTurn = () => {};
 export function attach(element, listener) {
   log = element;
   onTurn = listener;
-  jump = document.querySelector(".jump-end");
-  jump?.addEventListener("click", () => { scrollToEnd(); });
-  addEventListener("scroll", () => { if (isNearEnd()) setUnseen(0); }, { passive: true });
 }
 
 /** @param {any} operation */
@@ -42,37 +36,13 @@ export function discard() {
   queue = [];
 }
 
-/**
- * Returns whether the end was near before the page grew by some pixels.
- * @param {number} [grown]
- */
-export function isNearEnd(grown = 0) {
-  const root = document.documentElement;
-  return root.scrollHeight - root.scrollTop - root.clientHeight <= NEAR_END_PX + grown;
-}
-
-export function scrollToEnd() {
-  document.documentElement.scrollTop = document.documentElement.scrollHeight;
-  setUnseen(0);
-}
-
-/** @param {number} count */
-function setUnseen(count) {
-  unseen = count;
-  if (!jump) return;
-  jump.hidden = count === 0;
-  jump.textContent = `${count} new ↓`;
-}
-
 function flush() {
   isScheduled = false;
   const operations = merged(queue);
   queue = [];
-  const follows = isNearEnd();
   let added = 0;
   for (const operation of operations) added += apply(operation);
-  if (follows) scrollToEnd();
-  else if (added) setUnseen(unseen + added);
+  addUnseen(added);
 }
 
 /**

@@ -1,8 +1,9 @@
 // The session page: the log in chunks, its side panel, its map, find, and its keys.
 import { fill, notify } from "./dom.js";
 import { focusFind } from "./find.js";
+import { scrollToEnd } from "./following.js";
 import { onKeys } from "./keys.js";
-import { address, current, goTo, scrollToEnd, select, sessionId, settleOn, topTurn } from "./log.js";
+import { address, current, goTo, select, sessionId, settleOn, topTurn } from "./log.js";
 import { refreshMap } from "./map.js";
 import { fetchHtml, send } from "./requests.js";
 import { loadBody, openMenu } from "./transcript.js";

@@ -4,10 +4,11 @@ import { attachActions } from "./actions.js";
 import { onAsks, pendingAsks, showAsks } from "./asks.js";
 import { attachComposer } from "./composer.js";
 import { fill, make, notify } from "./dom.js";
+import { scrollToEnd } from "./following.js";
 import { onKeys } from "./keys.js";
 import { connect, currentConnection, on, reconnect, watch } from "./live.js";
 import "./notifications.js";
-import { attach, discard, enqueue, isNearEnd, scrollToEnd } from "./operations.js";
+import { attach, discard, enqueue } from "./operations.js";
 import { deliver, messageId } from "./outbox.js";
 import { refreshMap } from "./map.js";
 import { RequestFailed, send } from "./requests.js";
@@ -130,12 +131,10 @@ function renderAsks() {
   const box = /** @type {HTMLElement} */ (dock.querySelector(".asks"));
   const before = box.querySelector(".ask");
   const hadFocus = form.contains(document.activeElement) || document.activeElement === document.body || box.contains(document.activeElement);
-  const follows = isNearEnd();
   showAsks(box, asks.slice(0, 1), asks.length > 1 ? `1 of ${asks.length}` : "");
   form.hidden = asks.length > 0 || !hasFolder;
   const after = /** @type {HTMLElement | null} */ (box.querySelector(".ask"));
   if (after !== before && hadFocus) (after ?? form.querySelector("textarea"))?.focus();
-  if (after !== before && follows) scrollToEnd();
   render();
 }
 
@@ -143,7 +142,6 @@ function renderAsks() {
 async function refresh() {
   discard();
   try {
-    const follows = isNearEnd();
     const chunks = /** @type {HTMLElement[]} */ ([...log.querySelectorAll(":scope > .chunk:not(.unloaded)")]);
     let event = "";
     for (let chunk = chunks.shift(); chunk; ) {
@@ -159,7 +157,6 @@ async function refresh() {
       } else chunk = next;
     }
     watch(session, event);
-    if (follows) scrollToEnd();
     render();
     refreshFigures();
   } catch (error) {
@@ -251,13 +248,5 @@ document.addEventListener("keydown", (event) => {
 });
 setInterval(render, 1000);
 render();
-// The box grows when its choices arrive and with the text in it; the end of the transcript stays above it.
-let dockHeight = 0;
-new ResizeObserver(() => {
-  const grown = dock.offsetHeight - dockHeight;
-  dockHeight = dock.offsetHeight;
-  if (grown > 0 && isNearEnd(grown)) scrollToEnd();
-}).observe(dock);
-
 watch(session, dock.dataset.event ?? "");
 connect();
