@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from opensesh.storage.opencode_db.store import OpencodeDB
 from opensesh.testing.wire import WireServer
 
 from ..storage.opencode_databases import assert_sound, execute
 from . import scenarios
-from .opencode import DATABASE, OpenCode, OpenCodeError, new_repository
+from .opencode import DATABASE, OpenCode, OpenCodeError
 from .sides import EvenModel, Original
 
 if TYPE_CHECKING:
@@ -58,55 +57,6 @@ def opensesh(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-@pytest.mark.parametrize(
-    "version", [DATABASE, *(pytest.param(version, marks=pytest.mark.slow) for version in OTHER_VERSIONS)]
-)
-def test_the_command_line_works_on_a_data_folder_with_nothing_but_a_database(
-    version: str, wire: WireServer, tmp_path: Path
-) -> None:
-    opencode = OpenCode(tmp_path, wire, version=version)
-    opencode.cli("session", "list")
-    work, plain = opencode.directory, tmp_path / "plain"
-    plain.mkdir()
-    remote = new_repository(tmp_path / "remote", {"A.md": "a"})
-    subprocess.run(("git", "remote", "add", "origin", "git@Example.com:me/Thing.git"), cwd=remote, check=True)
-    with OpenCode(tmp_path, wire, version=version, directory=work) as server:
-        sessions: dict[str, str] = {}
-        for folder in (plain, work, remote):
-            opensesh(server, "run", f"SAY in {folder.name}.", "--title", folder.name, cwd=folder)
-            server.directory = folder
-            [sessions[folder.name]] = [each["id"] for each in server.list() if each["title"] == folder.name]
-            opensesh(server, "run", "SAY again.", "--continue", cwd=folder)
-            assert len(server.show(sessions[folder.name])) == 4
-            server.prompt(sessions[folder.name], "SAY theirs.")
-        server.directory = work
-        session = sessions["work"]
-        opensesh(server, "session", "rename", session, "renamed")
-        assert server.get(session)["title"] == "renamed"
-        opensesh(server, "session", "archive", session)
-        assert server.get(session)["time"]["archived"]
-        opensesh(server, "session", "archive", "--undo", session)
-        assert "archived" not in server.get(session)["time"]
-        opensesh(server, "session", "fork", session)
-        [fork] = [each["id"] for each in server.list() if "fork" in each["title"]]
-        before = server.show(fork)
-        opensesh(server, "session", "remove", fork, "--yes")
-        assert fork not in [each["id"] for each in server.list()]
-        opensesh(server, "session", "restore", fork)
-        assert server.show(fork) == before
-        opensesh(server, "session", "compact", session)
-        assert any(message["info"].get("summary") is True for message in server.show(session))
-        opensesh(server, "session", "compact", "--undo", session)
-        opensesh(server, "session", "move", fork, str(remote))
-        server.directory = remote
-        assert len(server.show(fork)) == len(before)
-    assert session in opencode.cli("session", "list").stdout
-    assert opencode.export(session)["info"]["title"] == "renamed"
-    assert_sound(opencode.database)
-    with OpencodeDB(opencode.database) as store:
-        assert store.writable
 
 
 def test_opencode_replays_the_events_of_a_session_that_opensesh_made(

@@ -398,6 +398,10 @@ UNKNOWN = {
         "session_v2",
     ),
     "a missing index": ("DROP INDEX event_aggregate_seq_idx", "lacks UNIQUE (aggregate_id, seq)"),
+    "a view": ("CREATE VIEW titles AS SELECT title FROM session", "the view titles"),
+    "a hidden column": ("ALTER TABLE part ADD COLUMN size TEXT AS (length(data))", "unknown size TEXT"),
+    "a check": ("ALTER TABLE todo ADD COLUMN x TEXT CHECK (x <> '')", "unknown CLAUSE CHECK"),
+    "a journal of another kind": ("ALTER TABLE migration RENAME COLUMN id TO name", "table migration lacks id"),
     "a unique index": ("CREATE UNIQUE INDEX u ON session (slug)", "unknown UNIQUE (slug)"),
 }
 
@@ -421,7 +425,7 @@ def test_unknown_tables_are_read_and_not_written(statement: str, reason: str, tm
     assert select(path, "SELECT 1 FROM session WHERE id = 'ses_1'") == []
 
 
-@pytest.mark.parametrize(("statement", "reason"), [UNKNOWN["a column"], UNKNOWN["a trigger"]])
+@pytest.mark.parametrize(("statement", "reason"), UNKNOWN.values(), ids=UNKNOWN.keys())
 def test_tables_that_change_while_the_store_is_open_are_examined_again(
     session: OpencodeDB, path: Path, statement: str, reason: str
 ) -> None:
@@ -432,6 +436,18 @@ def test_tables_that_change_while_the_store_is_open_are_examined_again(
     assert reason in caught.value.message
     assert not session.writable
     assert session.read(TEXT)["text"] == "hi"
+
+
+def test_columns_that_are_computed_from_json_do_not_hide_a_database(tmp_path: Path) -> None:
+    path = copy_database(tmp_path)
+    with OpencodeDB(path) as store:
+        parts = list(store.scan(("part",)))
+        execute(path, "ALTER TABLE part ADD COLUMN kind TEXT AS (json_extract(data, '$.type'))")
+        with pytest.raises(ReadOnlyStoreError, match=r"unknown kind TEXT|unsafe use of json_extract"):
+            store.write(TEXT, new_text())
+    with OpencodeDB(path) as store:
+        assert list(store.scan(("part",))) == parts
+        assert "unknown kind TEXT" in store.refusal
 
 
 def test_a_file_that_is_replaced_is_opened_again(tmp_path: Path) -> None:
@@ -445,6 +461,25 @@ def test_a_file_that_is_replaced_is_opened_again(tmp_path: Path) -> None:
         os.replace(newer, path)
         store.write(SESSION, new_session(agent="build"))
         assert store.read(SESSION)["agent"] == "build"
+
+
+def test_a_file_that_is_replaced_is_examined_again(tmp_path: Path) -> None:
+    path = empty_database(tmp_path)
+    other = empty_database(tmp_path / "other")
+    execute(other, "CREATE TABLE x (y)", "DROP TABLE x", "CREATE TRIGGER t AFTER INSERT ON part BEGIN SELECT 1; END")
+    execute(path, "CREATE TABLE x (y)", "DROP TABLE x", "CREATE TABLE z (y)")
+    assert select(path, "PRAGMA schema_version") == select(other, "PRAGMA schema_version")
+    with OpencodeDB(path) as store:
+        store.write(SESSION, new_session())
+        aside = path.rename(tmp_path / "aside.db")
+        for suffix in ("-wal", "-shm"):
+            Path(f"{path}{suffix}").rename(f"{aside}{suffix}")
+        with pytest.raises(StoreError, match="no such file"):
+            store.read(SESSION)
+        other.rename(path)
+        with pytest.raises(ReadOnlyStoreError, match="the trigger t"):
+            store.write(SESSION, new_session())
+        assert store.list(("session",)) == []
 
 
 # -- beside other writers ----------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _PRIMARY = 0xFF
 _URI_BYTES = frozenset(b"/:._-~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+_UNTRUSTED = "unsafe use of"
 LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _UNREACHABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 SQLITE_FAILURES = (sqlite3.Error, UnicodeDecodeError)
@@ -42,14 +43,15 @@ class SqliteReader:
         self._busy_seconds = busy_seconds
         self._lock = RLock()
         self._identity = FileIdentity(self.path)
+        self._openings = 0
+        self._is_closed = False
         self._connection: sqlite3.Connection | None = self._open()
 
     def close(self) -> None:
         """Close the file. Closing twice is not an error."""
         with self._lock:
-            if self._connection:
-                self._connection.close()
-            self._connection = None
+            self._is_closed = True
+            self._disconnect()
 
     @contextmanager
     def snapshot(self) -> Generator[sqlite3.Connection]:
@@ -58,31 +60,42 @@ class SqliteReader:
         Keep it short: while it lasts, the owner's WAL cannot start over and grows.
         """
         with self._lock:
-            if self._connection and (self._identity.has_changed() or (self._as_is and _size(self.path + "-wal"))):
-                self.close()
-                self._identity = FileIdentity(self.path)
-                self._connection = self._open()
-            if not self._connection:
-                raise StoreError(f"{self.path}: closed", path=self.path)
+            connection = self._connect()
             try:
-                self._connection.execute("BEGIN")
+                connection.execute("BEGIN")
                 try:
-                    yield self._connection
+                    yield connection
                 finally:
-                    self._connection.rollback()
+                    connection.rollback()
             except SQLITE_FAILURES as error:
                 raise explain(self.path, error, self._busy_seconds) from None
 
-    def data_version(self) -> int:
-        """Return a number that changes whenever another connection has committed something."""
+    def data_version(self) -> tuple[int, int]:
+        """Return numbers that change whenever another connection has committed something or replaced the file."""
         with self._lock:
-            if not self._connection:
-                raise StoreError(f"{self.path}: closed", path=self.path)
+            connection = self._connect()
             try:
-                (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+                (version,) = connection.execute("PRAGMA data_version").fetchone()
             except SQLITE_FAILURES as error:
                 raise explain(self.path, error, self._busy_seconds) from None
-            return version
+            return self._openings, version
+
+    def _connect(self) -> sqlite3.Connection:
+        """Return the connection to the file that is at the path now."""
+        if self._is_closed:
+            raise StoreError(f"{self.path}: closed", path=self.path)
+        if self._identity.has_changed() or (self._as_is and _size(self.path + "-wal")):
+            self._disconnect()
+        if self._connection is None:
+            self._identity = FileIdentity(self.path)
+            self._connection = self._open()
+            self._openings += 1
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
     def _open(self) -> sqlite3.Connection:
         if not os.path.isfile(self.path):
@@ -90,18 +103,18 @@ class SqliteReader:
             raise StoreError(f"{self.path}: {what}", path=self.path)
         self._as_is = False
         try:
-            return self._connect("mode=ro")
+            return self._open_with("mode=ro")
         except SQLITE_FAILURES as error:
             has_unmerged_changes = _size(self.path + "-wal") or _size(self.path + "-journal")
             if error_code(error) not in _UNREACHABLE or has_unmerged_changes:
                 raise explain(self.path, error, self._busy_seconds) from None
         self._as_is = True
         try:
-            return self._connect("mode=ro&immutable=1")
+            return self._open_with("mode=ro&immutable=1")
         except SQLITE_FAILURES as error:
             raise explain(self.path, error, self._busy_seconds) from None
 
-    def _connect(self, options: str) -> sqlite3.Connection:
+    def _open_with(self, options: str) -> sqlite3.Connection:
         connection = sqlite3.connect(
             f"{file_uri(self.path)}?{options}",
             uri=True,
@@ -112,7 +125,14 @@ class SqliteReader:
         try:
             connection.text_factory = bytes
             connection.execute("PRAGMA trusted_schema = OFF")
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            try:
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            except sqlite3.DatabaseError as error:
+                if _UNTRUSTED not in str(error):
+                    raise
+                # Columns that are computed with JSON functions, which old versions of SQLite do not count as harmless.
+                connection.execute("PRAGMA trusted_schema = ON")
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except BaseException:
             connection.close()
             raise
@@ -128,6 +148,8 @@ def explain(path: str, error: Exception, busy_seconds: float) -> StoreError:
         reason = f"locked by another program for {busy_seconds:g} seconds. Try again when it is done."
     elif code == sqlite3.SQLITE_NOTADB:
         reason = "not an SQLite database"
+    elif _UNTRUSTED in message:
+        reason = f"its tables are not known ({message})"
     elif code == sqlite3.SQLITE_CORRUPT or isinstance(error, UnicodeDecodeError):
         reason = f"damaged ({message}). `.recover` of the sqlite3 shell may save what is left, from a copy."
     elif code in _UNREACHABLE and _size(path + "-wal"):

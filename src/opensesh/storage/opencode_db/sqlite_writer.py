@@ -97,7 +97,7 @@ class SqliteWriter:
         if error_code(error) in _REFUSED:
             return WriteError(f"{self.path}: could not be written ({error}). Nothing was changed.", path=self.path)
         explained = explain(self.path, error, self._busy_seconds)
-        if error_code(error) == sqlite3.SQLITE_CORRUPT:
+        if error_code(error) == sqlite3.SQLITE_CORRUPT and "damaged" in explained.message:
             self.damage = explained.message.removeprefix(f"{self.path}: ")
         elif error_code(error) in LOCKED:
             return StoreError(f"{explained.message} Nothing was changed.", path=self.path)

@@ -8,6 +8,9 @@ trigger, a migration) makes the database read-only, and :attr:`Schema.refusal` s
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+from sqlite3 import OperationalError
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -113,6 +116,7 @@ def examine(connection: Connection) -> Schema:
     best = min(generations, key=lambda name: len(list(_differences(_KNOWN[name], actual))))
     problems = [
         *(f"it has the trigger {name}" for kind, name in master if kind in (b"trigger", "trigger")),
+        *(f"it has the view {name}" for kind, name in master if kind in (b"view", "view")),
         *(f"it has the table {name} of OpenCode 2" for name in ("session_v2",) if name in tables),
         *_unknown_migrations(connection, tables),
         *_differences(_KNOWN[best], actual),
@@ -121,10 +125,23 @@ def examine(connection: Connection) -> Schema:
     return Schema(columns, "" if refusal else best, "migration" in tables and "event" in columns, refusal)
 
 
+def tables_version(connection: Connection) -> tuple[int, int]:
+    """Return numbers that change with the tables, and with a migration that changes only their rows."""
+    (version,) = connection.execute("PRAGMA schema_version").fetchone()
+    for count in _COUNT_MIGRATIONS:
+        with suppress(OperationalError):  # no such table
+            return version, *connection.execute(count).fetchone()
+    return version, 0
+
+
 def _describe(connection: Connection, table: str) -> frozenset[str]:
-    """Return facts about a table, one a column, unique index and foreign key, in the words of the tables above."""
-    facts: set[str] = set()
-    for _, name, kind, not_null, default, key in connection.execute(f"PRAGMA table_info({table})"):
+    """Return facts about a table, one a column, unique index and foreign key, in the words of the tables above.
+
+    Clauses that no table of OpenCode has are facts as well.
+    """
+    (sql,) = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", [table]).fetchone()
+    facts = {f"CLAUSE {clause.upper()}" for clause in _UNKNOWN_CLAUSES.findall(_text(sql))}
+    for _, name, kind, not_null, default, key, _ in connection.execute(f"PRAGMA table_xinfo({table})"):
         value = "" if default is None else f" = {_text(default).strip(_QUOTES)}"
         facts.add(f"{_text(name)} {_text(kind).upper()}{'!' if not_null else ''}{value}{' KEY' if key else ''}")
     for _, index, unique, origin, *_ in connection.execute(f"PRAGMA index_list({table})").fetchall():
@@ -151,6 +168,8 @@ def _unknown_migrations(connection: Connection, tables: set[str]) -> Iterable[st
     """Return the migrations that a newer OpenCode has applied."""
     applied: set[str] = set()
     if "migration" in tables:
+        if "id" not in {_text(row[1]) for row in connection.execute("PRAGMA table_info(migration)")}:
+            return ["its table migration lacks id"]
         applied = {_text(row[0]) for row in connection.execute("SELECT id FROM migration")}
     if not applied and "__drizzle_migrations" in tables:
         # The first release recorded no names; then only the tables tell.
@@ -181,7 +200,9 @@ def _generations() -> dict[str, dict[str, frozenset[str]]]:
 
 _NONE: frozenset[str] = frozenset()
 _QUOTES = "'\""
-_NOT_A_COLUMN = ("UNIQUE ", "REFERENCES ")
+_NOT_A_COLUMN = ("UNIQUE ", "REFERENCES ", "CLAUSE ")
+_UNKNOWN_CLAUSES = re.compile(r"\b(CHECK|COLLATE|GENERATED|CONFLICT|STRICT|WITHOUT|DEFERRABLE)\b", re.IGNORECASE)
+_COUNT_MIGRATIONS = ("SELECT count(*) FROM migration", "SELECT count(*) FROM __drizzle_migrations")
 _KNOWN = _generations()
 _NEWEST_TABLES = "1.17"
 _WRITTEN = frozenset(_KNOWN[_NEWEST_TABLES])

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from ...errors import ReadOnlyStoreError
 from .record_writer import RecordWriter
+from .sqlite_reader import FileIdentity
 from .sqlite_writer import WRITE_BUSY_SECONDS, SqliteWriter
-from .table_schema import NEWEST, Schema, examine
+from .table_schema import NEWEST, Schema, examine, tables_version
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -25,7 +26,8 @@ class Transactions:
 
     def __init__(self, path: str, busy_seconds: float = WRITE_BUSY_SECONDS) -> None:
         self._file = SqliteWriter(path, busy_seconds)
-        self._version = -1
+        self._examined_file = FileIdentity(path)
+        self._examined_version = (-1, 0)
         self._schema = Schema({}, "", logs_events=False, refusal="")
 
     def close(self) -> None:
@@ -61,10 +63,11 @@ class Transactions:
             self._file.count_bytes(writer.bytes)
 
     def _examined(self, connection: Connection) -> Schema:
-        (version,) = connection.execute("PRAGMA schema_version").fetchone()
-        if version != self._version:
+        version = tables_version(connection)
+        if version != self._examined_version or self._examined_file.has_changed():
+            self._examined_file = FileIdentity(self._file.path)
             self._schema = examine(connection)
-            self._version = version
+            self._examined_version = version
         return self._schema
 
 
