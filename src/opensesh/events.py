@@ -200,6 +200,13 @@ class McpToolsChanged(Event, frozen=True, kw_only=True, tag="mcp.tools.changed")
     server: str
 
 
+class McpBrowserOpenFailed(Event, frozen=True, kw_only=True, tag="mcp.browser.open.failed"):
+    """No browser could be opened to log in to an MCP server: the user has to open the address."""
+
+    mcp_name: str
+    url: str
+
+
 class McpFailed(Event, frozen=True, kw_only=True, tag="opensesh.mcp.failed"):
     """An MCP server failed and its tools are not available; an extension of opensesh."""
 

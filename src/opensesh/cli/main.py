@@ -49,6 +49,7 @@ COMMANDS = {
     "models": "list the available models, with limits and prices",
     "agents": "list the agents and their permissions",
     "tools": "list the tools and where they come from",
+    "mcp": "list the MCP servers, and log in or out",
     "config": "print the configuration and where each setting comes from",
     "plugins": "list the plugins, and trust those of this project",
     "demo": "run a scripted session in a temporary folder",
@@ -67,7 +68,7 @@ _SYNONYMS = {
     "redo": "session unrevert",
 }
 """What other programs call these commands."""
-_NO_STORE = ("serve-share", "models", "agents", "tools", "config", "plugins", "demo", "completion")
+_NO_STORE = ("serve-share", "models", "agents", "tools", "mcp", "config", "plugins", "demo", "completion")
 """Commands that use no store."""
 _MAY_CREATE_STORE = ("run", "import", "serve", "web")
 _SKIP_MSGSPEC = ("search", "stats", "completion")

@@ -16,25 +16,19 @@ from ..plugins import Host, Plugins, load_plugins, plugin_tools
 from ..text import pluralize
 from ..tools.builtin_tools import builtin
 from ..tools.custom import load_installed_tools
-from ..tools.mcp.servers import McpServers
 from ..tools.tool_registry import CatalogEntry, DescriptionVariables
 from . import output
 from .directory_config import add_directory_option, load_config
 from .logfile import show_warnings
+from .mcp_states import UNUSABLE, connect_servers, painted_status
 from .terminal import escape_control
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Mapping
 
-    from ..config import Config
-    from ..tools.mcp.conversion import McpTool
-    from ..tools.mcp.server import McpServerState
     from ..tools.tool import Tool
     from .command_arguments import CommandParser
 
-_COLOURS = {"connected": 32, "failed": 31, "needs_auth": 33, "untrusted": 33}
-_UNUSABLE = ("failed", "needs_auth", "untrusted")
 _KINDS = {"built-in": "built in", "package": "package ", "plugin": "plugin ", "mcp": "MCP server "}
 
 
@@ -65,7 +59,7 @@ def run(options: Namespace) -> int:
         packages = load_installed_tools()
         host = Host(directory=location.directory, worktree=location.sandbox, project_id=location.id)
         plugins = load_plugins(config, host).loaded
-        server_tools, states = asyncio.run(_server_tools(config))
+        server_tools, states = asyncio.run(connect_servers(config))
     builtins = builtin(enabled_features(config, interactive=True))
     by_source: list[tuple[Tool, str, str]] = [
         *((tool, "built-in", "") for tool in builtins if tool.id != "invalid"),
@@ -106,7 +100,7 @@ def run(options: Namespace) -> int:
         if states or packages.unusable:
             print()
         for name, state in states.items():
-            status = output.paint(state.status.replace("_", " "), _COLOURS.get(state.status, 2))
+            status = painted_status(state)
             more = f": {state.error}" if state.error else ""
             if state.status == "connected":
                 more = f", {pluralize(len(state.tools), 'tool')}"
@@ -114,15 +108,5 @@ def run(options: Namespace) -> int:
         for entry in packages.unusable:
             error = escape_control(entry.error)
             print(f"package {entry.package}: {output.paint('failed', 31)}: {entry.entry}: {error}")
-    failed = any(state.status in _UNUSABLE for state in states.values())
+    failed = any(state.status in UNUSABLE for state in states.values())
     return 1 if failed or packages.unusable else 0
-
-
-async def _server_tools(config: Config) -> tuple[tuple[McpTool, ...], Mapping[str, McpServerState]]:
-    servers = McpServers(config, lambda event: None)
-    async with asyncio.TaskGroup() as group:
-        servers.begin(group)
-        try:
-            return await servers.tools(), servers.states
-        finally:
-            servers.end()

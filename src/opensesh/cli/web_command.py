@@ -15,10 +15,10 @@ import os
 import secrets
 import socket
 import sys
-import webbrowser
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..tools.browser import open_browser
 from . import output
 from .command_arguments import count
 from .logfile import show_warnings
@@ -96,9 +96,4 @@ def _open_browser(address: str) -> bool:
     """
     from ..server.web.server_file import write_redirect
 
-    has_display = (
-        os.name == "nt" or sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
-    )
-    if not has_display and not os.environ.get("BROWSER"):
-        return False  # a browser of the terminal would hide what is printed here, and has no scripts
-    return webbrowser.open(f"file://{write_redirect(address)}")
+    return open_browser(f"file://{write_redirect(address)}")

@@ -150,6 +150,20 @@ class ProviderConfig(Section, frozen=True, kw_only=True):
     options: Anything = {}
 
 
+class McpOAuthConfig(Section, frozen=True, kw_only=True, rename="camel"):
+    """``mcp.<name>.oauth``."""
+
+    client_id: str | None = None
+    """Without it, a client is registered with the authorization server."""
+    client_secret: str | None = None
+    scope: str | None = None
+    callback_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
+    redirect_uri: str | None = None
+
+    def __repr__(self) -> str:
+        return f"McpOAuthConfig(client_id={self.client_id!r}, ...)"
+
+
 class McpConfig(Section, frozen=True, kw_only=True):
     """``mcp.<name>``; ``enabled`` alone disables a server that another file defines."""
 
@@ -161,7 +175,19 @@ class McpConfig(Section, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     url: str | None = None
     headers: dict[str, str] = {}
-    oauth: bool | Anything | None = None
+    oauth: bool | McpOAuthConfig | None = None
+    """``false``: no login is made or sent."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the server is an address rather than a program."""
+        return self.type == "remote" or (self.type is None and bool(self.url))
+
+    @property
+    def uses_oauth(self) -> bool:
+        """Whether a login to the server can be made. One that the configuration gives a token needs none."""
+        has_token = any(header.lower() == "authorization" for header in self.headers)
+        return self.is_remote and self.oauth is not False and not has_token
 
 
 class ExperimentalConfig(Section, frozen=True, kw_only=True):

@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from ..errors import RecordError
 from ..ids import now_ms
-from ..records import dumps, loads_object
+from ..records import loads_object
 from ..storage import paths
-from ..storage.disk import Disk, read_file, read_or_empty
-from ..storage.locks import Locks
+from ..storage.disk import read_file
+from ..storage.login_files import change_entry
 from ..storage.protocol import Damage
 from .catalogue import log_damage
 from .catalogue_sources import BundledSource
@@ -278,14 +278,6 @@ class Keyring:
 
 def store_entry(provider_id: str, entry: Document | None, folder: str | None = None) -> None:
     """Store a provider's credentials in ``auth.json`` of OpenCode's data folder, or remove them if ``entry`` is
-    ``None``. Other entries stay as they are. A file that cannot be read raises, and stays as it is."""
+    ``None``."""
     path = os.path.join(paths.data() if folder is None else folder, "auth.json")
-    with Locks(os.path.join(paths.state(), "locks", paths.digest(path))).exclusive("auth.json"):
-        content = read_or_empty(path)
-        document = loads_object(content, path) if content.strip() else {}
-        if entry is None:
-            if document.pop(provider_id, None) is None:
-                return
-        else:
-            document[provider_id] = entry
-        Disk().replace(path, dumps(document))
+    change_entry(path, provider_id, lambda _: entry)

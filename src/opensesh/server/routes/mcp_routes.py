@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ...config import McpConfig
-from ...errors import NotFoundError
+from ...errors import ToolFailedError
+from ...tools.mcp.oauth import OAuthError
 from ..operations import Call, Routes
 from ..parameters import Name
-from ..responses import RequestError
+from ..responses import RequestError, json_response
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from starlette.responses import Response
+
     from ...engine.engine import Engine
     from ...records import Document
     from ...tools.mcp.server import McpServerState
@@ -35,6 +41,13 @@ class McpStatus(Struct, frozen=True):
 
     status: Literal["connected", "disabled", "failed", "needs_auth", "needs_client_registration"]
     error: str | None = None
+
+
+class McpAuthorization(Struct, frozen=True):
+    """Where to log in."""
+
+    authorization_url: str = field(name="authorizationUrl")
+    oauth_state: str = field(name="oauthState")
 
 
 class McpLoginCode(Struct, frozen=True):
@@ -76,29 +89,46 @@ async def disconnect(call: Call) -> object:
     return True
 
 
-@routes.post("/mcp/{name}/auth", "mcp.auth.start", response=dict[str, str], errors=(400, 404))
+@routes.post("/mcp/{name}/auth", "mcp.auth.start", response=McpAuthorization, errors=(400, 404))
 async def start_login(call: Call) -> object:
-    """Begin to log in to a remote MCP server."""
-    raise await _no_login(call)
+    """Begin to log in to a remote MCP server. The address is empty if the server requires no login."""
+    async with call.engine() as engine:
+        with _login_errors():
+            logins = engine.components.mcp.logins
+            if not logins.supports(call.parameters["name"]):
+                return _unsupported(call)
+            grant = await logins.begin(call.parameters["name"])
+    return McpAuthorization(grant.url if grant else "", grant.state if grant else "")
 
 
 @routes.delete("/mcp/{name}/auth", "mcp.auth.remove", response=dict[str, bool], errors=(404,))
 async def remove_login(call: Call) -> object:
-    """Forget the login to a remote MCP server; opensesh keeps none."""
-    await _no_login(call)
+    """Forget the login to a remote MCP server."""
+    async with call.engine() as engine:
+        await engine.components.mcp.logins.remove(call.parameters["name"])
     return {"success": True}
 
 
 @routes.post("/mcp/{name}/auth/callback", "mcp.auth.callback", response=McpStatus, errors=(400, 404))
 async def finish_login(call: Call, body: McpLoginCode) -> object:
-    """Finish logging in to a remote MCP server."""
-    raise await _no_login(call)
+    """Finish logging in to a remote MCP server with the code that its authorization server gave."""
+    async with call.engine() as engine:
+        with _login_errors():
+            try:
+                return _shown(await engine.components.mcp.logins.finish(call.parameters["name"], body.code))
+            except OAuthError as error:
+                return {"status": "failed", "error": error.message}
 
 
 @routes.post("/mcp/{name}/auth/authenticate", "mcp.auth.authenticate", response=McpStatus, errors=(400, 404))
 async def login(call: Call) -> object:
-    """Log in to a remote MCP server with a browser."""
-    raise await _no_login(call)
+    """Log in to a remote MCP server with a browser on the machine of the server, and wait for it."""
+    async with call.engine() as engine:
+        with _login_errors():
+            logins = engine.components.mcp.logins
+            if not logins.supports(call.parameters["name"]):
+                return _unsupported(call)
+            return _shown(await logins.run(call.parameters["name"]))
 
 
 @routes.get("/experimental/resource", "experimental.resource.list", response=dict[str, dict[str, Any]])
@@ -124,6 +154,8 @@ def _shown(state: McpServerState) -> Document:
     match state.status:
         case "connected" | "disabled" | "needs_auth":
             return {"status": state.status}
+        case "needs_client_registration":
+            return {"status": state.status, "error": state.error}
         case "idle":
             return {"status": "disabled"}
         case "connecting":
@@ -132,10 +164,13 @@ def _shown(state: McpServerState) -> Document:
             return {"status": "failed", "error": state.error or state.status}
 
 
-async def _no_login(call: Call) -> RequestError:
-    name = call.parameters["name"]
-    async with call.engine() as engine:
-        if name not in engine.components.mcp.states:
-            raise NotFoundError(f"the configuration has no MCP server {name!r}", server=name)
-    message = "opensesh cannot log in to MCP servers; put a token into the 'headers' of the server's configuration"
-    return RequestError(400, "McpAuthError", message)
+def _unsupported(call: Call) -> Response:
+    return json_response({"error": f"MCP server {call.parameters['name']} does not support OAuth"}, 400)
+
+
+@contextmanager
+def _login_errors() -> Generator[None]:
+    try:
+        yield
+    except ToolFailedError as error:
+        raise RequestError(400, "McpAuthError", error.message) from error

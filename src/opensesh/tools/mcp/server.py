@@ -18,7 +18,9 @@ from msgspec import Struct
 from ... import events
 from ...errors import OpenseshError, ToolFailedError
 from .conversion import McpTool, contents
-from .transports import McpLoginRequiredError, transports, watched
+from .login import McpLoginRequiredError
+from .saved_logins import logins_stamp
+from .transports import transports, watched
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -44,7 +46,8 @@ _RETRY_DELAY_SECONDS = 60.0
 _SESSION_LOST = "Session terminated"
 """The SDK's message when a restarted server does not know the session."""
 
-McpServerStatus = Literal["idle", "connecting", "connected", "disabled", "untrusted", "failed", "needs_auth"]
+_Failure = Literal["failed", "needs_auth", "needs_client_registration"]
+McpServerStatus = Literal["idle", "connecting", "connected", "disabled", "untrusted"] | _Failure
 
 
 class McpServerState(Struct, frozen=True, kw_only=True):
@@ -84,8 +87,8 @@ class McpServer:
         ``untrusted_reason`` is called in a thread before each start; a non-empty result forbids the start.
         """
         self.name = name
-        self._config = config
-        self._is_enabled = config.enabled
+        self.config = config
+        self.is_enabled = config.enabled
         self._directory = directory
         self._variables = variables
         self._publish = publish
@@ -95,6 +98,7 @@ class McpServer:
         self._call_seconds = (config.timeout or timeout_ms or DEFAULT_CALL_TIMEOUT_MS) / 1000
         self._state = McpServerState(status="idle" if config.enabled else "disabled")
         self._open_client: Client | None = None
+        self._explain: Callable[[], str] = str
         self._ended = asyncio.Event()
         self._scope: CancelScope | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -105,6 +109,7 @@ class McpServer:
         self._tools: tuple[McpTool, ...] = ()
         self._failures = 0
         self._retry_at = 0.0
+        self._logins_stamp = 0
 
     @property
     def state(self) -> McpServerState:
@@ -124,11 +129,12 @@ class McpServer:
     def start(self, group: asyncio.TaskGroup, *, required: bool = False) -> None:
         """Start to connect, unless connecting or connected.
 
-        After a failure, only after a delay, or with ``required``.
+        After a failure, only after a delay, after a login, or with ``required``.
         """
-        if self._closed or not self._is_enabled or self._state.status in ("connecting", "connected"):
+        if self._closed or not self.is_enabled or self._state.status in ("connecting", "connected"):
             return
-        if not required and time.monotonic() < self._retry_at:
+        has_new_login = self._state.status == "needs_auth" and logins_stamp() != self._logins_stamp
+        if not required and not has_new_login and time.monotonic() < self._retry_at:
             return
         self._group = group
         self._settled, self._finished = asyncio.Event(), asyncio.Event()
@@ -153,14 +159,14 @@ class McpServer:
 
     def enable(self) -> None:
         """Allow it to start now, although the configuration disables it or it has failed."""
-        self._is_enabled = True
+        self.is_enabled = True
         self._retry_at = 0.0
         if self._state.status == "disabled":
             self._state = McpServerState(status="idle")
 
     async def disable(self) -> None:
         """Close the connection, and do not start it again before :meth:`enable`."""
-        self._is_enabled = False
+        self.is_enabled = False
         if self._scope is not None and self._state.status in ("connecting", "connected"):
             self._scope.cancel()
             await self._finished.wait()
@@ -205,6 +211,7 @@ class McpServer:
         except Exception as error:
             if str(error) == _SESSION_LOST:
                 raise _SessionLost(_SESSION_LOST) from error
+            self._check_login()
             raise ToolFailedError(f"the MCP server {self.name} failed: {self._reason(error)}") from error
 
     async def prompts(self) -> list[Prompt]:
@@ -248,7 +255,7 @@ class McpServer:
                 self._reported_reason = error.message
                 self._report(error.message)
         except McpLoginRequiredError as error:
-            self._fail("needs_auth", error.message)
+            self._fail(error.status, error.message)
         except Exception as error:
             self._fail("failed", _message_of(error))
         finally:
@@ -258,11 +265,15 @@ class McpServer:
             self._settled.set()
             self._finished.set()
 
-    def _load_transports(self) -> list[McpTransport]:
-        """Return the transports to try. Runs in a thread: the SDK takes more than a second to import."""
+    def check_trust(self) -> None:
+        """Raise if the server must not be used. Blocks."""
         why = self._untrusted_reason()
         if why:
             raise _Untrusted(f"{why} ('opensesh plugins' shows it, 'opensesh plugins --trust' trusts it)")
+
+    def _load_transports(self) -> list[McpTransport]:
+        """Return the transports to try. Runs in a thread: the SDK takes more than a second to import."""
+        self.check_trust()
         try:
             import_module("mcp")
         except ModuleNotFoundError as error:
@@ -271,7 +282,7 @@ class McpServer:
             raise ToolFailedError("MCP servers need the extra 'mcp': pip install 'opensesh[mcp]'") from None
         for name in ("mcp", "client"):  # the SDK's loggers would print to the terminal; what matters is logged here
             logging.getLogger(name).addHandler(logging.NullHandler())
-        return transports(self.name, self._config, self._directory, self._variables)
+        return transports(self.name, self.config, self._directory, self._variables)
 
     async def _connect_and_serve(self, transport_option: McpTransport, *, last: bool) -> bool:
         """Connect over one transport and serve calls until the end; return false if the next transport should be
@@ -285,6 +296,7 @@ class McpServer:
                 self._tools_changed()
 
         self._ended = ended = asyncio.Event()
+        self._explain = transport_option.explain
         deadline = anyio.current_time() + self._connect_seconds
         connected = False
         try:
@@ -382,15 +394,26 @@ class McpServer:
         except Exception as error:
             raise ToolFailedError(f"the MCP server {self.name} failed: {self._reason(error)}") from error
 
+    def _check_login(self) -> None:
+        """Raise, and close the connection, if the server has begun to refuse the login."""
+        try:
+            self._explain()
+        except McpLoginRequiredError as error:
+            self._fail(error.status, error.message)
+            if self._scope is not None:
+                self._scope.cancel()
+            raise
+
     def _too_slow(self) -> ToolFailedError:
         return ToolFailedError(
             f"the MCP server {self.name} did not answer within {self._call_seconds:g} s "
             f"(mcp.{self.name}.timeout in the configuration sets how long it may take)"
         )
 
-    def _fail(self, status: Literal["failed", "needs_auth"], why: str) -> None:
+    def _fail(self, status: _Failure, why: str) -> None:
         self._failures += 1
         self._retry_at = time.monotonic() + _RETRY_DELAY_SECONDS * 2 ** (self._failures - 1)
+        self._logins_stamp = logins_stamp()
         self._state = McpServerState(status=status, error=why)
         self._report(why)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...config.trust import UntrustedItem, configured_values, digest, owner_of, why_untrusted
 from ...records import as_list
-from .transports import is_remote, working_directory
+from .transports import working_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...config import Config, McpConfig
     from ...config.source import SettingPath
 
-_DECIDING = ("command", "url", "environment", "headers", "cwd", "type", "enabled")
+_DECIDING = ("command", "url", "environment", "headers", "oauth", "cwd", "type", "enabled")
 """Settings that decide which program is run or which address is called, and whether."""
 _SCRIPTS = tuple(".bash .cjs .cts .jar .js .lua .mjs .mts .php .pl .ps1 .py .rb .sh .ts".split())
 
@@ -57,14 +57,14 @@ def _trust_item(config: Config, name: str) -> UntrustedItem | None:
     values = configured_values(config, "mcp", name, files=True)
     deciding = {path: value for path, value in values.items() if path[0] in _DECIDING[:-1]}
     cwd = working_directory(section, config.directory)
-    files = [] if is_remote(section) else [*_project_files(config, section, cwd)]
+    files = [] if section.is_remote else [*_project_files(config, section, cwd)]
     # The same command is another program in another directory, if it names a file there.
     where = f"@{cwd}" if files else ""
     contents = (piece for path, content in files for piece in (os.fsencode(path), content))
     now = digest(json.dumps([*deciding.items()]).encode(), *contents)
     key = f"{origin.source}#mcp.{name}{where}"
     shown = configured_values(config, "mcp", name)
-    if is_remote(section):
+    if section.is_remote:
         what = str(shown.get(("url",), "...")) + _listed("header", "headers", shown)
     else:
         words = as_list(shown.get(("command",))) or ["..."]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...events import Publish
     from ...records import Document
     from .conversion import McpTool, ResourceContent
+    from .logins import McpLogins
     from .server import McpServer, McpServerState
 
 log = logging.getLogger("opensesh.tools")
@@ -41,6 +42,7 @@ class McpServers:
         self._config = config
         self._publish = publish
         self._servers = {name: self._create(name, section) for name, section in config.settings.mcp.items()}
+        self._logins: McpLogins | None = None
 
     def _create(self, name: str, section: McpConfig, *, is_trusted: bool = False) -> McpServer:
         # Not at the top: most configurations name no server.
@@ -65,15 +67,34 @@ class McpServers:
 
     async def connect(self, name: str) -> None:
         """Connect a server, also one that is disabled."""
-        server = self._find(name)
+        server = self.find(name)
         server.enable()
         await self._ready([server], required=True)
 
     async def disconnect(self, name: str) -> None:
         """Disconnect a server until it is connected again."""
-        await self._find(name).disable()
+        await self.find(name).disable()
 
-    def _find(self, name: str) -> McpServer:
+    @property
+    def logins(self) -> McpLogins:
+        """The logins to these servers."""
+        if self._logins is None:
+            # Not at the top: few servers require a login.
+            from .logins import McpLogins
+
+            self._logins = McpLogins(self, self._publish)
+        return self._logins
+
+    async def reconnect(self, name: str) -> McpServerState:
+        """Connect a server again with its present login, unless it is disabled; return its state."""
+        server = self.find(name)
+        if server.is_enabled:
+            await server.disable()
+            await self.connect(name)
+        return server.state
+
+    def find(self, name: str) -> McpServer:
+        """Return a server. Raises :class:`NotFoundError`."""
         if name not in self._servers:
             raise NotFoundError(f"the configuration has no MCP server {name!r}", server=name)
         return self._servers[name]
@@ -153,7 +174,7 @@ class McpServers:
 
     async def read(self, name: str, uri: str) -> list[ResourceContent]:
         """Read a resource of the server ``name``."""
-        server = self._find(name)
+        server = self.find(name)
         await self._ready([server], required=True)
         return await server.read(uri)
 

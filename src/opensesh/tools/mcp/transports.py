@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import sys
 import threading
-import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import msgspec
-from msgspec import Struct
+import httpx2
 
 from ...errors import ToolFailedError
-from ...models.auth import Secret, model_key_variables
-from ...storage import paths as storage_paths
-from ...storage.disk import read_file
+from ...models.auth import model_key_variables
+from ...models.transport import ssl_context
 from . import supervisor
 from .conversion import repair_tools
+from .login import McpLogin
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,20 +24,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
-    import httpx2
     from mcp.client._transport import ReadStream, TransportStreams
     from mcp.shared.message import SessionMessage
 
     from ...config import McpConfig
 
-log = logging.getLogger("opensesh.tools")
-
 _MAX_STDERR_BYTES = 2_000
 """Bytes kept from the end of a server's standard error."""
-
-
-class McpLoginRequiredError(ToolFailedError):
-    """A remote server requires a login."""
 
 
 class McpTransport(NamedTuple):
@@ -55,18 +45,13 @@ class McpTransport(NamedTuple):
 
 def transports(name: str, config: McpConfig, directory: str, variables: Mapping[str, str]) -> list[McpTransport]:
     """Return the transports to try, the best first. Raises :class:`ToolFailedError` if there is none."""
-    if is_remote(config):
+    if config.is_remote:
         if not config.url:
             raise ToolFailedError(f"mcp.{name} in the configuration has no url")
         return _remote(name, config, config.url)
     if not config.command:
         raise ToolFailedError(f"mcp.{name} in the configuration has no command")
     return _local(config, config.command, directory, variables)
-
-
-def is_remote(config: McpConfig) -> bool:
-    """Return whether the server is an address rather than a program."""
-    return config.type == "remote" or (config.type is None and bool(config.url))
 
 
 # A local program.
@@ -166,16 +151,9 @@ class _HttpClients:
     """Creates HTTP clients with the login, and records whether the server refuses it."""
 
     def __init__(self, name: str, config: McpConfig, url: str) -> None:
-        self._name = name
         self._headers = dict(config.headers)
-        self._refused = False
         self._status: int | None = None
-        self._expired = False
-        if config.oauth is not False and not any(header.lower() == "authorization" for header in self._headers):
-            saved = saved_login(name, url)
-            self._expired = saved.expired
-            if saved.token is not None:
-                self._headers["Authorization"] = f"Bearer {saved.token.reveal()}"
+        self._login = McpLogin(name, config, url) if config.uses_oauth else None
 
     def client(
         self,
@@ -184,76 +162,24 @@ class _HttpClients:
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
         """Create a client, with the parameters that the SDK passes."""
-        import httpx2
-
-        from ...models.transport import ssl_context
 
         async def record_status(response: httpx2.Response) -> None:
             self._status = response.status_code if response.status_code >= 400 else self._status
-            self._refused |= response.status_code == 401
 
         return httpx2.AsyncClient(
             headers={**self._headers, **(headers or {})},
             # The timeout of a call limits the answer, not the transport.
             timeout=timeout or httpx2.Timeout(30.0, read=None),
-            auth=auth,
+            auth=self._login or auth,
             verify=ssl_context(),
             event_hooks={"response": [record_status]},
         )
 
     def explain(self) -> str:
-        """Return the HTTP error. Raises :class:`McpLoginRequiredError` if the server refused the login."""
-        if self._refused:
-            why = "the login has expired" if self._expired else "it requires a login"
-            raise McpLoginRequiredError(
-                f"{why}: log in with 'opencode mcp auth {self._name}', or put a token into mcp.{self._name}.headers"
-            )
+        """Return the HTTP error. Raises if the server refused the login."""
+        if self._login is not None and self._login.failure is not None:
+            raise self._login.failure
         return f"HTTP {self._status}" if self._status else ""
-
-
-# Logins.
-
-
-class _SavedTokens(Struct, frozen=True, kw_only=True, rename="camel"):
-    access_token: str
-    expires_at: float | None = None
-    """Seconds since 1970."""
-
-
-class _SavedEntry(Struct, frozen=True, kw_only=True):
-    tokens: _SavedTokens | None = None
-    server_url: str | None = msgspec.field(default=None, name="serverUrl")
-
-
-class McpLogin(Struct, frozen=True):
-    """A login saved by OpenCode."""
-
-    token: Secret | None = None
-    """The token to send, if there is one that has not expired."""
-    expired: bool = False
-
-
-def saved_login(name: str, url: str, *, now: float | None = None) -> McpLogin:
-    """Return the login for the server ``name`` from OpenCode's ``mcp-auth.json``, which is never written here.
-
-    A login for another or an unknown address does not count: a project's configuration may give any address a server's
-    name. Logging in and renewing are left to OpenCode: a token renewed here would make OpenCode's copy invalid.
-    """
-    path = os.path.join(storage_paths.data(), "mcp-auth.json")
-    try:
-        entry = msgspec.json.decode(read_file(path), type=dict[str, Any]).get(name)
-        saved = _SavedEntry() if entry is None else msgspec.convert(entry, _SavedEntry)
-    except FileNotFoundError:
-        return McpLogin()
-    except (OSError, msgspec.MsgspecError) as error:
-        log.warning("cannot use %s: %s", path, error)
-        return McpLogin()
-    if saved.tokens is None or saved.server_url != url:
-        return McpLogin()
-    expires_at = saved.tokens.expires_at
-    if expires_at is not None and expires_at <= (time.time() if now is None else now):
-        return McpLogin(expired=True)
-    return McpLogin(Secret(saved.tokens.access_token))
 
 
 # The end of a connection.
