@@ -97,6 +97,7 @@ async def test_a_session_is_compacted_and_that_undone(page: Page, server: WebSer
 async def test_a_session_is_renamed_archived_and_removed(page: Page, server: WebServer) -> None:
     session_id = server.create("SAY First.", title="Old name")
     await open_session(page, server, session_id)
+    await page.get_by_label("More actions").click()
     await page.get_by_role("button", name="Rename").click()
     await page.get_by_label("Title").fill("New name")
     await page.keyboard.press("Enter")

@@ -108,7 +108,7 @@ async def test_sessions_are_archived_brought_back_exported_and_removed_in_bulk(p
     assert len(zipfile.ZipFile(await (await download.value).path()).namelist()) == 2
     await bulk.get_by_role("button", name="Archive").click()
     await expect(page.locator(".session")).to_have_count(1)
-    await expect(page.locator(".summary")).to_contain_text("2 archived not shown")
+    await expect(page.locator(".summary")).to_contain_text("2 archived hidden")
     await page.get_by_role("button", name="Undo").click()
     await expect(page.locator(".session")).to_have_count(3)
     await row(page, names[2]).get_by_role("checkbox").check()
@@ -195,6 +195,23 @@ async def test_journey_10_every_storage_generation_is_listed_and_named(context: 
         await expect(page.locator(".session .badge", has_text="opencode.db").first).to_be_visible()
         listed = server.http.get("/history/sessions?children=1&archived=1").json()
         assert {name for item in listed["items"] for name in item["stores"]} == {"tree", "opencode.db"}
+        for name in ("tree", "opencode.db"):
+            row = page.locator(".session", has=page.locator(".badge", has_text=name)).first
+            title = await row.locator(".title").inner_text()
+            await row.locator(".title").click()
+            await expect(page.get_by_role("heading", level=1)).to_have_text(title)
+            await expect(page.locator(".session-facts .badge")).to_have_text(name)
+            await expect(page.locator("#log .turn").first).to_be_attached()
+            await page.go_back()
+        await page.close()  # before its server ends
+
+
+async def test_rows_with_the_same_title_are_told_apart_by_their_first_prompts(page: Page, server: WebServer) -> None:
+    for prompt in ("SAY The first word is viola.", "SAY The first word is cello."):
+        server.create(prompt, "SAY A later prompt.", title="Two of a kind")
+    await page.goto(f"{server.url}/ui/?q=two of a kind")
+    rows = page.locator(".session .prompt")
+    await expect(rows).to_have_text(["SAY The first word is cello.", "SAY The first word is viola."])
 
 
 async def test_journey_14_the_list_is_used_by_keyboard_alone(page: Page, server: WebServer) -> None:

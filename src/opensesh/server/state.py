@@ -13,6 +13,7 @@ from .. import project
 from ..engine.cancellation import run_in_thread_uncancellable
 from ..events import Other
 from ..history.library import Library
+from ..history.first_prompts import FirstPrompts
 from ..history.session_turns import TurnOrders
 from ..sessions import Sessions
 from .client_streams import ClientChannels
@@ -81,6 +82,7 @@ class ServerState:
         self.history_slots = asyncio.Semaphore(_HISTORY_SLOTS)
         """How many queries of the history run at the same time."""
         self.turn_orders = TurnOrders()
+        self.first_prompts = FirstPrompts(self.store)
         self.bus = bus
         self.streams = EventStreams(bus)
         self.client_channels = ClientChannels(self.streams)

@@ -26,9 +26,11 @@ from ...history.search.text_search import Query
 from ...history.session_changes import prompt_changes, session_changes
 from ...history.session_figures import session_figures
 from ...history.session_outline import prompt_words
+from ...history.session_table import store_label
 from ...history.session_turns import DamagedMessage, SessionTurns, turn_id
 from ...history.transcript import ToolBlock, part_block, transcript_message
 from ...records import as_object, dumps
+from ...storage.protocol import CompositeStore
 from ..attachments import attachment_response
 from ..operations import Call, Routes
 from ..parameters import MessageID
@@ -223,11 +225,12 @@ def session_head(view: SessionView) -> dict[str, Any]:
     original = str((as_object(record.document.get("fork")) or {}).get("sessionID") or "")
     projects = {project.id: project for project in view.library.projects}
     project = projects.get(record.project_id)
+    is_merged = isinstance(view.library.store, CompositeStore)
     return {
         "session": record,
         "address": view.address,
         "project": project_title(project) if project is not None else record.directory,
-        "origins": view.entry.origins,
+        "origins": [(store_label(place), place) for place in view.entry.origins] if is_merged else [],
         "parent": _linked_session(view.library, record.parent_id),
         "original": _linked_session(view.library, original),
     }

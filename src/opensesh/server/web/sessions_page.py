@@ -17,6 +17,7 @@ from ...errors import NotFoundError, UsageError
 from ...history.filters import Selection
 from ...history.formats import FormatOptions
 from ...history.import_export.exporting import Export
+from ...storage.protocol import CompositeStore
 from ..history_index import PATIENT_SECONDS, WAIT_SECONDS
 from ..operations import Call, Routes
 from ..session_list import SessionsQuery, list_sessions, session_states
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 pages = Routes()
 _MAX_CHOICES = 60
+_PROMPT_SECONDS = 0.03
+"""How long a list waits for prompts that were not read yet; the page asks again for the others."""
+_INCOMPLETE = 'W/"incomplete"'
 SORTS = {
     "updated": "latest activity",
     "created": "newest",
@@ -78,17 +82,20 @@ async def sessions_page(call: Call, query: ListQuery) -> object:
             failure, near = error.message, list(table.project_names)[:8]
             page = list_sessions(table, SessionsQuery(q="\0"), states)
         choices = {"projects": list(table.project_names), "models": table.models, "agents": table.agents}
+        ids = [str(item["id"]) for item in page.items]
+        prompts, is_complete = call.state.first_prompts.of(ids, _PROMPT_SECONDS)
         return {
-            "version": version,
+            "version": version if is_complete else _INCOMPLETE,
             "is_known": False,
             "page": page,
+            "prompts": prompts,
             "groups": _by_day(page.items, query.sort),
             "choices": {name: values[:_MAX_CHOICES] for name, values in choices.items()},
-            "is_fresh": is_fresh,
+            "is_fresh": is_fresh and is_complete,
             "failure": failure,
             "near": near,
             "damage": len(table.damage),
-            "has_stores": len(table.stores) > 1,
+            "has_stores": isinstance(call.state.store, CompositeStore),
         }
 
     values = await run_in_thread_uncancellable(read)

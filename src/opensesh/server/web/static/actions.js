@@ -98,11 +98,11 @@ export function attachActions({ session, facts, refresh, isBusy, focusComposer }
       isDone = true;
       const after = input.value.trim();
       title.textContent = isWanted && after ? after : before;
-      document.querySelector("[data-action=rename]")?.focus();
+      /** @type {HTMLElement | null} */ (document.querySelector(".menu:has([data-action=rename]) > summary"))?.focus();
       if (isWanted && after && after !== before) attempt(() => send("PATCH", own, { title: after }).catch((error) => { title.textContent = before; throw error; }));
     };
     input.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") end(true);
+      if (event.key === "Enter") { event.preventDefault(); end(true); }
       else if (event.key === "Escape") { event.preventDefault(); end(false); }
     });
     input.addEventListener("blur", () => end(true));

@@ -10,7 +10,7 @@ const input = /** @type {HTMLInputElement} */ (document.getElementById("find-wor
 const count = /** @type {HTMLOutputElement} */ (document.getElementById("find-count"));
 const buttons = ["find-previous", "find-next"].map((id) => /** @type {HTMLButtonElement} */ (document.getElementById(id)));
 const hits = make("div", { class: "hits", hidden: "" });
-form.closest(".session-tools")?.after(hits);
+document.querySelector(".session-tools")?.after(hits);
 let at = -1;
 /** @type {AbortController | null} */
 let running = null;

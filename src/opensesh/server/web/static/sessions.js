@@ -34,7 +34,9 @@ async function show(path, keepsSelection = false, known = "") {
   try {
     const html = await fetchHtml(fragment(path), pending.signal, known);
     if (!html) return;
+    const id = focused()?.dataset.id;
     fill(rows, html);
+    if (id) /** @type {HTMLElement | null} */ (row(id)?.querySelector("a.title"))?.focus();
   } catch (error) {
     if (/** @type {Error} */ (error).name !== "AbortError") notify(/** @type {Error} */ (error).message, { bad: true });
     return;
@@ -78,7 +80,7 @@ rows.addEventListener("click", async (event) => {
   const html = parse(await fetchHtml(fragment(/** @type {HTMLAnchorElement} */ (link).getAttribute("href") ?? "")));
   const groups = [...rows.querySelectorAll("h2.day")];
   const first = html.querySelector("h2.day");
-  html.querySelector(".summary")?.remove();
+  html.querySelector(".list-head")?.remove();
   // A day that both parts have stays one group.
   if (first && first.textContent === groups.at(-1)?.textContent) {
     const list = html.querySelector("ul.sessions");
