@@ -123,6 +123,7 @@ async def test_a_long_list_is_read_page_by_page_with_each_session_once(page: Pag
         server.create(title=f"Paged {number}")
     seen: list[str] = []
     await page.goto(f"{server.url}/ui/?q=paged&limit=3")
+    await expect(page.locator(".summary:not([data-stale])")).to_contain_text("7 of")
     while True:
         seen += await page.locator(".session .title").all_inner_texts()
         link = page.get_by_role("link", name="Load more")

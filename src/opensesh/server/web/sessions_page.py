@@ -17,7 +17,6 @@ from ...errors import NotFoundError, UsageError
 from ...history.filters import Selection
 from ...history.formats import FormatOptions
 from ...history.import_export.exporting import Export
-from ...storage.protocol import CompositeStore
 from ..history_index import PATIENT_SECONDS, WAIT_SECONDS
 from ..operations import Call, Routes
 from ..session_list import SessionsQuery, list_sessions, session_states
@@ -95,7 +94,7 @@ async def sessions_page(call: Call, query: ListQuery) -> object:
             "failure": failure,
             "near": near,
             "damage": len(table.damage),
-            "has_stores": isinstance(call.state.store, CompositeStore),
+            "has_stores": len(table.stores) > 1,
         }
 
     values = await run_in_thread_uncancellable(read)
