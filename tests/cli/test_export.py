@@ -72,7 +72,8 @@ def test_json_is_one_document_for_one_session(terminal: Terminal, store: Path) -
     document = terminal.json("export", BUSY)
     assert document == json.loads(terminal.run("export", BUSY, "--format", "json"))
     assert document["info"]["id"] == BUSY
-    assert document.pop("opensesh") == {"todo": [{"content": "a", "id": "1", "priority": "high", "status": "pending"}]}
+    todos = [{"content": "a", "id": "1", "priority": "high", "status": "pending"}]
+    assert document.pop("opensesh") == {"todo": todos, "session_diff": []}
     assert document == terminal.json("show", BUSY)
     assert len(terminal.json("export")) == 13
 

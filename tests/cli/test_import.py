@@ -27,10 +27,6 @@ def test_what_was_exported_comes_back(terminal: Terminal, here: Path, tmp_path: 
     terminal.run("export", "--format", "json", "-o", str(out), "--store", tree)
     answer = terminal.json("import", str(out))
     assert (terminal.code, answer["counts"]) == (0, {"added": 13})
-    assert terminal.json("import", str(out), tree)["counts"] == {
-        "unchanged": 15,
-        "extended": 11,
-    }  # the diffs, which an export does not hold
     assert terminal.json("import", str(out), tree)["counts"] == {"unchanged": 26}
     assert terminal.run("export", "--format", "json") == out.read_text()
     assert terminal.run("import", tree) == "13 sessions: 13 unchanged.\n"

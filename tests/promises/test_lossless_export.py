@@ -9,11 +9,15 @@ from opensesh.storage import open_store
 from tests.cli.running import Terminal
 from tests.history.sample_tree import Sample
 
+CHANGED = {"file": "a", "before": "", "after": "x", "additions": 1, "deletions": 0}
 
-def test_promise_15_an_export_as_json_keeps_todos_and_diffs(sample: Sample, terminal: Terminal, tmp_path: Path) -> None:
+
+@pytest.mark.parametrize("diffs", [[CHANGED], []], ids=["a file changed", "no file changed"])
+def test_promise_15_an_export_as_json_keeps_todos_and_diffs(
+    sample: Sample, terminal: Terminal, tmp_path: Path, diffs: list[dict[str, object]]
+) -> None:
     session = sample.talk("Work")["id"]
     todos = [{"content": "c", "status": "pending", "priority": "high", "id": "1"}]
-    diffs = [{"file": "a", "before": "", "after": "x", "additions": 1, "deletions": 0}]
     sample.write(("todo", session), todos)
     sample.write(("session_diff", session), diffs)
     terminal.run("export", session, "--format", "json", "-o", str(tmp_path / "x.json"))

@@ -40,6 +40,7 @@ def test_promise_12_a_project_folder_hides_no_database(data: Path, terminal: Ter
     assert before
     (data / "project").mkdir()
     assert terminal.json("list", "--limit", "0")["total"] == before
+    assert "migrate" not in terminal.run("doctor")  # there is nothing in it
 
 
 @pytest.mark.parametrize("how", ["asked", "first write"])
@@ -75,7 +76,9 @@ def test_promise_13_a_tree_of_a_newer_layout_is_read_and_never_written(data: Pat
     (sample.root / "migration").write_text("5")
     before = contents(sample.root)
     assert "Newer" in terminal.run("list")
-    assert "layout 5" in terminal.run("doctor")
+    shown = terminal.run("doctor")
+    assert "layout 5" in shown
+    assert "No new sessions" in shown
     for words in (
         ("session", "rename", session, "x"),
         ("session", "fork", session),

@@ -90,6 +90,10 @@ def new_sessions_place(store: Store) -> tuple[str, str]:
             return first.place, f"{other.place} is only read: {other.refusal}"
     if not isinstance(first, FileTree):
         return first.place, "it was named"
+    from .json_tree.migrations import LAYOUT, version
+
+    if version(first) > LAYOUT:
+        return "", f"{first.place} is only read: a newer OpenCode has changed its layout"
     beside = databases(os.path.dirname(first.place))
     if not beside:
         return first.place, "there is no database of OpenCode"

@@ -110,8 +110,7 @@ class SessionRenderer:
         related: Document = {}
         for key in (keys.todo(session_id), keys.diff(session_id)) if self.format_name == "json" else ():
             try:
-                if value := self.store.read(key):
-                    related[key[0]] = value
+                related[key[0]] = self.store.read(key)
             except NotFoundError:
                 continue
             except RecordError as error:

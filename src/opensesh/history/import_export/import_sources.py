@@ -195,7 +195,7 @@ def session_from_document(document: Document, origin: str, *, report: Report = l
     valid = list(_with_valid_ids(stored, origin, report))
     _report_numbers(info | {"id": session_id}, Session, origin, report)
     own = as_object(document.get(EXTENSION_KEY)) or {}
-    related = [((kind, session_id), own[kind]) for kind in _EXPORTED_KINDS if as_list(own.get(kind))]
+    related = [((kind, session_id), own[kind]) for kind in _EXPORTED_KINDS if as_list(own.get(kind)) is not None]
     return SourceSession(session_id, origin, info, lambda: valid, related=related)
 
 

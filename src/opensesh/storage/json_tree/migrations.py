@@ -19,6 +19,7 @@ from ...errors import InvalidKeyError, MigrationError, NotFoundError, OpenseshEr
 from ...records import as_list, as_object, codec
 from ..disk import Disk, names_in, read_file
 from ..keys import GLOBAL, check_key
+from ..locations import old_projects
 from ..project_ids import project_id
 from ..protocol import Damage, FileTree, ignore_damage
 from .journal import journaled
@@ -57,7 +58,7 @@ def pending(tree: FileTree) -> bool:
         return version(tree) < LAYOUT
     # A tree without a counter is not necessarily old: one that was created with this layout has none.
     sessions = tree.scan(("session",), report=ignore_damage)
-    return os.path.isdir(_old_projects(tree)) or any(_diffs(session) is not None for _, session in sessions)
+    return bool(old_projects(os.path.dirname(tree.root))) or any(_diffs(session) is not None for _, session in sessions)
 
 
 def refuse_newer(tree: FileTree) -> None:
