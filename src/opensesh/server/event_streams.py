@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from abc import ABC, abstractmethod
 from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
@@ -26,15 +25,12 @@ from ..records import as_object, dumps_compact
 from .client_documents import client_event, client_part
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ..bus import Bus, Envelope, Subscription
+    from ..bus import Bus, Envelope
     from ..records import Document
 
 HEARTBEAT_SECONDS = 10.0
 """OpenCode 1.1.65 sends a heartbeat every 30 seconds, 1.18 every 10."""
 _CACHED_FRAMES = 512
-_BATCH = 64
 
 
 class OpenStream(Protocol):
@@ -189,85 +185,6 @@ class StreamingText:
             encoded = dumps_compact({"type": "message.part.updated", "properties": properties})
             self._encoded = (start, len(text), encoded)
         return self._encoded[1:]
-
-
-class EventStream(ABC):
-    """The stream of one client: an asynchronous iterator of bytes to send."""
-
-    def __init__(self, streams: EventStreams, last_event_id: str | None, directory: str | None) -> None:
-        """Begins after ``last_event_id``, or with the next event."""
-        after = streams.position(last_event_id)
-        self.directory = directory
-        """``None`` for a stream of all directories."""
-        self.is_incomplete = bool(last_event_id) and after is None
-        """Whether the client asked for events that are not there any more."""
-        self.streams = streams
-        self._subscription: Subscription = streams.bus.subscribe(after=after)
-        self.written = self._subscription.sequence
-        """The number of the last event that has been written."""
-        self._is_ended = False
-        self._last_chunk = time.monotonic()
-        streams.add(self)
-
-    def close(self) -> None:
-        """End the stream."""
-        self._is_ended = True
-        self._subscription.close()
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            yield await self._beginning()
-            while not self._is_ended:
-                chunk = await self._next_chunk()
-                if chunk:
-                    self._last_chunk = time.monotonic()
-                    yield chunk
-                self.written = self._subscription.sequence
-        finally:
-            self._subscription.close()
-            self.streams.forget(self)
-
-    async def _next_chunk(self) -> bytes:
-        """Wait for events, and return their frames; a heartbeat if nothing was sent for a while."""
-        due = self._next_due()
-        heartbeat = self._last_chunk + self.streams.heartbeat_seconds
-        try:
-            async with asyncio.timeout(max(min(due or heartbeat, heartbeat) - time.monotonic(), 0)):
-                envelope: Envelope | None = await anext(self._subscription)
-        except StopAsyncIteration:
-            self._is_ended = True
-            return b""
-        except TimeoutError:
-            return self._heartbeat() if due is None or heartbeat < due else self._deferred()
-        frames: list[bytes] = []
-        while envelope is not None:
-            frames += await self._frames_of(envelope)
-            if len(frames) >= _BATCH or self._is_ended:
-                break
-            envelope = self.streams.bus.next_after(self._subscription.sequence)
-            if envelope is not None:
-                self._subscription.sequence = envelope.sequence
-        return b"".join(frames)
-
-    @abstractmethod
-    async def _beginning(self) -> bytes:
-        """Return what is sent before the first event."""
-
-    @abstractmethod
-    async def _frames_of(self, envelope: Envelope) -> list[bytes]:
-        """Return what the client is sent for an event."""
-
-    @abstractmethod
-    def _heartbeat(self) -> bytes:
-        """Return what is sent when there was no event for a while."""
-
-    @abstractmethod
-    def _next_due(self) -> float | None:
-        """Return when updates that were held back have to be sent, in monotonic seconds."""
-
-    @abstractmethod
-    def _deferred(self) -> bytes:
-        """Return the updates that were held back until now."""
 
 
 def is_completed(info: Document) -> bool:

@@ -24,11 +24,11 @@ from .. import events
 from ..engine.cancellation import run_in_thread_uncancellable
 from ..errors import OpenseshError
 from ..records import as_object, dumps_compact
-from .event_streams import EventStream, has_ended, is_completed
+from .event_streams import has_ended, is_completed
 from .streaming_markdown import StreamingMarkdown, ViewerPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 
     from ..bus import Envelope
     from ..records import Document, Session
@@ -42,6 +42,7 @@ FLUSH_SECONDS = 0.05
 _RETRY_MS = 1000
 _NOT_SHOWN = '<p class="failure">This could not be shown; the log of the server says why.</p>'
 _CACHED_FRAGMENTS = 256
+_BATCH = 64
 
 
 class UserRequest(NamedTuple):
@@ -160,8 +161,10 @@ class _GrowingPart:
             self.markdown.feed(added)
 
 
-class PageStream(EventStream):
-    """The stream of one viewer."""
+class PageStream:
+    """The stream of one viewer, of all directories: an asynchronous iterator of bytes to send."""
+
+    directory: str | None = None
 
     def __init__(
         self,
@@ -172,8 +175,19 @@ class PageStream(EventStream):
         as_html: bool,
         running: Callable[[], tuple[Document, Iterable[Document]]],
     ) -> None:
-        """``running`` returns the statuses of the sessions that run, by id, and the requests that wait."""
-        super().__init__(rendering.streams, last_event_id, None)
+        """Begins after ``last_event_id``, or with the next event.
+
+        ``running`` returns the statuses of the sessions that run, by id, and the requests that wait.
+        """
+        self.streams = rendering.streams
+        after = self.streams.position(last_event_id)
+        self._is_incomplete = bool(last_event_id) and after is None
+        """Whether the client asked for events that are not there any more."""
+        self._subscription = self.streams.bus.subscribe(after=after)
+        self.written = self._subscription.sequence
+        """The number of the last event that has been written."""
+        self._is_ended = False
+        self._last_chunk = time.monotonic()
         self._rendering = rendering
         self._sessions = frozenset(sessions)
         self._as_html = as_html
@@ -185,6 +199,50 @@ class PageStream(EventStream):
         self._waiting: dict[str, None] = {}
         """The streaming parts that have grown since the last flush."""
         self._due: float | None = None
+        """When they have to be sent, in monotonic seconds."""
+        self.streams.add(self)
+
+    def close(self) -> None:
+        """End the stream."""
+        self._is_ended = True
+        self._subscription.close()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            yield await self._beginning()
+            while not self._is_ended:
+                chunk = await self._next_chunk()
+                if chunk:
+                    self._last_chunk = time.monotonic()
+                    yield chunk
+                self.written = self._subscription.sequence
+        finally:
+            self._subscription.close()
+            self.streams.forget(self)
+
+    async def _next_chunk(self) -> bytes:
+        """Wait for events, and return their frames; a heartbeat if nothing was sent for a while."""
+        heartbeat = self._last_chunk + self.streams.heartbeat_seconds
+        try:
+            async with asyncio.timeout(max(min(self._due or heartbeat, heartbeat) - time.monotonic(), 0)):
+                envelope: Envelope | None = await anext(self._subscription)
+        except StopAsyncIteration:
+            self._is_ended = True
+            return b""
+        except TimeoutError:
+            if self._due is None or heartbeat < self._due:
+                return self._frame("heartbeat", {}, self._subscription.sequence)
+            return self._grown_parts()
+        frames: list[bytes] = []
+        while envelope is not None:
+            described = await self._describe(envelope)
+            frames += [self._frame(name, document, envelope.sequence) for name, document in described]
+            if len(frames) >= _BATCH or self._is_ended:
+                break
+            envelope = self.streams.bus.next_after(self._subscription.sequence)
+            if envelope is not None:
+                self._subscription.sequence = envelope.sequence
+        return b"".join(frames)
 
     async def _beginning(self) -> bytes:
         sequence = self._subscription.sequence
@@ -193,24 +251,14 @@ class PageStream(EventStream):
         frames = [f"retry: {_RETRY_MS}\n".encode()]
         waiting = [request["id"] for request in requests]
         frames.append(self._frame("connected", {"running": statuses, "asks": waiting}, sequence))
-        if self.is_incomplete:
+        if self._is_incomplete:
             frames.append(self._frame("reset", {}, sequence))
         described = [await self._rendering.request(request, as_html=self._as_html) for request in requests]
         frames += [self._frame("ask", request, sequence) for request in described]
         for text in self.streams.texts():
             if text.part.get("sessionID") in self._sessions:
                 self._waiting[str(text.part.get("id"))] = None
-        return b"".join([*frames, self._deferred()])
-
-    def _heartbeat(self) -> bytes:
-        return self._frame("heartbeat", {}, self._subscription.sequence)
-
-    def _next_due(self) -> float | None:
-        return self._due
-
-    async def _frames_of(self, envelope: Envelope) -> list[bytes]:
-        described = await self._describe(envelope)
-        return [self._frame(name, document, envelope.sequence) for name, document in described]
+        return b"".join([*frames, self._grown_parts()])
 
     async def _describe(self, envelope: Envelope) -> list[tuple[str, Document]]:
         """Return the names and payloads of an event for viewers."""
@@ -306,7 +354,8 @@ class PageStream(EventStream):
         self._seen.pop(part_id, None)
         self._stored.pop(part_id, None)
 
-    def _deferred(self) -> bytes:
+    def _grown_parts(self) -> bytes:
+        """Return the updates of the streaming parts that have grown since the last flush."""
         flush = math.floor(time.monotonic() / FLUSH_SECONDS + 0.5)
         waiting, self._waiting, self._due = self._waiting, {}, None
         sequence = self._subscription.sequence
