@@ -100,6 +100,18 @@ def test_one_of_several_removed_sessions_comes_back_alone(bulk: Bulk, sample: Sa
     assert bulk.json("trash")["trash"] == []
 
 
+def test_a_removed_session_comes_back_with_its_children(bulk: Bulk, sample: Sample) -> None:
+    one = sample.talk("one")
+    child = sample.talk("child", parentID=one["id"])
+    grandchild = sample.talk("grandchild", parentID=child["id"])
+    before = contents(sample.root)
+    bulk.run("remove", one["id"], "--yes")
+    bulk.run("restore", child["id"])
+    assert {key[-1] for key in JsonTree(sample.root).list(("session",))} == {child["id"], grandchild["id"]}
+    bulk.run("restore", one["id"])
+    assert contents(sample.root) == before
+
+
 def test_sessions_are_archived_and_taken_out_again(bulk: Bulk, sample: Sample) -> None:
     one, other = sample.talk("one"), sample.talk("other")
     before = contents(sample.root)

@@ -456,9 +456,26 @@ def test_damage_that_sqlite_quotes_is_reported_though_it_is_not_text(writer: Wri
     assert "damaged (malformed database schema (o\N{REPLACEMENT CHARACTER}" in refusal(writer.path)
 
 
-def test_a_table_without_its_data_is_refused_by_name(writer: Writer) -> None:
-    writer.connection.execute("ALTER TABLE message RENAME COLUMN data TO payload")
-    assert "table message has no data" in refusal(writer.path)
+@pytest.mark.parametrize(
+    ("change", "warning"),
+    [
+        ("message RENAME COLUMN data TO payload", "its table message is not read, as it has no data"),
+        ("part RENAME TO parts", "it has no table part"),
+        ("project RENAME COLUMN id TO uuid", "its table project is not read, as it has no id"),
+    ],
+)
+def test_the_other_tables_are_read_where_one_is_not_known(
+    change: str, warning: str, writer: Writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    writer.session()
+    writer.message("msg_1")
+    writer.connection.execute(f"ALTER TABLE {change}")
+    with OpencodeDB(writer.path) as store:
+        assert store.read(("session", "p1", "ses_1"))["title"] == "T"
+        assert len(store.messages("ses_1")) == (0 if "message" in change else 1)
+        assert list(store.scan(())) != []
+        assert not store.writable
+    assert warning in caplog.text
 
 
 def test_a_lock_that_stays_is_reported(writer: Writer) -> None:

@@ -174,13 +174,18 @@ def changes_made(store: Store) -> list[str]:
 
 
 def restore(undo: str, session: str = "", *, store: Store | None = None) -> Undone:
-    """Undo the changes in an undo file; of a removal, only those of ``session`` if it is given.
+    """Undo the changes in an undo file; of a removal, only those of ``session`` and its descendants if it is given.
 
     ``store`` is needed for a store that cannot be opened by its id, such as one in memory.
     """
     folder = os.path.dirname(os.path.join(undo, "") if os.path.isdir(undo) else undo)
     kept = os.path.join(folder, _STATE_KEPT)
-    names = [session] if session else sorted(os.listdir(kept)) if os.path.isdir(kept) else []
+    names = sorted(os.listdir(kept)) if os.path.isdir(kept) and not session else []
+    tree = JsonTree(os.path.join(folder, FILES))
+    if session:
+        names, children = [session], _children(tree)
+        for name in names:  # which grows meanwhile
+            names += [child.id for child in children.get(name, ()) if child.id not in names]
     if names:
         header, _ = read_undo_file(os.path.join(folder, UNDO_FILE))
         root = os.path.realpath(header.root) if os.path.isabs(header.root) else header.root
@@ -188,9 +193,8 @@ def restore(undo: str, session: str = "", *, store: Store | None = None) -> Undo
             _move_state(folder, name, root, back=True)
     if not session:
         return take_back(undo, store=store)
-    tree = JsonTree(os.path.join(folder, FILES))
-    only = {*record_paths(tree)[session], *record_files(tree).session_paths(session)}
-    return take_back(undo, only, store=store)
+    filed, files = record_paths(tree), record_files(tree)
+    return take_back(undo, {path for name in names for path in (*filed[name], *files.session_paths(name))}, store=store)
 
 
 def empty(store: Store, before: int | None = None) -> list[Trashed]:
@@ -225,8 +229,8 @@ def record_paths(store: Store) -> dict[str, list[str]]:
     return paths_by_session
 
 
-def with_descendants(store: Store, sessions: Iterable[Session]) -> list[Session]:
-    """Return sessions and all their descendants."""
+def _children(store: Store) -> dict[str, list[Session]]:
+    """Return the children of each session."""
     children: dict[str, list[Session]] = {}
     for key, value in store.scan(("session",), report=ignore_damage):
         try:
@@ -235,6 +239,12 @@ def with_descendants(store: Store, sessions: Iterable[Session]) -> list[Session]
             continue
         if session.parent_id:
             children.setdefault(session.parent_id, []).append(session)
+    return children
+
+
+def with_descendants(store: Store, sessions: Iterable[Session]) -> list[Session]:
+    """Return sessions and all their descendants."""
+    children = _children(store)
     family: dict[str, Session] = {}
     pending = list(sessions)[::-1]
     while pending:

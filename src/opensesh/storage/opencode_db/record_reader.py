@@ -44,8 +44,8 @@ class RecordReader:
 
     def __init__(self, path: str, busy_seconds: float) -> None:
         self.file = SqliteReader(path, busy_seconds)
-        self._known: tuple[int, Sources] = (-1, {})
-        """The version of the schema, and the tables of that version."""
+        self._known: tuple[tuple[int, int], Sources] = ((0, -1), {})
+        """The file and the version of its schema, and the tables of that version."""
         try:
             with self.snapshot():
                 pass
@@ -61,7 +61,7 @@ class RecordReader:
 
     def sources(self, connection: Connection) -> Sources:
         """Return the tables, which a newer OpenCode may have changed since the last call."""
-        (version,) = connection.execute("PRAGMA schema_version").fetchone()
+        version = (self.file.openings, *connection.execute("PRAGMA schema_version").fetchone())
         if version != self._known[0]:
             self._known = version, sources(read_layout(connection, self.file.path))
         return self._known[1]

@@ -43,7 +43,8 @@ class SqliteReader:
         self._busy_seconds = busy_seconds
         self._lock = RLock()
         self._identity = FileIdentity(self.path)
-        self._openings = 0
+        self.openings = 0
+        """How often the file was opened again because another one had replaced it."""
         self._is_closed = False
         self._connection: sqlite3.Connection | None = self._open()
 
@@ -78,7 +79,7 @@ class SqliteReader:
                 (version,) = connection.execute("PRAGMA data_version").fetchone()
             except SQLITE_FAILURES as error:
                 raise explain(self.path, error, self._busy_seconds) from None
-            return self._openings, version
+            return self.openings, version
 
     def _connect(self) -> sqlite3.Connection:
         """Return the connection to the file that is at the path now."""
@@ -89,7 +90,7 @@ class SqliteReader:
         if self._connection is None:
             self._identity = FileIdentity(self.path)
             self._connection = self._open()
-            self._openings += 1
+            self.openings += 1
         return self._connection
 
     def _disconnect(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import StoreError
@@ -36,6 +37,8 @@ _NEEDED = {
     "session_message": ("id", "session_id", "type", "seq", "time_created", "time_updated", "data"),
 }
 """The tables that are read, and the columns that each must have. No other table is used."""
+_ESSENTIAL = {"message", "part"}
+_log = logging.getLogger("opensesh.storage")
 
 _LINES = """(SELECT json_group_array(json_array(u.position, CAST(u.content AS TEXT), CAST(u.status AS TEXT),
     CAST(u.priority AS TEXT))) FROM todo u WHERE u.session_id = t.session_id)"""
@@ -162,7 +165,10 @@ class TableSource(NamedTuple):
 
 
 def read_layout(connection: Connection, path: str) -> Layout:
-    """Return the tables that are read, with their columns; raise :class:`StoreError` if they are not OpenCode's."""
+    """Return the tables that are read, with their columns; raise :class:`StoreError` if they have no sessions.
+
+    A table that is not as it should be is left out, with a warning: the records of the others can still be read.
+    """
     names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     layout: Layout = {}
     for table in _NEEDED.keys() & {name.decode(errors="replace") for (name,) in names}:
@@ -171,11 +177,14 @@ def read_layout(connection: Connection, path: str) -> Layout:
         if not missing:
             layout[table] = columns
         elif table != "session_message":  # some versions of 1.x have such a table too, and do not use it
-            raise _unknown(path, f"its table {table} has no {', '.join(missing)}. Is it from a newer OpenCode?")
+            _log.warning("%s: its table %s is not read, as it has no %s", path, table, ", ".join(missing))
     if "session_v2" in layout and "session_message" not in layout:
         raise _unknown(path, "its sessions are of OpenCode 2, but their messages are not where they should be")
     if not layout.keys() & {"session", "session_v2"}:
         raise _unknown(path, "an SQLite database, but not one of OpenCode's: it has no table of sessions")
+    if "session_message" not in layout or "message" in layout:
+        for table in _ESSENTIAL - layout.keys() - {name.decode(errors="replace") for (name,) in names}:
+            _log.warning("%s: it has no table %s. It may be of a newer OpenCode.", path, table)
     return layout
 
 
