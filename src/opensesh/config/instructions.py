@@ -18,7 +18,7 @@ from msgspec import Struct
 from . import globs
 from .fetching import TIMEOUT_SECONDS
 from .source import read_limited, upward
-from .trust import owner_of, project_root
+from .trust import owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -142,8 +142,9 @@ def _configured(config: Config, bases: list[str]) -> Iterator[str]:
         if entry.startswith(_URL_SCHEMES):
             continue
         # A project's own settings do not lead out of it: the text goes to a model.
-        foreign = owner_of(config.origin(("instructions", at)), config) == "project"
-        within = project_root(config) if foreign else ""
+        origin = config.origin(("instructions", at))
+        foreign = origin is not None and owner_of(origin, config) == "project"
+        within = config.project_folders.root(origin.source) if origin is not None and foreign else ""
         if os.path.isabs(pattern):
             yield from search.find(os.path.dirname(pattern), os.path.basename(pattern), within=within)
             continue
@@ -168,7 +169,7 @@ def _is_own_file(config: Config, path: str) -> bool:
     """Return whether an instruction file of the project exists, and is no link out of the project."""
     if not os.path.isfile(path):
         return False
-    root, real = project_root(config), os.path.realpath(path)
+    root, real = config.project_folders.root(path), os.path.realpath(path)
     if os.path.commonpath((root, real)) == root:
         return True
     log.warning("instructions: %s is left out: it leads to %s, which is not part of the project", path, real)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from bisect import bisect_left, bisect_right
 from contextlib import suppress
@@ -145,14 +146,21 @@ def _explain(plain: str, error: json.JSONDecodeError) -> str:
 
 _PLACEHOLDER = re.compile(r"\{env:([^{}]+)\}|\{file:((?:\{env:[^{}]+\}|[^{}])+)\}")
 _LEXEME = re.compile(rf"({STRING})|//[^\r\n]*|{_BLOCK_COMMENT}|{_PLACEHOLDER.pattern}", re.DOTALL)
+_BEFORE_VALUE = re.compile(rf"(?>\s|//[^\r\n]*|{_BLOCK_COMMENT})*+:", re.DOTALL)
 _VARIABLE = re.compile(r"\{env:([^{}]+)\}")
 _STRING = re.compile(STRING)
 
 
 class Substitution:
-    """A text with its placeholders replaced, and the mapping back to the original."""
+    """A text with its placeholders replaced, and the mapping back to the original.
 
-    def __init__(self, source: Source, folder: str, folders: Folders, environ: Mapping[str, str]) -> None:
+    ``within`` is the project of a file that came with it. Names of agents and rules are sent to models, so placeholders
+    in keys stay as they are, and whole settings come from no file outside of the project.
+    """
+
+    def __init__(
+        self, source: Source, folder: str, folders: Folders, environ: Mapping[str, str], *, within: str = ""
+    ) -> None:
         self._source = source
         self._folder = folder
         self._folders = folders
@@ -162,13 +170,15 @@ class Substitution:
         self._length = 0
         self._swaps: list[tuple[int, int, int, int]] = []
         for lexeme in _LEXEME.finditer(source.text):
+            if lexeme[1] and within and _BEFORE_VALUE.match(source.text, lexeme.end()):
+                continue
             if lexeme[1]:
                 for match in _PLACEHOLDER.finditer(source.text, lexeme.start(), lexeme.end()):
                     self._swap(match, json.dumps(self._value(match, quoted=True), ensure_ascii=False)[1:-1])
             elif lexeme[0].startswith("{"):
                 match = _PLACEHOLDER.match(source.text, lexeme.start())
                 if match:
-                    self._swap(match, self._value(match, quoted=False))
+                    self._swap(match, self._value(match, quoted=False, within=within))
         self._pieces.append(source.text[self._copied :])
         self.text = "".join(self._pieces)
 
@@ -201,7 +211,7 @@ class Substitution:
         self._copied = match.end()
         self._swaps.append((start, self._length, match.start(), match.end()))
 
-    def _value(self, match: re.Match[str], *, quoted: bool) -> str:
+    def _value(self, match: re.Match[str], *, quoted: bool, within: str = "") -> str:
         name, path = match.groups()
         if name:
             return self._environ.get(name.strip(), "")
@@ -210,6 +220,8 @@ class Substitution:
                 path = str(json.loads(f'"{path}"'))
         path = _VARIABLE.sub(lambda variable: self._environ.get(variable[1], ""), path)
         path = self._folders.resolve(path, self._folder)
+        if within and os.path.commonpath((os.path.realpath(path), within)) != within:
+            raise self._source.error_at(match.start(), f"a project's settings cannot be those of {path}")
         try:
             return read_limited(path).decode("utf-8-sig").strip()
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or not UTF-8

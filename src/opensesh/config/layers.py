@@ -41,7 +41,7 @@ from .instructions import own_urls, project_urls, system_instructions
 from .project_folders import project_folders
 from .schema import AgentConfig, CommandConfig, ConfigSettings
 from .source import Folders, ProjectFolders, Source, folders, read_text
-from .trust import without_revealing_prompts
+from .trust import user_folders, without_revealing_prompts
 from .validation import check, unknown_keys
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ class _LayerReader:
         self.merge = Merge()
         self.problems: list[ConfigError] = []
         self.variables: dict[str, str] = {}
+        self.project_folders = ProjectFolders((), ())
 
     def load(self, fetch: Fetch | None) -> Config:
         if fetch:
@@ -116,6 +117,7 @@ class _LayerReader:
                 raise ConfigError(f"names {path}, which does not exist", path=self.flags.variable("CONFIG") or "")
         own_folders = self._project_folders()
         project = own_folders.used[::-1]
+        self.project_folders = own_folders
         self._files(os.path.join(folder, name) for name in NAMES for folder in project)
         directories = self._directories(project)
         search = globs.Search()
@@ -123,7 +125,7 @@ class _LayerReader:
             if folder != self.folders.config:
                 self._files(os.path.join(folder, name) for name in NAMES)
             # A link in a repository must not lead out of it; the user's own folders may contain links to anywhere.
-            within = os.path.realpath(project[0]) if os.path.dirname(folder) in project else ""
+            within = own_folders.root(folder) if os.path.dirname(folder) in project else ""
             for layer in markdown_layers(folder, self.problems.append, search=search, within=within):
                 self.merge.add(normalise(layer))
             for path in plugin_files(folder, "*.{ts,js}"):
@@ -242,7 +244,9 @@ class _LayerReader:
         from .jsonc import Substitution, decode
 
         environ = ChainMap(self.variables, dict(self.flags.environ))
-        filled = Substitution(Source(name, text), folder, self.folders, environ)
+        is_foreign = self.project_folders.used and os.path.isabs(name) and folder not in user_folders(self)
+        within = self.project_folders.root(name) if is_foreign else ""
+        filled = Substitution(Source(name, text), folder, self.folders, environ, within=within)
         read = decode(filled.text, name, written=text, to_written=filled.to_written)
         read.source.written = filled.written(read.source.values)
         return read

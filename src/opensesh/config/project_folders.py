@@ -40,7 +40,7 @@ def project_folders(directory: str, worktree: str, home: str, flags: Flags) -> P
             shared.append(item)
             if flags.trust_plugins or trust.status(item.key, item.digest) == "trusted":
                 used.append(folder)
-    return ProjectFolders(tuple(used), tuple(shared))
+    return ProjectFolders(tuple(used), tuple(shared), worktree != os.path.dirname(worktree))
 
 
 def _walk(directory: str, worktree: str, home: str) -> Iterator[str]:

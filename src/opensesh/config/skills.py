@@ -19,7 +19,7 @@ from msgspec import Struct
 from ..errors import ConfigError
 from ..records import Document, as_list, as_object
 from . import globs
-from .trust import owner_of, project_root, user_folders
+from .trust import owner_of, user_folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,15 +67,18 @@ def skills(config: Config, *, fetch: Fetch | None = None, report: Report = log_p
         bases = dict.fromkeys((config.folders.home, *config.project_folders.used[::-1]))
         folders += [os.path.join(base, other, "skills") for base in bases for other in _EXTERNAL_FOLDERS]
     folders += [os.path.join(folder, kind) for folder in config.directories for kind in ("skill", "skills")]
-    foreign = owner_of(config.origin(("skills", "paths")), config) == "project"
+    named_by = config.origin(("skills", "paths"))
+    foreign = named_by is not None and owner_of(named_by, config) == "project"
     named = [config.folders.resolve(path, config.directory) for path in config.settings.skills.paths]
-    root, search = project_root(config), globs.Search()
+    search = globs.Search()
     own = _own_folders(config)
     paths: list[str] = []
     for folder in (*folders, *named):
         # A link in a repository must not lead out of it; the user's own folders may contain links to anywhere.
         is_own = not foreign if folder in named else os.path.dirname(folder) in own
-        paths += search.find(folder, f"**/{FILE}", within="" if is_own else root)
+        source = named_by.source if named_by is not None and folder in named else folder
+        within = "" if is_own else config.project_folders.root(source)
+        paths += search.find(folder, f"**/{FILE}", within=within)
     for path, reason in search.problems.items():
         report(ConfigError(reason, path=path))
     if len(paths) > _MAX_SKILLS:

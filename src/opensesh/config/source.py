@@ -182,6 +182,19 @@ class ProjectFolders(NamedTuple):
     """The innermost first."""
     shared: tuple[SharedFolder, ...]
     """Those that other users can change and that contain something for us, trusted or not."""
+    is_repository: bool = False
+    """Whether all of them are one repository."""
+
+    def root(self, path: str) -> str:
+        """Return the real path of the folder that a file of the project does not lead out of, by a link or a setting:
+        the repository; outside of one, the folder that the file or its ``.opencode`` is in.
+
+        Outside of a repository, the home folder is among the folders, and not everything in it is the project's.
+        """
+        around = [folder for folder in self.used if path.startswith(os.path.join(folder, ""))]
+        if self.is_repository and around:
+            return os.path.realpath(self.used[-1])
+        return os.path.realpath(max(around, key=len, default=os.path.dirname(path)))
 
 
 class Fetch(Protocol):

@@ -12,7 +12,7 @@ import os
 import re
 from copy import deepcopy
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
@@ -29,9 +29,10 @@ from .validation import check
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ..flags import Flags
     from ..records import Document
     from .config import Config
-    from .source import SettingPath, SharedFolder
+    from .source import Folders, SettingPath, SharedFolder
 
 FILE_NAME = "trusted-plugins.json"
 
@@ -116,12 +117,6 @@ def folder_trust_items(config: Config) -> list[UntrustedItem]:
     return [item(folder) for folder in config.project_folders.shared]
 
 
-def project_root(config: Config) -> str:
-    """Return the real path of the outermost folder of the project: settings of the project do not lead out of it."""
-    folders = config.project_folders.used
-    return os.path.realpath(folders[-1] if folders else config.directory)
-
-
 def without_revealing_prompts(config: Config) -> Config:
     """Return ``config`` with the project's prompts as written where a placeholder would reveal a variable, or a file
     outside of the project, to a model."""
@@ -129,7 +124,12 @@ def without_revealing_prompts(config: Config) -> Config:
     origins, problems = dict(config.origins), list(config.problems)
     for path, origin in config.origins.items():
         match path:
-            case ("agent" | "mode", str(), "prompt") | ("command", str(), "template") | ("instructions", int()):
+            case (
+                ("agent" | "mode", str(), "prompt" | "description")
+                | ("command", str(), "template" | "description")
+                | ("provider", str(), "models", str(), "name" | "id")
+                | ("instructions", int())
+            ):
                 reveals = origin.written is not None and _reveals(config, origin)
             case _:
                 reveals = False
@@ -149,7 +149,7 @@ def without_revealing_prompts(config: Config) -> Config:
 
 
 def _reveals(config: Config, origin: Origin) -> bool:
-    root = project_root(config)
+    root = config.project_folders.root(origin.source)
     for file in re.findall(r"\{file:([^{}]*)\}", origin.written or ""):
         path = config.folders.resolve(file.replace("\\/", "/"), os.path.dirname(origin.source))
         if os.path.commonpath((os.path.realpath(path), root)) != root:
@@ -217,7 +217,18 @@ def is_user_owned(source: str, config: Config) -> bool:
     return source.startswith(PREFIXES) or folder in user_folders(config)
 
 
-def user_folders(config: Config) -> set[str]:
+class _Settings(Protocol):
+    """What tells whose a file is: of a configuration, or while it is read."""
+
+    @property
+    def directory(self) -> str: ...
+    @property
+    def folders(self) -> Folders: ...
+    @property
+    def flags(self) -> Flags: ...
+
+
+def user_folders(config: _Settings) -> set[str]:
     """Return the configuration folders of the user and the administrator."""
     config_dir = config.flags.config_dir
     return {
