@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import BrowserContext, Page, Route, expect
 
 from ..server.serving import SCRIPTED
 from .web_server import WebServer
@@ -61,6 +62,15 @@ async def markup(page: Page) -> list[str]:
     return [re.sub(r">\s+<", "><", turn) for turn in turns]
 
 
+async def shows_the_end(page: Page) -> None:
+    """Wait until nothing of the last turn is below the upper edge of the prompt box."""
+    bottom = "document.querySelector('#log .turn:last-child').getBoundingClientRect().bottom"
+    top = "document.querySelector('.dock').getBoundingClientRect().top"
+    async with asyncio.timeout(WAIT_MS / 1000):
+        while not await page.evaluate(f"{bottom} <= {top} + 1"):
+            await asyncio.sleep(0.02)
+
+
 async def is_usable(page: Page, axe: str) -> None:
     """Fails for what axe finds, and for a page that scrolls sideways."""
     size = page.viewport_size
@@ -74,6 +84,42 @@ async def is_usable(page: Page, axe: str) -> None:
     assert found == {}
     assert await page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     await page.set_viewport_size(size)
+
+
+async def test_the_end_stays_above_the_prompt_box_whatever_grows(page: Page, server: WebServer) -> None:
+    session_id = server.create("SAY " + "A line of the answer. " * 300, "SAY The last words.", title="Grows")
+    held = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await held.wait()
+        await route.continue_()
+
+    await page.context.route("**/config/providers*", hold)
+    await page.goto(f"{server.url}/ui/session/{session_id}")
+    await shows_the_end(page)
+    held.set()  # the choices of the box arrive long after the page
+    await expect(page.locator(".composer [name=model] option").first).to_be_attached()
+    await shows_the_end(page)
+    await page.locator("#prompt").fill("a line\n" * 9)
+    await shows_the_end(page)
+    await page.evaluate(
+        "document.querySelector('#log .turn:last-child').append(...document.querySelectorAll('.turn > .part'))"
+    )
+    await shows_the_end(page)
+    await page.evaluate("document.querySelector('.dock').style.paddingTop = '150px'")
+    await shows_the_end(page)
+    await page.set_viewport_size({"width": 1280, "height": 500})
+    await shows_the_end(page)
+    await page.mouse.move(500, 200)
+    await page.mouse.wheel(0, -400)
+    await expect(page.locator("#log .turn").last).not_to_be_in_viewport(ratio=1)
+    top = await page.evaluate("document.documentElement.scrollTop")
+    start(server, session_id, "SAY " + "More. " * 300)
+    await expect(page.locator(".jump-end")).to_contain_text("new")
+    assert await page.evaluate("document.documentElement.scrollTop") == top
+    await page.locator(".jump-end").click()
+    await shows_the_end(page)
+    await expect(page.locator(".jump-end")).to_be_hidden()
 
 
 async def test_an_answer_streams_a_second_prompt_queues_and_esc_esc_stops(page: Page, server: WebServer) -> None:

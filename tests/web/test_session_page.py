@@ -9,6 +9,7 @@ from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
 
 from ..history.hostile_content import HOSTILE_TEXTS, hostile_message
 from ..history.sample_tree import Json, Sample
+from .test_live import is_usable
 from .web_server import WebServer, web_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -338,11 +339,4 @@ async def test_the_pages_of_a_session_are_accessible_and_nothing_sticks_out(
         await page.goto(f"{server.url}/ui/session/{shelf.every_kind['id']}{path}")
         if path.startswith("?"):
             await expect(page.locator("#panel .figures").first).to_be_attached()
-        await page.evaluate(axe + ";0")
-        result = await page.evaluate("axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa']})")
-        problems = [
-            (violation["id"], violation["nodes"][0]["html"][:200], violation["nodes"][0].get("failureSummary"))
-            for violation in result["violations"]
-        ]
-        assert problems == [], path
-        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        await is_usable(page, axe)
