@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import asyncio
+import base64
+import json
 import os
 import shutil
 import sys
@@ -9,13 +12,18 @@ from pathlib import Path
 import pytest
 
 from opensesh.cli.main import run
+from opensesh.engine.opening import open_engine
+from opensesh.errors import WriteError
 from opensesh.history.import_export.import_sources import read_sessions
 from opensesh.history.import_export.importing import Importer
 from opensesh.history.library import Library
 from opensesh.history.maintenance.doctor import repair
 from opensesh.project import resolve
-from opensesh.sessions import Sessions, moving, trash
-from opensesh.storage import open_store, paths
+from opensesh.server.http_server import http_server
+from opensesh.server.state import ServerOptions
+from opensesh.sessions import Sessions, moving, trash, undo
+from opensesh.sessions.settling import settle
+from opensesh.storage import open_store, paths, unfinished
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.json_tree.journal import complete_journals
 from opensesh.storage.json_tree.migrations import migrate
@@ -363,3 +371,97 @@ def test_m1_a_killed_operation_is_completed_in_a_folder_whose_name_is_not_utf_8(
         numbers.append(len(tree.list()))
     assert before == numbers[0] < numbers[-1]
     assert set(numbers) == {before, numbers[-1]}
+
+
+def killed_removal(sample: Sample) -> str:
+    """Kill the removal of a session half way, and return the session."""
+    session = sample.talk("Work", answers=2)["id"]
+    complete = records_in(sample.root)
+    point = 1
+    while records_in(sample.root) == complete:
+        assert die_at(point, lambda: run(["session", "remove", session, "--yes"]))
+        point += 1
+        if records_in(sample.root) == complete and unfinished.has_notes():
+            settle(open_store(str(sample.root)))
+    return session
+
+
+async def open_in_engine(root: str) -> None:
+    async with open_engine(store=root):
+        pass
+
+
+async def serve(root: str) -> None:
+    async with http_server(ServerOptions(port=0, store=root, directory=root)):
+        pass
+
+
+USES: dict[str, Callable[[str], object]] = {
+    "library": lambda root: list(Library(root).sessions()),
+    "library of an open store": lambda root: list(Library(store=open_store(root)).sessions()),
+    "search": lambda root: list(Library(root).search("Work")),
+    "sessions": lambda root: Sessions.open(".", root),
+    "sessions of an open store": lambda root: Sessions.open(".", open_store(root)),
+    "engine": lambda root: asyncio.run(open_in_engine(root)),
+    "server": lambda root: asyncio.run(serve(root)),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_m1_a_killed_operation_is_undone_for_programs_too(sample: Sample, use: Callable[[str], object]) -> None:
+    killed_removal(sample)
+    assert unfinished.has_notes()
+    use(str(sample.root))
+    assert not unfinished.has_notes()
+    assert [messages for _, messages in sessions_in(sample.root)] == [4]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'[{"folder":1}]', b"\xff", b"/no/such/folder\nsession/x.json"])
+@pytest.mark.parametrize("name", ["undo-1", "20261118-051811-abcdef"])
+def test_m1_a_damaged_note_is_removed(sample: Sample, name: str, content: bytes) -> None:
+    sample.talk("Work")
+    note = Path(unfinished.folder()) / name
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_bytes(content)
+    assert len(sessions_in(sample.root)) == 1
+    assert not unfinished.has_notes()
+
+
+def test_m1_a_note_of_an_earlier_version_is_settled(sample: Sample) -> None:
+    killed = killed_removal(sample)
+    (note,) = Path(unfinished.folder()).glob("undo-*[0-9a-f]")
+    (entry,) = json.loads(note.read_bytes())
+    folder = base64.b64decode(entry["folder"])
+    note.unlink()
+    (note.parent / os.path.basename(os.fsdecode(folder))).write_bytes(folder)
+    assert dict(sessions_in(sample.root))[killed] > 1
+    assert not unfinished.has_notes()
+
+
+def test_m1_what_cannot_be_settled_now_is_told_and_stays(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed_removal(sample)
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise WriteError("the disk is full")
+
+    lines: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(undo, "take_back", fail)
+        settle(open_store(str(sample.root)), lines.append)
+    assert "the disk is full" in lines[0]
+    assert unfinished.has_notes()
+
+
+@pytest.mark.parametrize("command", [("remove", "--yes"), ("archive",), ("move", "/tmp")])
+def test_operations_on_a_store_whose_path_is_not_utf_8_can_be_undone(
+    sample: Sample, tmp_path: Path, terminal: Terminal, command: tuple[str, ...]
+) -> None:
+    session = sample.talk("Work", answers=2)["id"]
+    root = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff/storage"))
+    shutil.copytree(sample.root, root)
+    before = records_in(root)
+    action, *options = command
+    assert run(["session", action, session, *options, "--store", str(root)]) == 0
+    assert records_in(root) != before
+    assert run(["session", "restore", "last", "--store", str(root)]) == 0
+    assert records_in(root) == before

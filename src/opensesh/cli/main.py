@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from .. import __version__, errors
 from ..loading import load_msgspec
 from ..storage import find_stores, open_store, unfinished
+from ..storage.protocol import ignore_damage
 from ..storage.user_settings import user_setting
 from ..text import close_matches
 from .command_arguments import CommandParser
@@ -188,20 +189,11 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _settle_unfinished(options: argparse.Namespace) -> None:
-    """Complete or undo what a command that was killed had begun to change in the store."""
-    if not os.path.isdir(folder := unfinished.folder()) or not os.listdir(folder):
-        return
-    from ..sessions.undo import undo_unfinished  # these take long to load and are hardly ever needed
-    from ..storage.json_tree.journal import complete_journals
+    """Complete or undo what a command that was killed had begun, also for commands that open no store themselves."""
+    if unfinished.has_notes():
+        from ..sessions.settling import settle  # takes long to load, and is hardly ever needed
 
-    store = open_store(options.store, report=lambda damage: None)
-    completed = complete_journals(store)
-    if completed:
-        print(f"An operation that was interrupted is completed: {completed} files.", file=sys.stderr)
-    for header, result in undo_unfinished(store):
-        left = f", {len(result.left)} could not be" if result.left else ""
-        restored = f"{result.restored} files restored{left}"
-        print(f"A '{header.what}' that was interrupted is undone: {restored}.", file=sys.stderr)
+        settle(open_store(options.store, report=ignore_damage), tell=lambda line: print(line, file=sys.stderr))
 
 
 def _run_without_command(words: Sequence[str]) -> int:

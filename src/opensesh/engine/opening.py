@@ -9,6 +9,7 @@ from .. import project
 from ..bus import Bus
 from ..errors import UsageError
 from ..sessions import Sessions
+from ..sessions.settling import settle
 from ..storage import open_store
 from ..tools.tool import missing_attributes
 from .engine import Engine
@@ -50,7 +51,7 @@ def open_engine(  # noqa: PLR0913 - the public constructor; each argument is a n
     service to use instead of one on ``store``; its location is then that of the engine.
 
     Nothing is read before the engine is entered, and nothing is written to the store before a session is created or a
-    prompt is stored.
+    prompt is stored, unless a process that was killed has left something to complete or to undo.
     """
     for tool in tools:
         if missing := missing_attributes(tool):
@@ -66,7 +67,7 @@ def open_engine(  # noqa: PLR0913 - the public constructor; each argument is a n
         if service is None:
             if not os.path.isdir(directory):
                 raise UsageError(f"there is no directory {os.path.abspath(directory)}")
-            opened = open_store(store) if store is None or isinstance(store, str) else store
+            opened = settle(open_store(store) if store is None or isinstance(store, str) else store)
             service = Sessions(opened, project.resolve(directory, store=opened), bus=events)
         options = EngineOptions(settings or Settings(), config, scripts, tuple(tools), tuple(plugins))
         return Components(service, events, run, options)

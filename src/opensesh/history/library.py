@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NotFoundError, RecordError
 from ..records import Project, Session, as_amount, as_object, order
-from ..storage import open_store
+from ..storage import open_store, unfinished
 from ..storage.keys import GLOBAL
 from ..storage.protocol import CompositeStore, Damage, Key, SessionQueries, Store
 from ..storage.queries import SessionQuery
@@ -175,7 +175,8 @@ class SessionEntry:
 
 
 class Library:
-    """The sessions of the stores at a place. It is synchronous and never writes to a store."""
+    """The sessions of the stores at a place. It is synchronous and never writes to a store, except that it completes
+    or undoes what a process that was killed had begun."""
 
     def __init__(self, place: str | None = None, *, store: Store | None = None) -> None:
         self._place = place
@@ -188,13 +189,20 @@ class Library:
     @cached_property
     def store(self) -> Store:
         """All stores at the place, as one."""
-        return self._open_store or open_store(self._place, report=self.report)
+        store = self._open_store or open_store(self._place, report=self.report)
+        if unfinished.has_notes():
+            from ..sessions.settling import settle  # takes long to load, and is hardly ever needed
+
+            settle(store)
+        return store
 
     @cached_property
     def cache(self) -> DerivedCache:
         """The derived cache for search and statistics. Accessing it neither creates nor refreshes it."""
         from .cache.derived_cache import DerivedCache, open_cache
 
+        if unfinished.has_notes():
+            _ = self.store  # which is settled when it is opened
         return DerivedCache(store=self._open_store) if self._open_store else open_cache(self._place)
 
     def report(self, damage: Damage) -> None:

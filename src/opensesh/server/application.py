@@ -16,6 +16,7 @@ from ..engine.cancellation import run_in_thread_uncancellable
 from ..engine.opening import open_engine
 from ..engine.pool import EnginePool
 from ..engine.settings import Settings
+from ..sessions.settling import settle
 from ..storage import open_store
 from .access import AccessMiddleware, Credentials
 from .operations import starlette_route
@@ -48,7 +49,7 @@ def application(options: ServerOptions, url: str, hosts: Iterable[str]) -> tuple
     of the Host header beside loopback names."""
     interface = WebInterface(options.web_ui) if options.web_ui else None
     bus = Bus(keep=_KEPT_EVENTS)
-    store = open_store(options.store)
+    store = settle(open_store(options.store))
     settings = Settings(
         owner=f"opensesh serve at {url}",
         opencode_events=True,

@@ -42,6 +42,7 @@ from ..storage.record_ids import session_at
 from ..storage.session_state import remove_session_state
 from . import removed_calls
 from .forking import copy_messages, fork_title
+from .settling import settle
 from .slugs import new_slug
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Sessions:
     ) -> Sessions:
         """Return the sessions of a store for a directory. ``store`` is a store, a path or a URL; by default it is the
         data folder of OpenCode."""
-        opened = open_store(store) if store is None or isinstance(store, str) else store
+        opened = settle(open_store(store) if store is None or isinstance(store, str) else store)
         return cls(opened, resolve(directory, store=opened), bus=bus)
 
     # -- one session ---------------------------------------------------------------------------------------------------

@@ -10,14 +10,17 @@ Records are named by their path in the JSON tree, ``session/<project>/<id>.json`
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import shutil
 import time
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct, json
+from msgspec import Struct, convert, to_builtins
 
 from ..errors import NotFoundError, OpenseshError, RecordError, StoreError, WriteError
 from ..storage import paths, unfinished
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
     from .record_files import RecordFiles
 
+log = logging.getLogger("opensesh.sessions")
+_T = TypeVar("_T")
 UNDO_FILE = "undo.jsonl"
 _FORMAT = "opensesh-undo-1"
 FILES = "files"
@@ -134,7 +139,7 @@ def perform(
             lines = [_prepare(records, folder, change, disk, moved_away) for change in changes]
             now = time.time_ns() // 1_000_000
             header = Header(root=records.root, what=what, time=now, about=about or {}, raw=raw)
-            disk.replace(undo_file, b"".join(json.encode(line) + b"\n" for line in (header, *lines)))
+            disk.replace(undo_file, b"".join(_encode(line) + b"\n" for line in (header, *lines)))
             for change, line in zip(changes, lines, strict=True):
                 _apply(records, folder, change, line)
     except BaseException as error:
@@ -186,9 +191,9 @@ def undo_unfinished(store: Store) -> list[tuple[Header, Undone]]:
     """
     undone: list[tuple[Header, Undone]] = []
     known = store_ids(store)
-    for path, content in unfinished.abandoned(_NOTE):
+    for path, content in chain(unfinished.abandoned(_NOTE), unfinished.abandoned("")):
         is_settled = True
-        for entry in reversed(json.decode(content, type=list[_Unfinished])):
+        for entry in reversed(_noted_folders(content, path)):
             folder = os.fsdecode(entry.folder)
             try:
                 header, _ = read_undo_file(os.path.join(folder, UNDO_FILE))
@@ -214,6 +219,17 @@ class _Unfinished(Struct):
     """The paths to undo; all if empty."""
 
 
+def _noted_folders(content: bytes, path: str) -> list[_Unfinished]:
+    first, *only = content.split(b"\n")
+    if first.startswith(os.fsencode(os.sep)):  # as earlier versions wrote it
+        return [_Unfinished(first, [os.fsdecode(name) for name in only])]
+    try:
+        return _decode(content, list[_Unfinished])
+    except ValueError as error:
+        log.warning("the note %s is damaged; what it is about can be undone by its undo file: %s", path, error)
+        return []
+
+
 class UndoNote:
     """A note of the undo folders whose changes are being applied or undone."""
 
@@ -224,7 +240,7 @@ class UndoNote:
     def add(self, folder: str, only: Collection[str] = ()) -> None:
         """Note that the changes of a folder begin."""
         self._entries.append(_Unfinished(os.fsencode(folder), list(only)))
-        self._note.write(json.encode(self._entries))
+        self._note.write(_encode(self._entries))
 
 
 @contextmanager
@@ -238,8 +254,8 @@ def read_undo_file(path: str) -> tuple[Header, list[_Line]]:
     """Read an undo file; raise :class:`RecordError` for any other file."""
     try:
         first, *rest = read_file(path).splitlines()
-        header = json.decode(first, type=Header)
-        lines = [json.decode(line, type=_Line) for line in rest]
+        header = _decode(first, Header)
+        lines = [_decode(line, _Line) for line in rest]
     except FileNotFoundError:
         raise NotFoundError(f"there is no undo file at {path}; it may be undone already", path=path) from None
     except (OSError, ValueError) as error:
@@ -250,6 +266,16 @@ def read_undo_file(path: str) -> tuple[Header, list[_Line]]:
         if os.path.isabs(name) or ".." in name.split(os.sep):
             raise RecordError(f"not an undo file: {name} is outside of the store", path=path)
     return header, lines
+
+
+def _encode(value: object) -> bytes:
+    """Return ``value`` as JSON. Paths that are not UTF-8 have surrogates, which msgspec does not encode."""
+    return json.dumps(to_builtins(value), separators=(",", ":")).encode()
+
+
+def _decode(data: bytes, kind: type[_T]) -> _T:
+    """Return a value from JSON; raise :class:`ValueError` for anything else."""
+    return convert(json.loads(data), kind)
 
 
 def undo_files(what: str) -> Iterator[tuple[str, Header]]:

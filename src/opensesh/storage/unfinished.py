@@ -26,6 +26,11 @@ def folder() -> str:
     return os.path.join(paths.state(), "unfinished")
 
 
+def has_notes() -> bool:
+    """Return whether there may be something to complete: of a process that works, or of one that died."""
+    return bool(names_in(folder()))
+
+
 class Note:
     """A note that this process keeps."""
 
@@ -75,7 +80,8 @@ def abandoned(kind: str) -> Iterator[tuple[str, bytes]]:
 
     The caller removes it with :func:`forget` when it has done what the note says.
     """
-    names = {os.path.splitext(name)[0] for name in names_in(folder()) if name.startswith(f"{kind}-")}
+    prefix = f"{kind}-" if kind else tuple("0123456789")  # the notes of earlier versions have a time for a kind
+    names = {os.path.splitext(name)[0] for name in names_in(folder()) if name.startswith(prefix)}
     for path in (os.path.join(folder(), name) for name in sorted(names)):
         with attempt_lock(path + _LOCK) as is_free:
             if is_free and os.path.exists(path):
