@@ -227,5 +227,22 @@ async def test_an_automatic_compaction_continues(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", ["/config", "/global/config"])
 async def test_an_unknown_setting_is_not_written(tmp_path: Path, path: str) -> None:
     async with serving(tmp_path / "p") as client:
-        assert (await client.http.patch(path, json={"type": "text"})).status_code == 400
+        refused = await client.http.patch(path, json={"type": "text"})
+        assert refused.status_code == 400
+        assert (refused.json()["success"], refused.json()["error"][0]["path"]) == (False, ["type"])
         await client.create(title="One")
+
+
+async def test_bodies_are_refused_as_opencode_refuses_them(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        session_id = await client.create(title="")
+        assert (await client.get(f"/session/{session_id}"))["title"] == ""
+        null = await client.http.post("/session", json={"title": None})
+        assert (null.status_code, null.json()["error"][0]["path"]) == (400, ["title"])
+        for kind in ({}, {"content-type": "text/plain"}):
+            path = f"/session/{session_id}/message"
+            untyped = await client.http.post(path, content=b'{"parts": []}', headers=kind)
+            assert (untyped.status_code, untyped.json()["error"][0]["path"]) == (400, ["parts"])
+            optional = await client.http.post("/session", content=b'{"title": "x"}', headers=kind)
+            assert optional.status_code == 415
+        assert len(await client.get("/session")) == 1

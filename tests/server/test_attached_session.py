@@ -126,6 +126,9 @@ async def test_commands_that_would_run_or_change_a_session_of_a_server_name_its_
                 ("session", "compact", "--undo", session_id),
                 ("session", "revert", session_id, "--yes"),
                 ("session", "archive", session_id),
+                ("session", "archive", "--undo", session_id),
+                ("session", "rename", session_id, "Other"),
+                ("session", "share", session_id, "--yes"),
                 ("session", "move", session_id, str(tmp_path)),
                 ("session", "remove", session_id, "--yes"),
             ):
@@ -135,3 +138,18 @@ async def test_commands_that_would_run_or_change_a_session_of_a_server_name_its_
             await events.wait_for("session.idle")
             assert (await client.get(f"/session/{session_id}"))["title"] == "Mine"
             assert (project / "new.txt").exists()
+
+
+async def test_emptying_the_trash_of_a_server_takes_down_the_shares_of_deleted_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with share_server(ShareServerOptions(str(tmp_path / "shares"), port=0)) as share_url:
+        monkeypatch.setenv("OPENCODE_CONFIG_CONTENT", json.dumps({"enterprise": {"url": share_url}}))
+        async with serving(make_project(tmp_path / "p")) as client:
+            session_id = await client.create(title="Shared")
+            link = (await session(client, "share", session_id, "--yes")).strip()
+            await session(client, "remove", session_id, "--yes")
+            assert (await client.http.get(link)).status_code == 200
+            emptied = await client.http.post("/history/trash/empty", json={})
+            assert emptied.json() == {"deleted": 1, "shares": [{"url": link, "error": None}]}
+            assert (await client.http.get(link)).status_code == 404

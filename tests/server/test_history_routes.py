@@ -97,7 +97,7 @@ async def test_removed_sessions_are_listed_restored_and_deleted_for_good(tmp_pat
         refused = await client.http.post("/history/trash/restore", json={"sessions": [names[0]]})
         assert refused.status_code == 404
         deleted = await client.http.post("/history/trash/empty", json={})
-        assert deleted.json() == {"deleted": 1}
+        assert deleted.json() == {"deleted": 1, "shares": []}
         assert (await client.get("/history/trash"))["items"] == []
         assert (await client.http.get(f"/session/{names[1]}")).status_code == 404
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from itertools import count as count_up
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from .serving import SCRIPTED
 ROOT = Path(__file__).parents[2]
 WORDS = " ".join(f"word{number}" for number in range(40))
 LIMIT_SECONDS = 60
+PROMPTS_PER_SESSION = 3
 LOAD_SECONDS = float(os.environ.get("OPENSESH_LOAD_SECONDS", "600"))  # read before the tests have an environment
 
 
@@ -129,14 +131,20 @@ async def listening(server: Server, count: int) -> AsyncGenerator[list[Listener]
 
 
 async def stream_sessions(server: Server, client: httpx2.AsyncClient, count: int, seconds: float, drip: float) -> int:
-    """Stream answers in ``count`` sessions for a time; return how many prompts were answered."""
-    titles = [f"S{number}" for number in range(count)]
-    session_ids = [(await client.post("/session", json={"title": title})).json()["id"] for title in titles]
+    """Stream answers in ``count`` sessions at a time; return how many prompts were answered.
+
+    A session is replaced after some prompts: a longer history needs more memory while it is continued.
+    """
     deadline, answered = time.monotonic() + seconds, 0
 
-    async def run(session_id: str) -> None:
+    async def run(number: int) -> None:
         nonlocal answered
-        while time.monotonic() < deadline:
+        session_id = ""
+        for turn in count_up():
+            if time.monotonic() >= deadline:
+                return
+            if turn % PROMPTS_PER_SESSION == 0:
+                session_id = (await client.post("/session", json={"title": f"S{number}"})).json()["id"]
             parts = [{"type": "text", "text": f"DRIP {drip}\nSAY {WORDS}"}]
             body = {"model": SCRIPTED, "parts": parts}
             response = await client.post(f"/session/{session_id}/message", json=body, timeout=600)
@@ -144,7 +152,7 @@ async def stream_sessions(server: Server, client: httpx2.AsyncClient, count: int
             assert texts == [WORDS]
             answered += 1
 
-    await asyncio.gather(*map(run, session_ids))
+    await asyncio.gather(*map(run, range(count)))
     return answered
 
 

@@ -176,6 +176,7 @@ def _unarchive(options: Namespace, sessions: Sessions) -> int:
         raise UsageError("name the sessions to unarchive; 'opensesh session restore' undoes a whole archive command")
     library = Library(store=sessions.store)
     named = [named_session(library, word, to_change=True).record for word in options.session]
+    sessions.refuse_running(session.id for session in named)
     for session in named:
         if session.archived:
             sessions.archive(session.id, archived=False)

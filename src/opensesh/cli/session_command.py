@@ -151,6 +151,7 @@ def run(options: Namespace) -> int:
                 title = " ".join(options.title).strip()
                 if not title:
                     raise UsageError("the title is empty")
+                sessions.refuse_running([session.id])
                 session, done = sessions.rename(session.id, title), "renamed"
             case _:
                 session, done = _compact(sessions, session, undo=options.undo, redo=options.redo)

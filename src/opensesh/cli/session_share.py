@@ -39,6 +39,7 @@ def run(options: Namespace, sessions: Sessions) -> int:
 def _share(options: Namespace, sessions: Sessions) -> int:
     """Share a session, or update its share."""
     session = named_session(Library(store=sessions.store), options.session, to_change=True).record
+    sessions.refuse_running([session.id])
     service = open_share_service(sessions, _config(session.directory))
     service.settings.check()
     if service.find(session.id) is None and not options.yes and not service.settings.chosen_by_user:
@@ -101,6 +102,7 @@ def _unshare(options: Namespace, sessions: Sessions) -> int:
             print(f"More are pending in another store: --pending --store {shlex.quote(store)}", file=sys.stderr)
     else:
         session_id = _find_shared(sessions, options.session)
+        sessions.refuse_running([session_id])
 
         async def unshare() -> UnshareResult:
             async with service:

@@ -17,6 +17,7 @@ from ..plugins import hooks as plugin_hooks
 from ..plugins.calling import EventFeed
 from ..records import write_failure
 from ..sessions.foreign_changes import publish_foreign_changes
+from ..storage import revocations
 from ..workspace.diffs import history_diffs, summarize, turn_messages
 from .cancellation import run_in_thread_uncancellable, run_uncancellable, uncancellable
 from .compaction_undo import redo_compaction, undo_compaction
@@ -482,6 +483,14 @@ class Engine:
         """Take down the share of a session."""
         async with self._share_service() as service:
             return await service.unshare(session_id)
+
+    async def remove_pending_shares(self) -> list[UnshareResult]:
+        """Take down the shares of sessions that were deleted, if sharing is not disabled. Those that fail stay
+        pending."""
+        if next(revocations.waiting(self.sessions.store), None) is None:
+            return []
+        async with self._share_service() as service:
+            return [] if service.settings.disabled_by else await service.retry()
 
     def _share_service(self) -> ShareService:
         from ..sharing.share_service import open_share_service  # most engines share nothing

@@ -6,6 +6,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..config import ConfigSettings
 from ..config.source import Source
 from ..config.validation import check, unknown_keys
@@ -24,7 +26,7 @@ def update_config_file(folder: str, changes: Document) -> None:
     """Merge settings into the configuration file of a folder: ``opencode.json``, unless there is another.
 
     Masked secrets stay as they are. A file with comments is not changed, since they would be lost, and neither is one
-    that would become invalid.
+    that would become invalid. An unknown setting raises :class:`msgspec.ValidationError`.
     """
     path = next((path for name in _NAMES if os.path.exists(path := os.path.join(folder, name))), None)
     path = path or os.path.join(folder, "opencode.json")
@@ -37,10 +39,9 @@ def update_config_file(folder: str, changes: Document) -> None:
         message = f"{path} has comments or is not valid JSON, and was not changed; edit it by hand"
         raise RequestError(409, "ConfigFileError", message)
     document = merged(existing, _without_masks(changes))
-    source = Source(path, "")
-    for unknown in unknown_keys(check(document, ConfigSettings, source), document):
-        if len(unknown.path) == 1:
-            raise source.error(unknown.reason)
+    for unknown in unknown_keys(check(document, ConfigSettings, Source(path, "")), document):
+        if len(unknown.path) == 1 and unknown.path[0] in changes:
+            raise msgspec.ValidationError(f"{unknown.reason} - at `$.{unknown.path[0]}`")
     mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o644
     Disk().replace(path, json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n")
     os.chmod(path, mode)

@@ -191,11 +191,14 @@ async def respond(operation: Operation, state: ServerState, request: Request) ->
             echoed = dict(request.query_params)
             arguments["query"] = msgspec.convert(echoed, operation.query, strict=False)
         if operation.body is not None:
-            content = await _read_content(request)
-            if content or _declares_json(request):
+            content = await read_body(request, MAX_BODY_BYTES, seconds=BODY_SECONDS)
+            if _is_json(request) and (content or "x-stainless-lang" not in request.headers):
+                # OpenCode's Python SDK always sends the type of JSON, also without a body.
                 document = loads(content)
+                _refuse_nulls(operation, document)
             echoed = document
             arguments["body"] = msgspec.convert(document, operation.body)
+            _refuse_untyped(request, content)
     except msgspec.ValidationError as error:
         return validation_response(error, echoed)
     except RecordError:
@@ -213,19 +216,22 @@ async def respond(operation: Operation, state: ServerState, request: Request) ->
     return json_response(value, operation.status)
 
 
-async def _read_content(request: Request) -> bytes:
-    """Return the body; a page of another origin can send one without asking, but not with the type of JSON."""
-    content = await read_body(request, MAX_BODY_BYTES, seconds=BODY_SECONDS)
-    if content and not _is_json(request):
-        raise RequestError(415, "BadRequest", "the body must be JSON, with the content type application/json")
-    return content
-
-
 def _is_json(request: Request) -> bool:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     return media_type == "application/json" or media_type.endswith("+json")
 
 
-def _declares_json(request: Request) -> bool:
-    """Whether a request without a body should have one. OpenCode's Python SDK always sends the type of JSON."""
-    return _is_json(request) and "x-stainless-lang" not in request.headers
+def _refuse_untyped(request: Request, content: bytes) -> None:
+    """Refuse a body of another type: a page of another origin can send one without asking, but not one of JSON."""
+    if content and not _is_json(request):
+        raise RequestError(415, "BadRequest", "the body must be JSON, with the content type application/json")
+
+
+def _refuse_nulls(operation: Operation, document: Any) -> None:
+    """Refuse ``null`` where a field could be omitted, as OpenCode does for all of its own but settings."""
+    if operation.path.startswith("/history/") or operation.path.endswith("/config") or not isinstance(document, dict):
+        return
+    if isinstance(operation.body, type) and issubclass(operation.body, Struct):
+        for field in msgspec.structs.fields(operation.body):
+            if field.encode_name in document and document[field.encode_name] is None:
+                raise msgspec.ValidationError(f"Expected a value, got `null` - at `$.{field.encode_name}`")

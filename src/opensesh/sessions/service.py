@@ -106,7 +106,7 @@ class Sessions:
         if parent_id:
             info["parentID"] = ids.check(parent_id, "ses")
         now = self._clock()
-        info["title"] = title or default_title(now, child=parent_id is not None)
+        info["title"] = default_title(now, child=parent_id is not None) if title is None else title
         if permission:
             info["permission"] = [document_of(rule) for rule in permission]
         info["time"] = {"created": now, "updated": now}
@@ -281,7 +281,7 @@ class Sessions:
         from . import trash
 
         family = trash.with_descendants(self.store, [self.get(session_id)])
-        self._refuse_running([session.id for session in family])
+        self.refuse_running([session.id for session in family])
         result = trash.remove(self.store, family)
         if result.left:
             session_id, reason = result.left[0]
@@ -297,7 +297,7 @@ class Sessions:
         Raises :class:`~opensesh.errors.BusyError` as :meth:`remove` does. If it is interrupted, it can be repeated.
         """
         family = [session_id, *(child.id for child in self.descendants(session_id))]
-        self._refuse_running(family)
+        self.refuse_running(family)
         for member in reversed(family):
             self._remove_one(member)
 
@@ -394,14 +394,15 @@ class Sessions:
         """Return the files that the session changed; empty without a readable list of them."""
         return self._read_list(keys.diff(session_id))
 
-    # -- inside --------------------------------------------------------------------------------------------------------
-
-    def _refuse_running(self, session_ids: Iterable[str]) -> None:
+    def refuse_running(self, session_ids: Iterable[str]) -> None:
+        """Raise :class:`~opensesh.errors.BusyError` if one of the sessions is being run, by any program."""
         leases = leases_of(self.store)
         for session_id in session_ids:
             holder = leases.holder(session_id)
             if holder is not None:
                 raise BusyError(f"session {session_id} is being run by {holder}. Stop it first.", session=session_id)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
 
     def _remove_one(self, session_id: str) -> None:
         def read(key: Key) -> tuple[Key, Document]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from ...config import Agent as AgentInfo
@@ -18,8 +19,11 @@ from ...tools.tool_registry import DescriptionVariables, to_spec
 from ..config_documents import agent_document, config_document
 from ..config_files import update_config_file
 from ..operations import Call, Routes
+from ..responses import validation_response
 
 if TYPE_CHECKING:
+    from starlette.responses import Response
+
     from ...engine.engine import Engine
 
 routes = Routes()
@@ -62,7 +66,8 @@ async def get_global_config(call: Call) -> object:
 @routes.patch("/config", "config.update", response=ConfigSettings, errors=(400, 409))
 async def update_config(call: Call, body: ConfigSettings) -> object:
     """Change settings in the opencode.json of the directory, which is then closed and opened again."""
-    await run_in_thread_uncancellable(update_config_file, call.directory, call.document)
+    if (refusal := await _update_file(call, call.directory)) is not None:
+        return refusal
     await call.state.dispose(call.directory)
     return call.document
 
@@ -70,7 +75,8 @@ async def update_config(call: Call, body: ConfigSettings) -> object:
 @routes.patch("/global/config", "global.config.update", response=ConfigSettings, errors=(400, 409))
 async def update_global_config(call: Call, body: ConfigSettings) -> object:
     """Change settings in the user's opencode.json; all directories are then closed and opened again."""
-    await run_in_thread_uncancellable(update_config_file, paths.config(), call.document)
+    if (refusal := await _update_file(call, paths.config())) is not None:
+        return refusal
     await call.state.dispose_all()
     return call.document
 
@@ -125,3 +131,12 @@ async def list_tools(call: Call, query: ToolListQuery) -> object:
         variables = DescriptionVariables(directory=engine.location.directory)
         specs = [to_spec(tool, variables) for tool in registry.offered(query.model, query.provider)]
         return [{"id": one.name, "description": one.description, "parameters": one.parameters} for one in specs]
+
+
+async def _update_file(call: Call, folder: str) -> Response | None:
+    """Change settings in the file of a folder; return the response to an unknown one."""
+    try:
+        await run_in_thread_uncancellable(update_config_file, folder, call.document)
+    except msgspec.ValidationError as error:
+        return validation_response(error, call.document)
+    return None

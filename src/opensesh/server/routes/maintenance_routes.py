@@ -102,14 +102,20 @@ async def restore_sessions(call: Call, body: RestoreBody) -> object:
 
 @routes.post("/history/trash/empty", "history.trash.empty", response=dict[str, Any], errors=(400,))
 async def empty_trash(call: Call, body: EmptyBody) -> object:
-    """Delete removed sessions for good. This cannot be undone."""
+    """Delete removed sessions for good, with their shares. This cannot be undone.
+
+    A share that could not be taken down is listed with the error, and stays pending.
+    """
 
     def empty(library: Library) -> Document:
         titles = {item.undo: item.titles for item in trash.contents(library.store)}
         deleted = trash.empty(library.store, body.before)
         return {"deleted": sum(len(titles.get(item.undo, {})) for item in deleted)}
 
-    return await call.state.read_history(empty)
+    document = await call.state.read_history(empty)
+    async with call.engine() as engine:
+        shares = await engine.remove_pending_shares()
+    return document | {"shares": [{"url": share.url, "error": share.error or None} for share in shares]}
 
 
 def doctor_document(store: Store) -> Document:

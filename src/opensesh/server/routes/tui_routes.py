@@ -123,7 +123,8 @@ _command_route("/tui/clear-prompt", "tui.clearPrompt", "prompt.clear", "Clear th
 @routes.post("/tui/execute-command", "tui.executeCommand", response=bool, errors=(400,))
 async def execute_command(call: Call, body: CommandName) -> object:
     """Execute a command in the terminal clients."""
-    return await _publish(call, "tui.command.execute", {"command": _COMMANDS.get(body.command, body.command)})
+    command = _COMMANDS.get(body.command)
+    return await _publish(call, "tui.command.execute", {"command": command} if command else {})
 
 
 @routes.post("/tui/show-toast", "tui.showToast", response=bool)
