@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -85,3 +87,31 @@ def test_every_command_works_on_an_odd_database(
     assert {name for (name,) in messages} <= {name for (name,) in select(path, "SELECT id FROM message")}
     opensesh("doctor", "--fix")
     assert_sound(path)
+
+
+def test_a_prompt_says_that_opencode_will_not_show_it_where_the_database_is_only_read(
+    isolated: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = copy_database(isolated / ".local" / "share" / "opencode")
+    execute(path, "CREATE TRIGGER t AFTER INSERT ON part BEGIN SELECT 1; END")
+    monkeypatch.chdir(isolated)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    assert run(["run", "SAY hello", "-m", "scripted/prompt"]) == 0
+    error = capsys.readouterr().err
+    assert f"New sessions go to {path.parent / 'storage'}: {path} is only read: it has the trigger t." in error
+    assert "OpenCode will not show this one." in error
+    [session] = select(path, "SELECT id FROM session LIMIT 1")[0]
+    assert run(["session", "remove", session, "--yes"]) == 5
+    assert "in a database that is only read: it has the trigger t" in capsys.readouterr().err
+
+
+def test_a_table_that_is_not_known_is_not_damaged(
+    isolated: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = copy_database(isolated / ".local" / "share" / "opencode")
+    execute(path, "ALTER TABLE message RENAME COLUMN data TO body")
+    monkeypatch.chdir(isolated)
+    for command in ("list", "projects", "doctor", "stats"):
+        assert run([command]) == 0
+        printed = capsys.readouterr()
+        assert "damaged" not in printed.out + printed.err

@@ -183,13 +183,15 @@ def test_sessions_of_a_database_are_left_alone_and_reported_together(bulk: Bulk,
     store = "--store", str(sample.root.parent)
     bulk.run("remove", "--before", "2030-01", "--yes", *store)
     assert bulk.code == 0
-    assert bulk.error.startswith("3 sessions not changed: in a database of an OpenCode")
+    assert bulk.error.startswith(
+        "3 sessions not changed: in a database that is only read: its table message has an unknown"
+    )
     assert bulk.error.count("not changed") == 1
     bulk.run("restore", here["id"], *store)
     left = bulk.json("remove", here["id"], *elsewhere, "--dry-run", *store)["left"]
     assert [each["sessionID"] for each in left] == elsewhere
     bulk.run("archive", elsewhere[0], *store)
-    assert bulk.error.startswith("ses_0 not changed: in a database of an OpenCode")
+    assert bulk.error.startswith("ses_0 not changed: in a database that is only read: its table message has an unknown")
     assert bulk.code == 5
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -82,3 +83,19 @@ def test_a_disk_that_becomes_read_only_is_named_and_still_read(disk: Path) -> No
         with pytest.raises(ReadOnlyStoreError, match="read-only"):
             store.write(("session", PROJECT, "ses_1"), new_session(title="new"))
         assert store.read(("session", PROJECT, "ses_1"))["title"] == "T"
+
+
+def test_a_database_is_read_on_a_disk_that_is_full(disk: Path) -> None:
+    path = empty_database(disk)
+    with OpencodeDB(path) as store:
+        store.write(("session", PROJECT, "ses_1"), new_session())
+    with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    with OpencodeDB(path) as store:
+        assert store.read(("session", PROJECT, "ses_1"))["title"] == "T"
+        with pytest.raises(WriteError, match=r"the disk is full.*Nothing was changed"):
+            store.write(("session", PROJECT, "ses_1"), new_session(title="new"))
+        (disk / "filler").unlink()
+        store.write(("session", PROJECT, "ses_1"), new_session(title="new"))
+        assert store.read(("session", PROJECT, "ses_1"))["title"] == "new"

@@ -375,7 +375,7 @@ def _print_changes(changes: _ChangedSessions, verb: str, undo: list[str], option
             print(f"To undo: opensesh session {action} --attach {options.attach}")
     if sessions or not left:
         return 0
-    return 5 if all(one["reason"] == IN_DATABASE for one in left) else 4
+    return 5 if all(one["reason"].startswith(IN_DATABASE) for one in left) else 4
 
 
 def _removals(server: _AttachedSessions) -> list[Document]:

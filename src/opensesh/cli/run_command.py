@@ -27,6 +27,7 @@ from ..models.model import SCRIPTED_PROVIDER
 from ..project import resolve
 from ..storage import open_store
 from ..storage.keys import GLOBAL
+from ..storage.protocol import ConditionallyWritable, member_stores
 from . import output
 from .command_arguments import SESSION
 from .logfile import show_warnings
@@ -142,6 +143,9 @@ async def _run_prompt(
     title: str | None = options.title
     if title is not None:  # an empty one asks for the beginning of the prompt
         title = title.strip() or " ".join(text.split())[:50]
+    members = member_stores(engine.sessions.store)
+    if session is None and any(isinstance(member, ConditionallyWritable) and member.refusal for member in members):
+        screen.note(f"{output.new_sessions_line(engine.sessions.store)} OpenCode will not show this one.", 33)
     with show_warnings(screen.note):
         async with _sync_shares(engine, options, keyboard, screen.note) as share:
             attached = tuple(file_part(path) for path in options.file)

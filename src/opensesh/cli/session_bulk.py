@@ -62,7 +62,7 @@ def run(options: Namespace, sessions: Sessions) -> int:
     if result.sessions or not result.left:
         return 0
     # All of them are in a database, which is not written; or else some process runs them.
-    return 5 if all(reason == IN_DATABASE for _, reason in result.left) else 4
+    return 5 if all(reason.startswith(IN_DATABASE) for _, reason in result.left) else 4
 
 
 def _operation(options: Namespace) -> Callable[[Store, list[Session], bool], Bulk]:

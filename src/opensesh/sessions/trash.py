@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     Plan = Callable[[Store, Mapping[str, Sequence[str]], Sequence[Session]], list[Change]]
     """Returns the changes to one store, from the paths of its sessions' records and the sessions to change."""
 
-IN_DATABASE = "in a database of an OpenCode that opensesh does not know, and therefore only reads; use OpenCode"
+IN_DATABASE = "in a database that is only read"
+"""How the reason begins if a session cannot be changed because of its store."""
 """Why a session was skipped that is not in the writable store."""
 _STATE_KEPT = "beside"
 """The subfolder of a trash folder that the state of a session (:mod:`~opensesh.storage.session_state`) is moved to."""
@@ -263,7 +264,9 @@ def available(store: Store, sessions: Iterable[Session], filed: Container[str]) 
     for session in sessions:
         holder = leases.holder(session.id)
         if session.id not in filed:
-            skipped.append(Damage(session.id, IN_DATABASE))
+            refusals = (member.refusal for member in member_stores(store) if isinstance(member, ConditionallyWritable))
+            reason = "; ".join(filter(None, refusals))
+            skipped.append(Damage(session.id, f"{IN_DATABASE}: {reason}" if reason else IN_DATABASE))
         elif holder is not None:
             skipped.append(Damage(session.id, f"being run by {holder}"))
         else:

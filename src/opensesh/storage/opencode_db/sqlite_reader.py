@@ -19,6 +19,9 @@ _URI_BYTES = frozenset(b"/:._-~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklm
 _UNTRUSTED = "unsafe use of"
 LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _UNREACHABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+DISK_FULL = "the disk is full"
+_NEEDED_BYTES = 65_536
+"""The size of the files that SQLite creates beside a database before anything is written, and a little more."""
 SQLITE_FAILURES = (sqlite3.Error, UnicodeDecodeError)
 """What SQLite raises. A message may quote damaged bytes, which Python then cannot decode."""
 
@@ -107,7 +110,8 @@ class SqliteReader:
             return self._open_with("mode=ro")
         except SQLITE_FAILURES as error:
             has_unmerged_changes = _size(self.path + "-wal") or _size(self.path + "-journal")
-            if error_code(error) not in _UNREACHABLE or has_unmerged_changes:
+            is_reachable = error_code(error) not in _UNREACHABLE and not is_disk_full(self.path)
+            if is_reachable or has_unmerged_changes:
                 raise explain(self.path, error, self._busy_seconds) from None
         self._as_is = True
         try:
@@ -161,8 +165,17 @@ def explain(path: str, error: Exception, busy_seconds: float) -> StoreError:
     elif code in _UNREACHABLE and _size(path + "-journal"):
         reason = "a change to it was cut short (see the -journal file). Start OpenCode once: that undoes it."
     else:
-        reason = message
+        reason = DISK_FULL if is_disk_full(path) else message
     return StoreError(f"{path}: {reason}", path=path)
+
+
+def is_disk_full(path: str) -> bool:
+    """Return whether there is no space for the files that SQLite needs beside a database."""
+    try:
+        status = os.statvfs(os.path.dirname(path))
+    except (OSError, AttributeError):  # there is no such function on Windows
+        return False
+    return status.f_bavail * status.f_frsize < _NEEDED_BYTES
 
 
 class FileIdentity:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from weakref import finalize
 
 from ...errors import StoreError, WriteError
-from .sqlite_reader import LOCKED, FileIdentity, error_code, explain, file_uri
+from .sqlite_reader import DISK_FULL, LOCKED, FileIdentity, error_code, explain, file_uri, is_disk_full
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -95,12 +95,13 @@ class SqliteWriter:
 
     def _explain(self, error: sqlite3.Error) -> StoreError:
         if error_code(error) in _REFUSED:
-            return WriteError(f"{self.path}: could not be written ({error}). Nothing was changed.", path=self.path)
+            reason = DISK_FULL if is_disk_full(self.path) else error
+            return WriteError(f"{self.path}: could not be written ({reason}). Nothing was changed.", path=self.path)
         explained = explain(self.path, error, self._busy_seconds)
         if error_code(error) == sqlite3.SQLITE_CORRUPT and "damaged" in explained.message:
             self.damage = explained.message.removeprefix(f"{self.path}: ")
         elif error_code(error) in LOCKED:
-            return StoreError(f"{explained.message} Nothing was changed.", path=self.path)
+            return WriteError(f"{explained.message} Nothing was changed.", path=self.path)
         return explained
 
     def _connect(self) -> sqlite3.Connection:

@@ -20,6 +20,7 @@ from . import rows as documents
 from .encoding import data_of, project_columns, session_columns, total_columns
 from .record_reader import is_corruption
 from .record_shapes import validate
+from .tables import DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,9 +57,10 @@ class TableRows:
         """Iterate over the rows of a table, a page at a time: nothing is locked in between."""
         after = -1
         while True:
-            with self._reader.snapshot() as (connection, _):
+            with self._reader.snapshot() as (connection, known):
                 names = [name for name in _columns(connection, table) if name not in _NOT_EXAMINED.get(table, ())]
-                if not set(_KEYS[table]) <= set(names):
+                # A table that a newer OpenCode has changed is not damaged.
+                if not set(_KEYS[table]) <= set(names) or (table in DEPTH and table not in known):
                     return
                 words = ("SELECT rowid,", ", ".join(names), "FROM", table, "WHERE rowid > ? ORDER BY rowid LIMIT ?")
                 page = connection.execute(" ".join(words), [after, _PAGE]).fetchall()

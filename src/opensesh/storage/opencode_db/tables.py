@@ -178,9 +178,13 @@ def read_layout(connection: Connection, path: str) -> Layout:
             layout[table] = columns
         elif table != "session_message":  # some versions of 1.x have such a table too, and do not use it
             _log.warning("%s: its table %s is not read, as it has no %s", path, table, ", ".join(missing))
+            if table == "message":
+                layout[table] = set()  # it is there: these are not sessions of 2.x
     if "session_v2" in layout and "session_message" not in layout:
         raise _unknown(path, "its sessions are of OpenCode 2, but their messages are not where they should be")
     if not layout.keys() & {"session", "session_v2"}:
+        if layout:
+            raise _unknown(path, "it has no table session that is known. It may be of a newer OpenCode.")
         raise _unknown(path, "an SQLite database, but not one of OpenCode's: it has no table of sessions")
     if "session_message" not in layout or "message" in layout:
         for table in _ESSENTIAL - layout.keys() - {name.decode(errors="replace") for (name,) in names}:
@@ -214,7 +218,7 @@ def _v1_sources(layout: Layout, v2: str) -> Iterator[TableSource]:
         columns = _columns(layout["session"], rows.SESSION)
         yield TableSource("session", "session", ("project_id", "id"), columns, rows.session_record, where("id"))
         yield from _diffs(layout, "session", where("id", "t.summary_diffs IS NOT NULL"))
-    if "message" in layout:
+    if layout.get("message"):
         columns = _columns(layout["message"], rows.MESSAGE)
         yield TableSource(
             "message", "message", ("session_id", "id"), columns, rows.message_document, where("session_id")

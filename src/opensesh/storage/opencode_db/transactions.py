@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
 
+_PROTECTED = ("the file or its folder is read-only", "the file is read-only")
+
+
 class Transactions:
     """Writes to one database, each in one short transaction.
 
@@ -38,7 +41,7 @@ class Transactions:
         """Return why the database must not be written; empty if it may be."""
         path = self._file.path
         if not (os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK)):
-            return "the file or its folder is read-only"
+            return _PROTECTED[0]
         return self._file.damage or self._examined(connection).refusal
 
     def columns(self, connection: Connection, table: str) -> frozenset[str]:
@@ -53,7 +56,7 @@ class Transactions:
         """
         path = self._file.path
         if not os.access(path, os.W_OK) and os.path.exists(path):
-            raise read_only(path, "the file is read-only")
+            raise read_only(path, _PROTECTED[1])
         with self._file.transaction(cascades=cascades) as connection:
             schema = self._examined(connection)
             if schema.refusal:
@@ -73,9 +76,10 @@ class Transactions:
 
 def read_only(path: str, reason: str) -> ReadOnlyStoreError:
     """Return the error of a write to a database that is only read, and why."""
-    return ReadOnlyStoreError(
-        f"{path} is only read: {reason}. opensesh writes databases of OpenCode 1.2 to {NEWEST}, as OpenCode made them; "
-        "a newer opensesh may know this one. 'opensesh import' copies its sessions into a store that can be written.",
-        path=path,
-        reason=reason,
-    )
+    advice = ""
+    if reason not in _PROTECTED:
+        advice = (
+            f" opensesh writes databases of OpenCode 1.2 to {NEWEST}, as OpenCode made them; a newer opensesh may know "
+            "this one. 'opensesh import' copies its sessions into a store that can be written."
+        )
+    return ReadOnlyStoreError(f"{path} is only read: {reason}.{advice}", path=path, reason=reason)
