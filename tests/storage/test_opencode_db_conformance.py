@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from opensesh.storage.protocol import Store
 
 OTHERWISE = {
-    "removing leaves everything else": "what belongs to a removed record goes with it",
-    "a key may also be the beginning of others": "OpenCode's kinds of records have keys of one length",
-    "neighbours may come and go": "it uses such keys",
+    "removing a record changes no other": "what belongs to a removed record goes with it",
+    "a key can be the prefix of others": "OpenCode's kinds of records have keys of one length",
+    "other records can be written and removed meanwhile": "it uses such keys",
 }
 """Contracts that a database of tables does not keep, and what it does instead."""
 

@@ -244,17 +244,17 @@ class Hiding(Memory):
     ("broken", "promise"),
     [
         (Unsorted, "list names every record in key order"),
-        (Sharing, "what is read belongs to the reader"),
+        (Sharing, "changing a value after a read does not change the record"),
         (Losing, "updates of one record lose nothing"),
         (Losing, "a write during an update is not lost"),
-        (ByLetters, "list goes by whole parts of a key"),
+        (ByLetters, "a prefix matches whole elements of a key"),
         (Creating, "update of a missing record is not found"),
-        (ByName, "the order of messages survives the wrap"),
+        (ByName, "messages stay in order when ids wrap around"),
         (ByName, "messages come oldest first with their parts in order"),
-        (Tidying, "every value comes back as it went in"),
-        (Rounding, "every value comes back as it went in"),
-        (Spoiling, "an exception out of an edit leaves the record"),
-        (Hiding, "scan answers what list and read do"),
+        (Tidying, "a value is read as it was written"),
+        (Rounding, "a value is read as it was written"),
+        (Spoiling, "an edit that raises changes nothing"),
+        (Hiding, "scan agrees with list and read"),
     ],
 )
 def test_a_broken_store_is_found_out(broken: type[Memory], promise: str) -> None:
@@ -287,7 +287,7 @@ def test_a_tree_that_fails_at_damage_is_found_out(tree: JsonTree) -> None:
         overwrite(store, key, b"{}")
 
     with pytest.raises(AssertionError, match="should have raised RecordError"):
-        contract("a damaged record is named and left").run(always(tree), damage=half)
+        contract("a damaged record is reported and not changed").run(always(tree), damage=half)
 
 
 def contract(name: str) -> Contract:
@@ -380,7 +380,7 @@ class Denying(Memory):
         (Miscounting, "queries agree with a scan"),
         (Hasty, "subscribers receive every change after it can be read"),
         (Quiet, "subscribers receive every change after it can be read"),
-        (Denying, "a store that is written says so"),
+        (Denying, "a store that can be written is writable"),
     ],
 )
 def test_a_store_that_breaks_a_contract_about_identity_batches_or_capabilities_is_caught(

@@ -71,7 +71,7 @@ def queries_agree_with_a_scan(subject: Subject) -> None:
         expect(store.count_sessions(query) == len(expected), f"{query} was counted wrongly")
 
 
-def a_store_that_is_only_read_says_so_and_refuses_batches(subject: Subject) -> None:
+def a_read_only_store_is_not_writable_and_refuses_batches(subject: Subject) -> None:
     expect(not subject.store.writable, "the store says that it can be written")
 
     def write() -> None:
@@ -81,7 +81,7 @@ def a_store_that_is_only_read_says_so_and_refuses_batches(subject: Subject) -> N
     expect_raises(ReadOnlyStoreError, write, "a batch")
 
 
-def a_store_that_is_written_says_so(subject: Subject) -> None:
+def a_store_that_can_be_written_is_writable(subject: Subject) -> None:
     expect(subject.store.writable, "the store says that it cannot be written")
 
 
@@ -206,9 +206,9 @@ READING = (
     the_id_does_not_depend_on_the_current_directory,
     queries_agree_with_a_scan,
 )
-REFUSING = (a_store_that_is_only_read_says_so_and_refuses_batches,)
+REFUSING = (a_read_only_store_is_not_writable_and_refuses_batches,)
 WRITING = (
-    a_store_that_is_written_says_so,
+    a_store_that_can_be_written_is_writable,
     a_batch_applies_writes_and_removals,
     a_batch_applies_operations_in_order,
     a_batch_is_not_applied_if_its_block_raises,

@@ -34,7 +34,7 @@ NO_MESSAGE = (
 """JSON, but not a message."""
 
 
-def a_damaged_record_is_named_and_left(subject: Subject) -> None:
+def a_damaged_record_is_reported_and_not_changed(subject: Subject) -> None:
     key = _first(subject, "session")
     for data in NO_JSON:
         subject.damage(key, data)
@@ -47,7 +47,7 @@ def a_damaged_record_is_named_and_left(subject: Subject) -> None:
         expect(key in list(subject.store.list()), "a damaged record is not listed")
 
 
-def a_scan_goes_on_without_the_damaged_records(subject: Subject) -> None:
+def a_scan_leaves_out_damaged_records(subject: Subject) -> None:
     keys = [key for key in subject.records if key[0] in ("session", "part")][: len(NO_JSON)]
     for key, data in zip(keys, NO_JSON, strict=True):
         subject.damage(key, data)
@@ -60,7 +60,7 @@ def a_scan_goes_on_without_the_damaged_records(subject: Subject) -> None:
     expect(all(report.path and report.reason for report in reports), "a report does not say where and why")
 
 
-def messages_go_on_without_the_damaged_ones(subject: Subject) -> None:
+def damaged_messages_are_left_out(subject: Subject) -> None:
     session = subject.sessions[0]
     expected = subject.messages(session)
     for data in NO_JSON + NO_MESSAGE:
@@ -77,7 +77,7 @@ def messages_go_on_without_the_damaged_ones(subject: Subject) -> None:
             expect(len(reports) == 1 or last == 2, f"{data[:30]!r} is reported {len(reports)} times")
 
 
-def a_message_goes_on_without_its_damaged_part(subject: Subject) -> None:
+def a_damaged_part_is_left_out_of_its_message(subject: Subject) -> None:
     session, (info, parts) = next(
         (session, message)
         for session in subject.sessions
@@ -108,9 +108,9 @@ def _first(subject: Subject, kind: str) -> Key:
 
 
 ALL = (
-    a_damaged_record_is_named_and_left,
-    a_scan_goes_on_without_the_damaged_records,
-    messages_go_on_without_the_damaged_ones,
-    a_message_goes_on_without_its_damaged_part,
+    a_damaged_record_is_reported_and_not_changed,
+    a_scan_leaves_out_damaged_records,
+    damaged_messages_are_left_out,
+    a_damaged_part_is_left_out_of_its_message,
     a_damaged_record_can_be_replaced_and_removed,
 )

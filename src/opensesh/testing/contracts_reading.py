@@ -20,7 +20,7 @@ def every_record_reads_as_it_was_stored(subject: Subject) -> None:
         expect_same(subject.store.read(key), value, "/".join(key))
 
 
-def what_is_read_belongs_to_the_reader(subject: Subject) -> None:
+def changing_a_value_after_a_read_does_not_change_the_record(subject: Subject) -> None:
     for key, value in subject.records.items():
         _spoil(subject.store.read(key))
         expect_same(subject.store.read(key), value, f"{'/'.join(key)}, changed by a reader,")
@@ -66,7 +66,7 @@ def list_names_every_record_in_key_order(subject: Subject) -> None:
     expect(len(keys) == len(set(keys)), "a key appears twice")
 
 
-def list_goes_by_whole_parts_of_a_key(subject: Subject) -> None:
+def a_prefix_matches_whole_elements_of_a_key(subject: Subject) -> None:
     prefixes = {key[:depth] for key in subject.records for depth in range(1, len(key) + 1)}
     for prefix in sorted(prefixes):
         below = sorted(key for key in subject.records if key[: len(prefix)] == prefix and len(key) > len(prefix))
@@ -76,7 +76,7 @@ def list_goes_by_whole_parts_of_a_key(subject: Subject) -> None:
         expect(list(subject.store.list(prefix)) == [], f"there should be nothing below {prefix}")
 
 
-def scan_answers_what_list_and_read_do(subject: Subject) -> None:
+def scan_agrees_with_list_and_read(subject: Subject) -> None:
     store = subject.store
     for prefix in {(), *(key[:1] for key in subject.records), *(key[:2] for key in subject.records)}:
         records = list(store.scan(prefix, report=no_damage))
@@ -99,7 +99,7 @@ def messages_come_oldest_first_with_their_parts_in_order(subject: Subject) -> No
             expect_same(list(message.parts), parts, f"the parts of message {info['id']}")
 
 
-def the_last_messages_are_the_tail_of_all(subject: Subject) -> None:
+def the_last_messages_are_the_end_of_all(subject: Subject) -> None:
     for session in subject.sessions:
         everything = list(subject.store.messages(session))
         for last in {*range(1, 8), len(everything) - 1, len(everything), len(everything) + 1} - {0}:
@@ -113,7 +113,7 @@ def a_session_that_does_not_exist_has_no_messages(subject: Subject) -> None:
         expect(list(messages) == [], f"there are {len(messages)} messages of a session that never was")
 
 
-def every_place_has_a_name(subject: Subject) -> None:
+def every_record_has_a_location(subject: Subject) -> None:
     expect(subject.store.place, "the store cannot say where it is")
     names = {key: subject.store.locate(key) for key in subject.records}
     expect(all(names.values()), "the store cannot say where a record is")
@@ -128,7 +128,7 @@ def threads_may_read_at_the_same_time(subject: Subject) -> None:
             outcome.result()
 
 
-def a_store_that_is_only_read_refuses_every_write(subject: Subject) -> None:
+def a_read_only_store_refuses_every_write(subject: Subject) -> None:
     store = subject.store
     new: Key = ("session", "global", ids.descending("ses"))
 
@@ -158,16 +158,16 @@ def _spoil(value: Any) -> None:
 
 ALL = (
     every_record_reads_as_it_was_stored,
-    what_is_read_belongs_to_the_reader,
+    changing_a_value_after_a_read_does_not_change_the_record,
     a_missing_record_is_not_found,
     a_key_that_could_leave_the_store_is_refused,
     list_names_every_record_in_key_order,
-    list_goes_by_whole_parts_of_a_key,
-    scan_answers_what_list_and_read_do,
+    a_prefix_matches_whole_elements_of_a_key,
+    scan_agrees_with_list_and_read,
     messages_come_oldest_first_with_their_parts_in_order,
-    the_last_messages_are_the_tail_of_all,
+    the_last_messages_are_the_end_of_all,
     a_session_that_does_not_exist_has_no_messages,
-    every_place_has_a_name,
+    every_record_has_a_location,
     threads_may_read_at_the_same_time,
 )
-REFUSING = (a_store_that_is_only_read_refuses_every_write,)
+REFUSING = (a_read_only_store_refuses_every_write,)

@@ -52,7 +52,7 @@ def updates_of_different_records_do_not_disturb_each_other(subject: Subject) -> 
         expect_same(subject.store.read(key), list(range(_ROUNDS)), f"{key}, which one thread alone wrote,")
 
 
-def neighbours_may_come_and_go(subject: Subject) -> None:
+def other_records_can_be_written_and_removed_meanwhile(subject: Subject) -> None:
     def work(number: int) -> None:
         key = ("sample", "folder", f"n{number}")
         for _ in range(_ROUNDS):
@@ -147,7 +147,7 @@ def _together(work: list[Callable[[], object]]) -> None:
 ALL = (
     updates_of_one_record_lose_nothing,
     updates_of_different_records_do_not_disturb_each_other,
-    neighbours_may_come_and_go,
+    other_records_can_be_written_and_removed_meanwhile,
     a_reader_sees_the_old_record_or_the_new_one,
     a_write_during_an_update_is_not_lost,
     an_edit_that_calls_the_store_is_refused_or_safe,

@@ -23,7 +23,7 @@ class Refused(Exception):
     """Raised by an edit."""
 
 
-def every_value_comes_back_as_it_went_in(subject: Subject) -> None:
+def a_value_is_read_as_it_was_written(subject: Subject) -> None:
     for number, value in enumerate(VALUES):
         key = ("sample", f"value-{number}")
         subject.store.write(key, deepcopy(value))
@@ -31,7 +31,7 @@ def every_value_comes_back_as_it_went_in(subject: Subject) -> None:
         expect_same(dict(subject.store.scan(("sample",)))[key], value, f"value {number}, scanned,")
 
 
-def what_was_written_belongs_to_the_writer(subject: Subject) -> None:
+def changing_a_value_after_a_write_does_not_change_the_record(subject: Subject) -> None:
     value: dict[str, Any] = {"inner": {"list": [1]}}
     subject.store.write(KEY, value)
     value["inner"]["list"].append(2)
@@ -39,7 +39,7 @@ def what_was_written_belongs_to_the_writer(subject: Subject) -> None:
     expect_same(subject.store.read(KEY), {"inner": {"list": [1]}}, "a value that its writer changed afterwards")
 
 
-def what_an_update_returns_belongs_to_the_caller(subject: Subject) -> None:
+def changing_the_result_of_an_update_does_not_change_the_record(subject: Subject) -> None:
     kept: list[Any] = []
 
     def edit(value: Any) -> None:
@@ -62,7 +62,7 @@ def write_replaces_the_whole_record(subject: Subject) -> None:
     expect(list(subject.store.list(("sample",))) == [KEY], "replacing a record left another one")
 
 
-def update_keeps_what_the_edit_does_not_touch(subject: Subject) -> None:
+def update_keeps_fields_that_the_edit_does_not_change(subject: Subject) -> None:
     for number, value in enumerate(VALUES):
         if isinstance(value, dict):
             subject.store.write(KEY, value)
@@ -87,7 +87,7 @@ def update_of_a_missing_record_is_not_found(subject: Subject) -> None:
     expect(list(subject.store.list(("sample",))) == [], "an update created a record")
 
 
-def an_exception_out_of_an_edit_leaves_the_record(subject: Subject) -> None:
+def an_edit_that_raises_changes_nothing(subject: Subject) -> None:
     def spoil(value: Any) -> None:
         value.clear()
         raise Refused
@@ -99,7 +99,7 @@ def an_exception_out_of_an_edit_leaves_the_record(subject: Subject) -> None:
     expect_same(subject.store.read(KEY), {"a": 1, "b": 2}, "a record updated after an edit that raised")
 
 
-def what_is_not_json_is_refused_and_changes_nothing(subject: Subject) -> None:
+def a_value_that_is_not_json_is_refused_and_changes_nothing(subject: Subject) -> None:
     subject.store.write(KEY, {"a": 1})
     for value in (object(), {"a": object()}, {"a": {1, 2}, "b": object()}, [lambda: None]):
         expect_raises(Exception, lambda value=value: subject.store.write(KEY, value), f"writing {value!r}")
@@ -124,14 +124,14 @@ def a_removed_record_is_gone(subject: Subject) -> None:
     expect(not any(store.messages(session) for session in subject.sessions), "messages are left that were removed")
 
 
-def removing_twice_is_no_error(subject: Subject) -> None:
+def removing_twice_is_not_an_error(subject: Subject) -> None:
     subject.store.write(KEY, {})
     for key in (KEY, KEY, ("sample", "never"), ("never", "was", "there"), ("sample",)):
         subject.store.remove(key)
     every_record_reads_as_it_was_stored(subject)
 
 
-def removing_leaves_everything_else(subject: Subject) -> None:
+def removing_a_record_changes_no_other(subject: Subject) -> None:
     victims = [key for number, key in enumerate(subject.records) if number % 2]
     for key in victims:
         subject.store.remove(key)
@@ -142,7 +142,7 @@ def removing_leaves_everything_else(subject: Subject) -> None:
     expect_same(subject.store.read(victims[0]), {"back": True}, "a record that was removed and written again")
 
 
-def a_key_may_also_be_the_beginning_of_others(subject: Subject) -> None:
+def a_key_can_be_the_prefix_of_others(subject: Subject) -> None:
     store = subject.store
     for key in (("sample", "a"), ("sample", "a", "b"), ("sample", "a", "b", "c"), ("sample", "ab")):
         store.write(key, {"key": list(key)})
@@ -172,7 +172,7 @@ def plain_names_of_ordinary_length_are_accepted(subject: Subject) -> None:
         expect_same(subject.store.read(("sample", name)), {"name": name}, f"what is stored as {name}")
 
 
-def the_order_of_messages_survives_the_wrap(subject: Subject) -> None:
+def messages_stay_in_order_when_ids_wrap_around(subject: Subject) -> None:
     session = ids.descending("ses")
     for start in (WRAP - 3_500, WRAP - 40 * 86_400_000):
         scribe = Scribe(start, step=1000 if start > WRAP - 86_400_000 else 20 * 86_400_000)
@@ -183,13 +183,13 @@ def the_order_of_messages_survives_the_wrap(subject: Subject) -> None:
             subject.store.remove(key)
 
 
-def time_orders_messages_whatever_their_names(subject: Subject) -> None:
+def messages_are_ordered_by_time_not_by_name(subject: Subject) -> None:
     session = ids.descending("ses")
     names = ["msg_mine", None, "msg_000", None, "msg_zzz-last", None, "msg_ffffffffffff", None, "msg_0", None, "msg_a"]
     _expect_messages(subject.store, session, _write_messages(subject.store, Scribe(WRAP + 10**9), session, names))
 
 
-def messages_named_by_another_clock_keep_their_place(subject: Subject) -> None:
+def messages_with_ids_of_another_clock_are_ordered_by_time(subject: Subject) -> None:
     for ahead in (-3_600_000, -90_000, -500, 500, 90_000, 3_600_000):
         session = ids.descending("ses")
         clock = Scribe(WRAP + 10**9 + ahead, step=5000)
@@ -198,13 +198,13 @@ def messages_named_by_another_clock_keep_their_place(subject: Subject) -> None:
         _expect_messages(subject.store, session, names, lasts=(0, 1, 2, 7, 20))
 
 
-def messages_of_the_same_moment_go_by_identifier(subject: Subject) -> None:
+def messages_of_the_same_time_are_ordered_by_id(subject: Subject) -> None:
     session = ids.descending("ses")
     scribe = Scribe(WRAP + 10**9, step=0)
     _expect_messages(subject.store, session, _write_messages(subject.store, scribe, session, [None] * 12))
 
 
-def parts_keep_the_order_they_were_made_in(subject: Subject) -> None:
+def parts_are_ordered_by_creation(subject: Subject) -> None:
     session = ids.descending("ses")
     scribe = Scribe(WRAP - 1)
     key, message = scribe.message(session)
@@ -217,7 +217,7 @@ def parts_keep_the_order_they_were_made_in(subject: Subject) -> None:
     expect(texts == ["early", *map(str, range(20))], f"the parts come as {texts}")
 
 
-def a_scan_bears_with_what_happens_meanwhile(subject: Subject) -> None:
+def a_scan_tolerates_changes_during_the_scan(subject: Subject) -> None:
     store = subject.store
     for number in range(6):
         store.write(("sample", f"n{number}"), {"number": number})
@@ -246,25 +246,25 @@ def _expect_messages(store: Store, session: str, names: list[str], lasts: Iterab
 
 
 ALL = (
-    every_value_comes_back_as_it_went_in,
-    what_was_written_belongs_to_the_writer,
-    what_an_update_returns_belongs_to_the_caller,
+    a_value_is_read_as_it_was_written,
+    changing_a_value_after_a_write_does_not_change_the_record,
+    changing_the_result_of_an_update_does_not_change_the_record,
     write_replaces_the_whole_record,
-    update_keeps_what_the_edit_does_not_touch,
+    update_keeps_fields_that_the_edit_does_not_change,
     arrays_can_be_updated_in_place,
     update_of_a_missing_record_is_not_found,
-    an_exception_out_of_an_edit_leaves_the_record,
-    what_is_not_json_is_refused_and_changes_nothing,
+    an_edit_that_raises_changes_nothing,
+    a_value_that_is_not_json_is_refused_and_changes_nothing,
     a_removed_record_is_gone,
-    removing_twice_is_no_error,
-    removing_leaves_everything_else,
-    a_key_may_also_be_the_beginning_of_others,
+    removing_twice_is_not_an_error,
+    removing_a_record_changes_no_other,
+    a_key_can_be_the_prefix_of_others,
     no_key_is_written_that_could_leave_the_store,
     plain_names_of_ordinary_length_are_accepted,
-    the_order_of_messages_survives_the_wrap,
-    time_orders_messages_whatever_their_names,
-    messages_named_by_another_clock_keep_their_place,
-    messages_of_the_same_moment_go_by_identifier,
-    parts_keep_the_order_they_were_made_in,
-    a_scan_bears_with_what_happens_meanwhile,
+    messages_stay_in_order_when_ids_wrap_around,
+    messages_are_ordered_by_time_not_by_name,
+    messages_with_ids_of_another_clock_are_ordered_by_time,
+    messages_of_the_same_time_are_ordered_by_id,
+    parts_are_ordered_by_creation,
+    a_scan_tolerates_changes_during_the_scan,
 )
