@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ..storage.protocol import Key, Store
+    from .subject import Harm
 
     Make = Callable[[], AbstractContextManager[Store]]
-    Harm = Callable[[Store, Key, bytes], None]
 
 __all__ = ["CONTRACTS", "SEED", "Contract", "contracts_for", "store_conformance"]
 

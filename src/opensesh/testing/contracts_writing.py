@@ -177,7 +177,7 @@ def messages_stay_in_order_when_ids_wrap_around(subject: Subject) -> None:
     for start in (WRAP - 3_500, WRAP - 40 * 86_400_000):
         scribe = Scribe(start, step=1000 if start > WRAP - 86_400_000 else 20 * 86_400_000)
         names = _write_messages(subject.store, scribe, session, [None] * 8)
-        expect(names[-1] < names[0], "the sample itself does not cross the wrap")
+        expect(names[-1] < names[0], "the sample itself does not cross the wraparound")
         _expect_messages(subject.store, session, names)
         for key in subject.store.list(("message", session)):
             subject.store.remove(key)

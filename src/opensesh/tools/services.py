@@ -1,4 +1,4 @@
-"""Services of the engine that some tools need beside permission: small protocols, each attribute of the context one."""
+"""Services of the engine that some tools need beside permission: small protocols, attributes of the tool context."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def _line_count(path: str) -> int:
 def _git(location: ProjectLocation, command: str, *arguments: str, stdin: str = "") -> str:
     environment = git_environment(isolated=False)
     options: tuple[str, ...] = ()
-    if command == "diff":  # starts programs, unless told otherwise
+    if command == "diff":  # starts programs by default
         environment = without_filters(location.directory, environment)
         options = ("--no-ext-diff", "--no-textconv")
     try:
