@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 import time
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from weakref import WeakValueDictionary
 from .. import events
 from ..errors import BusyError, UsageError
 from ..records import as_object, write_failure
-from ..storage.leases import HEARTBEAT_MS, leases_of
+from ..storage.leases import HEARTBEAT_MS, is_alive, leases_of
 from ..storage.protocol import SharedSessions
 from ..tools.filetimes import FileLocks, FileTimes
 from .cancellation import run_in_thread_uncancellable
@@ -199,7 +198,9 @@ class Runs:
                 lease = self._leases.acquire(session_id, settings.owner)
                 break
             except BusyError as busy:
-                if time.monotonic() > deadline or not _is_dead(busy):
+                holder = as_object(busy.data.get("holder")) or {}
+                is_dead = holder.get("host") == socket.gethostname() and not is_alive(int(holder["pid"]))
+                if time.monotonic() > deadline or not is_dead:
                     raise
                 time.sleep(0.05)
         reverts = self._services.reverts
@@ -353,20 +354,6 @@ class Runs:
             await asyncio.sleep(HEARTBEAT_MS / 1000)
             for run in list(self._runs.values()):
                 await run_in_thread_uncancellable(run.lease.heartbeat)
-
-
-def _is_dead(busy: BusyError) -> bool:
-    """Whether the process that holds a lease of this host has ended."""
-    holder = as_object(busy.data.get("holder")) or {}
-    if os.name == "nt" or holder.get("host") != socket.gethostname():
-        return False
-    try:
-        os.kill(int(holder["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass
-    return False
 
 
 @contextmanager

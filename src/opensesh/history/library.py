@@ -83,6 +83,12 @@ class ProjectUse(NamedTuple):
     latest: int | None
     """When one of them was last updated."""
 
+    @property
+    def last_used(self) -> int:
+        """When the project was last used: by its record, or for a folder by its sessions."""
+        recorded = self.group.project.time.updated or self.group.project.time.created
+        return (self.latest or recorded) if discovery.is_global(self.group.project) else recorded
+
 
 class SessionTotals(NamedTuple):
     """Totals over the messages of a session."""
@@ -380,7 +386,7 @@ class Library:
             times = updates.get((group.project.id, group.folder if is_folder else ""), [])
             uses.append(ProjectUse(group, len(times), max(times, default=None)))
         if not name:
-            uses.sort(key=lambda use: -_last_used(use))
+            uses.sort(key=lambda use: -use.last_used)
         return uses
 
     def resolve_project(self, name: str) -> ProjectFilter:
@@ -462,11 +468,6 @@ class Library:
         messages = self.store.messages(session.id, last=last, report=self.report)
         nested = None if above is None else child
         return transcript(session.document, messages, options, children=nested, report=self.report)
-
-
-def _last_used(use: ProjectUse) -> int:
-    recorded = use.group.project.time.updated or use.group.project.time.created
-    return (use.latest or recorded) if discovery.is_global(use.group.project) else recorded
 
 
 def _session_query(session_filter: SessionFilter, limit: int) -> SessionQuery:

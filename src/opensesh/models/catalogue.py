@@ -128,7 +128,12 @@ class Catalogue:
             if provider_id == SCRIPTED_PROVIDER:
                 return scripted_model(model_id)
             if self._info(provider_id) is None:
-                raise self._no_provider(provider_id, self._similar_refs(provider_id, model_id))
+                near: list[str] = []  # the same or the most similar model of providers with similar names
+                for name in _closest(provider_id, [*(info.id for info in self.providers()), SCRIPTED_PROVIDER]):
+                    models = {model_id: None} if name == SCRIPTED_PROVIDER else self.models(name)
+                    best = [model_id] if model_id in models else _closest(model_id, models)
+                    near += [f"{name}/{match}" for match in best[:1]]
+                raise self._no_provider(provider_id, near)
             self.provider(provider_id)
             model = self.known(provider_id, model_id)
             if model is None:
@@ -242,15 +247,6 @@ class Catalogue:
         if problem:
             return ModelNotFoundError(f"provider.{provider_id} in the configuration is invalid: {problem}")
         return ModelNotFoundError(f"there is no provider {provider_id!r}.{_did_you_mean(near)}", suggestions=near)
-
-    def _similar_refs(self, provider_id: str, model_id: str) -> list[str]:
-        """Return the same or the most similar model of providers with similar names."""
-        near: list[str] = []
-        for name in _closest(provider_id, [*(info.id for info in self.providers()), SCRIPTED_PROVIDER]):
-            models = {model_id: None} if name == SCRIPTED_PROVIDER else self.models(name)
-            best = [model_id] if model_id in models else _closest(model_id, models)
-            near += [f"{name}/{match}" for match in best[:1]]
-        return near
 
     def _incomplete_name(self, name: str) -> ModelNotFoundError:
         if name == SCRIPTED_PROVIDER:

@@ -120,7 +120,16 @@ class ShareSync:
     ) -> None:
         try:
             if kind is None:
-                await self._finish()
+                if self._subscription is not None and self._listener is not None:
+                    self._subscription.close_after(self._bus.last)
+                    await asyncio.wait([self._listener])
+                self._closing.set()
+                self._session_removed.set()
+                deadline = time.monotonic() + self._close_timeout
+                while self._tasks and (remaining := deadline - time.monotonic()) > 0:
+                    await asyncio.wait(self._tasks, timeout=remaining)  # a task may start others
+                if self._revocation_task is not None:
+                    await asyncio.wait([self._revocation_task], timeout=_CLOSING_DELAY_SECONDS)
         finally:
             for task in (*self._tasks, *([self._revocation_task] if self._revocation_task is not None else [])):
                 task.cancel()
@@ -135,18 +144,6 @@ class ShareSync:
         queue = self._queue(session_id)
         queue.share_requested = True
         queue.add(None)
-
-    async def _finish(self) -> None:
-        if self._subscription is not None and self._listener is not None:
-            self._subscription.close_after(self._bus.last)
-            await asyncio.wait([self._listener])
-        self._closing.set()
-        self._session_removed.set()
-        deadline = time.monotonic() + self._close_timeout
-        while self._tasks and (remaining := deadline - time.monotonic()) > 0:
-            await asyncio.wait(self._tasks, timeout=remaining)  # a task may start others
-        if self._revocation_task is not None:
-            await asyncio.wait([self._revocation_task], timeout=_CLOSING_DELAY_SECONDS)
 
     def _start(self, work: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> asyncio.Task[None]:
         task = self._group.create_task(_logging_errors(work, *args, **kwargs))

@@ -208,7 +208,13 @@ def read_file(path: str, *, limit: int = MAX_RECORD_BYTES, pipe: bool = False) -
         if not (stat.S_ISREG(status.st_mode) or (pipe and stat.S_ISFIFO(status.st_mode))):
             raise OSError(errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL, "not a regular file", path)
         if pipe:
-            return _read_pieces(descriptor, path, limit)
+            pieces, size = list[bytes](), 0
+            while size <= limit and (piece := os.read(descriptor, 1 << 20)):
+                pieces.append(piece)
+                size += len(piece)
+            if size > limit:
+                raise _too_large(path, size)
+            return b"".join(pieces)
         size = status.st_size
         while size <= limit:
             data = os.read(descriptor, size + 1)
@@ -221,17 +227,6 @@ def read_file(path: str, *, limit: int = MAX_RECORD_BYTES, pipe: bool = False) -
         raise _too_large(path, size)
     finally:
         os.close(descriptor)
-
-
-def _read_pieces(descriptor: int, path: str, limit: int) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    while piece := os.read(descriptor, 1 << 20):
-        pieces.append(piece)
-        size += len(piece)
-        if size > limit:
-            raise _too_large(path, size)
-    return b"".join(pieces)
 
 
 def _too_large(path: str, size: int) -> OSError:

@@ -59,6 +59,19 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.owner} (pid {self.pid} on {self.host}){f', silent for {silence} s' if self.stuck else ''}"
 
 
+def is_alive(process_id: int) -> bool:
+    """Whether a process of this host exists. On Windows, where asking would end it, every process seems to."""
+    if os.name == "nt":
+        return True
+    try:
+        os.kill(process_id, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass  # of another user
+    return True
+
+
 def leases_of(store: Store) -> Leases:
     """Return the leases of a store: its own, or file leases of this host if it does not provide any."""
     return store.leases() if isinstance(store, LeaseProvider) else FileLeases.of(store)

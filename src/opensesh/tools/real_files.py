@@ -85,7 +85,9 @@ def open_folder(real: str, *, create: bool = False) -> Generator[Folder]:
         for name in filter(None, real.split(os.sep)):
             if create:
                 with suppress(FileExistsError, PermissionError):
-                    if not _exists(name, descriptor):
+                    try:
+                        os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                    except FileNotFoundError:
                         os.mkdir(name, dir_fd=descriptor)
             inner = _open_component(name, descriptor, real)
             os.close(descriptor)
@@ -232,14 +234,6 @@ def _open_component(name: str, descriptor: int, real: str) -> int:
         is_link = error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(name, descriptor)
         _require_unchanged(real, not is_link)
         raise
-
-
-def _exists(name: str, descriptor: int) -> bool:
-    try:
-        os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _is_link(name: str, descriptor: int) -> bool:

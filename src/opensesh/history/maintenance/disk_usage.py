@@ -120,7 +120,19 @@ def measure(store: Store, *, report: Report = log_damage) -> list[StoreDiskUsage
     entries = _files(store) if isinstance(store, FileTree) else _values(store, report)
     for key, size, read in entries:
         _count(usage, key, size, read, owners)
-    _add_children(usage)
+    # Each session counts for all its ancestors as well.
+    parents = {id_: entry.info.parent for id_, entry in usage.sessions.items() if entry.info and entry.info.parent}
+    for id_, entry in usage.sessions.items():
+        entry.inclusive += entry.own.bytes
+        if id_ in parents:
+            usage.children.bytes += entry.own.bytes
+            usage.children.records += entry.own.records
+        seen = {id_}  # damaged records may form a cycle
+        ancestor = parents.get(id_)
+        while ancestor in usage.sessions and ancestor not in seen:
+            seen.add(ancestor)
+            usage.sessions[ancestor].inclusive += entry.own.bytes
+            ancestor = parents.get(ancestor)
     if isinstance(store, FileTree):
         data = os.path.dirname(store.root)
         usage.beside = {name: size for name in _OTHER_FOLDERS if (size := folder_size(os.path.join(data, name)))}
@@ -221,22 +233,6 @@ def _count_part(usage: StoreDiskUsage, part: Document, size: int) -> None:
 def _url_length(file: Any) -> int:
     url = (as_object(file) or {}).get("url")
     return len(url) if isinstance(url, str) else 0
-
-
-def _add_children(usage: StoreDiskUsage) -> None:
-    """Add the usage of subagent sessions to all their ancestors."""
-    parents = {id_: entry.info.parent for id_, entry in usage.sessions.items() if entry.info and entry.info.parent}
-    for id_, entry in usage.sessions.items():
-        entry.inclusive += entry.own.bytes
-        if id_ in parents:
-            usage.children.bytes += entry.own.bytes
-            usage.children.records += entry.own.records
-        seen = {id_}  # damaged records may form a cycle
-        ancestor = parents.get(id_)
-        while ancestor in usage.sessions and ancestor not in seen:
-            seen.add(ancestor)
-            usage.sessions[ancestor].inclusive += entry.own.bytes
-            ancestor = parents.get(ancestor)
 
 
 def _ranked(totals: dict[str, UsageTotal]) -> Document:

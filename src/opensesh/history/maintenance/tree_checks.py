@@ -16,7 +16,7 @@ from ...records import Document, as_object, as_whole, dumps
 from ...sessions.undo import Change
 from ...storage.json_tree.migrations import LAYOUT, pending, version
 from ...storage.keys import GLOBAL, PER_SESSION, is_plain
-from ...storage.leases import FileLeases
+from ...storage.leases import FileLeases, is_alive
 from ...text import pluralize
 from .findings import Finding
 from .inventory import is_unfinished, make_valid, rebuilt_message, rebuilt_session, records_in
@@ -299,7 +299,7 @@ def check_surroundings(tree: FileTree, inventory: Inventory) -> Iterator[Finding
     """Yield everything that is wrong around the records of a tree."""
     yield from check_leases(FileLeases.of(tree))
     for path, process in inventory.leftovers:
-        if not _is_alive(process):
+        if not is_alive(process):
             text = f"a temporary file of a process that has ended (pid {process})"
             yield Finding("leftover", path, text, "odd", [Change(path=path, aside=True)])
     yield from _permissions(inventory)
@@ -316,16 +316,6 @@ def check_layout(tree: FileTree) -> Iterator[Finding]:
     elif pending(tree):
         text = f"layout {version(tree)} of {LAYOUT}: written by an older OpenCode and never migrated"
         yield Finding("migration", tree.root, text, "odd", remedy="opensesh doctor --migrate migrates it")
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _permissions(inventory: Inventory) -> Iterator[Finding]:

@@ -28,8 +28,11 @@ def snippet(fields: Mapping[str, str], patterns: Sequence[re.Pattern[str]]) -> S
     """Return the piece with most of the patterns; the beginning of the first field if none matches."""
     best: tuple[int, int, str, int] | None = None
     for number, (name, text) in enumerate(fields.items()):
-        for kinds, start in _starts(text, patterns):
-            rank = (kinds, -number, name, start)
+        matches = sorted((match.start(), at) for at, pattern in enumerate(patterns) for match in _few(pattern, text))
+        for at, (start, _) in enumerate(matches):
+            # How many of the patterns match within one snippet from there on.
+            near = {kind for position, kind in matches[at : at + 50] if position < start + _WIDTH - _BEFORE}
+            rank = (len(near), -number, name, start)
             if best is None or rank[:2] > best[:2]:
                 best = rank
     if best is None:
@@ -46,20 +49,6 @@ def snippet(fields: Mapping[str, str], patterns: Sequence[re.Pattern[str]]) -> S
     spans = sorted({match.span() for pattern in patterns for match in _few(pattern, line) if match[0]})
     marks = tuple((left + len(before), right + len(before)) for left, right in spans)
     return Snippet(f"{before}{line}{after}", marks, name)
-
-
-def _starts(text: str, patterns: Sequence[re.Pattern[str]]) -> Iterator[tuple[int, int]]:
-    """Yield, for each match, how many of the patterns match within one snippet from there on, and its start."""
-    matches = sorted(
-        (match.start(), number) for number, pattern in enumerate(patterns) for match in _few(pattern, text)
-    )
-    for at, (start, _) in enumerate(matches):
-        seen: set[int] = set()
-        for position, number in matches[at : at + 50]:
-            if position >= start + _WIDTH - _BEFORE:
-                break
-            seen.add(number)
-        yield len(seen), start
 
 
 def _few(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:

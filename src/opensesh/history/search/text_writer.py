@@ -264,7 +264,14 @@ class _SessionRefresh:
                 if old is None or fingerprint == UNSTABLE or old.fingerprint != fingerprint:
                     to_read[state.id, name] = fingerprint, old
             self._writer.remove_parts(old.id for old in old_parts.values())
-        self._read_parts(to_read)
+        for message, name, part in self._part_records(list(to_read)):
+            fingerprint, old = to_read.pop((message, name))
+            message_row = self._known[message]
+            owner = PartOwner(self._number, message_row.id, message_row.time, self._directory)
+            self._writer.write_part(owner, name, extract.of_part(part, message_row.role), fingerprint, old)
+        for (message, name), (fingerprint, old) in to_read.items():  # damaged: not read again until it changes
+            owner = PartOwner(self._number, self._known[message].id, 0)
+            self._writer.write_part(owner, name, None, fingerprint, old)
 
     def _read_messages(self, fingerprints: Mapping[str, int]) -> None:
         """Read some messages, and write their rows and errors."""
@@ -294,16 +301,6 @@ class _SessionRefresh:
                 error = self._writer.indexed_parts("message = ? AND name = ''", number).get("")
             self._writer.write_part(PartOwner(self._number, number, created), "", extract.of_message(info), old=error)
             self._known[name] = IndexedMessage(number, fingerprint, texts[0], created)
-
-    def _read_parts(self, to_read: PartsToRead) -> None:
-        for message, name, part in self._part_records(list(to_read)):
-            fingerprint, old = to_read.pop((message, name))
-            message_row = self._known[message]
-            owner = PartOwner(self._number, message_row.id, message_row.time, self._directory)
-            self._writer.write_part(owner, name, extract.of_part(part, message_row.role), fingerprint, old)
-        for (message, name), (fingerprint, old) in to_read.items():  # damaged: not read again until it changes
-            owner = PartOwner(self._number, self._known[message].id, 0)
-            self._writer.write_part(owner, name, None, fingerprint, old)
 
     def _part_records(self, ids: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str, Document]]:
         """Read parts, the most complete copy of each; one at a time if there is one store."""
