@@ -347,10 +347,27 @@ class Compactions:
 
     @uncancellable
     async def request(self, prompt: Document) -> None:
-        """Request a compaction; the request is stored even if this is cancelled."""
+        """Request a compaction; the request is stored even if this is cancelled.
+
+        The newest messages stay visible verbatim: whole turns, in a quarter of the window at most.
+        """
         self._in_a_row += 1
-        model = self._compactor.models.of_prompt(prompt)
-        tail = _tail_start(list(self._history), model, self._compactor.config)
+        config, messages = self._compactor.config, list(self._history)
+        settings = config.settings.compaction
+        limit = settings.preserve_recent_tokens
+        if limit is None:
+            model = self._compactor.models.of_prompt(prompt)
+            limit = min(max(usable(model, config) // 4, _MIN_TAIL_TOKENS), _MAX_TAIL_TOKENS)
+        sizes = [sum(estimate(line) for line in transcript([message])) for message in messages]
+        tail, size, turns = None, 0, 0
+        for message, message_size in zip(reversed(messages), reversed(sizes), strict=True):
+            size += message_size
+            if size > min(limit, sum(sizes) // 2):
+                break
+            if message.info.get("role") == "user":
+                tail, turns = str(message.info["id"]), turns + 1
+                if settings.tail_turns is not None and turns >= settings.tail_turns:
+                    break
         self._history.add(await self._compactor.request(prompt, auto=True, tail=tail))
 
     async def run(self, request: StoredMessage) -> Compacted:
@@ -397,23 +414,3 @@ def window_overflow_error(request: Request, config: Config) -> UnknownError:
         message=f"the conversation does not fit into the {usable(request.model, config):,} tokens that "
         f"{request.model.ref} accepts, even after it was compacted. It holds: {sizes} tokens."
     )
-
-
-def _tail_start(messages: Sequence[StoredMessage], model: Model, config: Config) -> str | None:
-    """Return the id of the first of the newest messages that stay visible verbatim: whole turns, in a quarter of the
-    window at most."""
-    settings = config.settings.compaction
-    limit = settings.preserve_recent_tokens
-    if limit is None:
-        limit = min(max(usable(model, config) // 4, _MIN_TAIL_TOKENS), _MAX_TAIL_TOKENS)
-    sizes = [sum(estimate(line) for line in transcript([message])) for message in messages]
-    start, size, turns = None, 0, 0
-    for message, message_size in zip(reversed(messages), reversed(sizes), strict=True):
-        size += message_size
-        if size > min(limit, sum(sizes) // 2):
-            break
-        if message.info.get("role") == "user":
-            start, turns = str(message.info["id"]), turns + 1
-            if settings.tail_turns is not None and turns >= settings.tail_turns:
-                break
-    return start

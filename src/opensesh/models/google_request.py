@@ -79,7 +79,19 @@ def _contents(message: ModelMessage, *, is_gemini_3: bool) -> list[Content]:
         case Assistant():
             return _content("model", _model_parts(message, is_gemini_3=is_gemini_3))
         case ToolResults():
-            return _tool_results(message, is_gemini_3=is_gemini_3)
+            # One response for each call. Before Gemini 3 they hold only text, and files follow as the user's.
+            responses: list[Part] = []
+            user_parts: list[Part] = []
+            for result in message.content:
+                files = [_part(part) for part in result.output if isinstance(part, File)]
+                text = {"error" if result.failed else "output": joined_text(result.output)}
+                response: dict[str, Any] = {"id": result.id, "name": result.name, "response": text}
+                if files and is_gemini_3:
+                    response["parts"] = files
+                elif files:
+                    user_parts += [{"text": f"Files returned by the {result.name} tool:"}, *files]
+                responses.append({"functionResponse": response})
+            return [*_content("user", responses), *_content("user", user_parts)]
 
 
 def _content(role: str, parts: list[Part]) -> list[Content]:
@@ -115,22 +127,6 @@ def _model_parts(message: Assistant, *, is_gemini_3: bool) -> list[Part]:
         if signature or content.get("text") != "":
             parts.append(content)
     return parts
-
-
-def _tool_results(message: ToolResults, *, is_gemini_3: bool) -> list[Content]:
-    """Return one response for each call. Before Gemini 3 they hold only text, and files follow as the user's."""
-    responses: list[Part] = []
-    user_parts: list[Part] = []
-    for result in message.content:
-        files = [_part(part) for part in result.output if isinstance(part, File)]
-        text = {"error" if result.failed else "output": joined_text(result.output)}
-        response: dict[str, Any] = {"id": result.id, "name": result.name, "response": text}
-        if files and is_gemini_3:
-            response["parts"] = files
-        elif files:
-            user_parts += [{"text": f"Files returned by the {result.name} tool:"}, *files]
-        responses.append({"functionResponse": response})
-    return [*_content("user", responses), *_content("user", user_parts)]
 
 
 def simplify_schema(schema: Schema) -> Schema | None:

@@ -150,7 +150,16 @@ def _messages(request: Request) -> list[ChatMessage]:
             messages.append(_SEPARATOR)
         converted = _convert(message, model)
         if cached and message.cache and converted:
-            _add_cache_point(converted[-1], model)
+            # The last part is marked, as in Anthropic's own API.
+            last, content = converted[-1], converted[-1]["content"]
+            if model.provider_id.startswith("github-copilot"):
+                last["copilot_cache_control"] = _EPHEMERAL
+            elif isinstance(content, list):
+                content[-1]["cache_control"] = _EPHEMERAL
+            elif content:
+                last["content"] = [{"type": "text", "text": content, "cache_control": _EPHEMERAL}]
+            elif calls := last.get("tool_calls"):
+                calls[-1]["cache_control"] = _EPHEMERAL
         messages += converted
     return messages
 
@@ -253,16 +262,3 @@ def _call_id(call_id: str, model: Model) -> str:
 def _is_mistral(model: Model) -> bool:
     name = model.wire_id.lower()
     return model.provider_id == "mistral" or "mistral" in name or "devstral" in name
-
-
-def _add_cache_point(message: ChatMessage, model: Model) -> None:
-    """Mark the last part of ``message``, as in Anthropic's own API."""
-    content = message["content"]
-    if model.provider_id.startswith("github-copilot"):
-        message["copilot_cache_control"] = _EPHEMERAL
-    elif isinstance(content, list):
-        content[-1]["cache_control"] = _EPHEMERAL
-    elif content:
-        message["content"] = [{"type": "text", "text": content, "cache_control": _EPHEMERAL}]
-    elif calls := message.get("tool_calls"):
-        calls[-1]["cache_control"] = _EPHEMERAL

@@ -206,20 +206,16 @@ class ShareSync:
                 self._give_up(queue, error)
                 return
             queue.put_back(keys, send_all)
-            await self._back_off(queue, error)
+            queue.failures, queue.behind = queue.failures + 1, True
+            if queue.failures == 3:
+                self._notify(f"the share of {queue.session} is waiting for its server: {error.message}")
+            wait = retry_delay_seconds(self._retry, queue.failures, error)
+            if self._closing.is_set():
+                await asyncio.sleep(min(wait, _CLOSING_DELAY_SECONDS))
+            else:
+                await self._sleep_unless_closing(wait)
         except OpenseshError as error:
             self._give_up(queue, error)
-
-    async def _back_off(self, queue: _SessionQueue, error: ShareError | BusyError) -> None:
-        queue.failures += 1
-        queue.behind = True
-        if queue.failures == 3:
-            self._notify(f"the share of {queue.session} is waiting for its server: {error.message}")
-        wait = retry_delay_seconds(self._retry, queue.failures, error)
-        if self._closing.is_set():
-            await asyncio.sleep(min(wait, _CLOSING_DELAY_SECONDS))
-        else:
-            await self._sleep_unless_closing(wait)
 
     async def _open_channel(self, queue: _SessionQueue) -> ShareChannel | None:
         """Return a channel to a session's share; ``None`` if the session is not shared or is being unshared."""

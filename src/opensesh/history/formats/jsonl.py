@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...records import Document
-    from ...storage.protocol import StoredMessage
     from . import ExportedSession, FormatOptions
 
 
@@ -116,25 +115,23 @@ class TracesFormat:
         yield dumps_compact(_without_empty(header)) + b"\n"
         used_ids: set[str] = set()
         for message in session.messages:
-            for line in self._messages(message, used_ids):
-                yield dumps_compact({"type": "message", "message": line}) + b"\n"
-
-    def _messages(self, message: StoredMessage, used_ids: set[str]) -> Iterator[Document]:
-        info = message.info
-        is_answer = info.get("role") == "assistant"
-        tools = [part for part in message.parts if part.get("type") == "tool"] if is_answer and not self._tools else []
-        calls, results = _calls_and_results(tools, used_ids)
-        content = "\n\n".join(filter(None, (self._content(part) for part in message.parts)))
-        reasoning = filter(None, (text(part, "text") for part in message.parts if part.get("type") == "reasoning"))
-        line: Document = {
-            "reasoningContent": "\n\n".join(reasoning) if self._reasoning else "",
-            "toolCalls": calls,
-            "timestamp": _time(info, "created"),
-            "model": text(info, "modelID"),
-        }
-        if content or line["reasoningContent"] or tools:
-            yield {"role": "assistant" if is_answer else "user", "content": content, **_without_empty(line)}
-        yield from results
+            info, parts = message.info, message.parts
+            is_answer = info.get("role") == "assistant"
+            tools = [part for part in parts if part.get("type") == "tool"] if is_answer and not self._tools else []
+            calls, lines = _calls_and_results(tools, used_ids)
+            content = "\n\n".join(filter(None, (self._content(part) for part in parts)))
+            reasoning = filter(None, (text(part, "text") for part in parts if part.get("type") == "reasoning"))
+            line: Document = {
+                "reasoningContent": "\n\n".join(reasoning) if self._reasoning else "",
+                "toolCalls": calls,
+                "timestamp": _time(info, "created"),
+                "model": text(info, "modelID"),
+            }
+            if content or line["reasoningContent"] or tools:
+                role = "assistant" if is_answer else "user"
+                lines.insert(0, {"role": role, "content": content, **_without_empty(line)})
+            for one in lines:
+                yield dumps_compact({"type": "message", "message": one}) + b"\n"
 
     def _content(self, part: Document) -> str:
         match part.get("type"):

@@ -195,7 +195,12 @@ def _scan(text: str, *, strict: bool) -> Iterator[_ScriptLine]:
             keyword, rest = match[1], match[2] or ""
             block = None
             if "{" not in rest if keyword == "CALL" else not rest and keyword in ("SAY", "THINK", "TITLE"):
-                block, index = _indented_block(lines, index)
+                start = index
+                while index < len(lines) and (not lines[index].strip() or lines[index][0] in " \t"):
+                    index += 1
+                while index > start and not lines[index - 1].strip():
+                    index -= 1
+                block = unindent(lines[start:index]) if index > start else None
             try:
                 step = _PARSERS[keyword](rest, block)
             except ValueError as error:
@@ -204,16 +209,6 @@ def _scan(text: str, *, strict: bool) -> Iterator[_ScriptLine]:
         elif strict and line.strip() and not line.startswith("#"):
             # The line is not quoted: a client may name any file as a script, and the error reaches the client.
             raise InvalidScriptError(f"it does not begin with one of {', '.join(_STEPS)}", line=number)
-
-
-def _indented_block(lines: list[str], start: int) -> tuple[str | None, int]:
-    """Return the text of the indented lines from ``start`` on, and where they end."""
-    end = start
-    while end < len(lines) and (not lines[end].strip() or lines[end][0] in " \t"):
-        end += 1
-    while end > start and not lines[end - 1].strip():
-        end -= 1
-    return (unindent(lines[start:end]) if end > start else None), end
 
 
 def _groups(lines: Iterable[_ScriptLine]) -> list[list[_ScriptLine]]:
