@@ -1,4 +1,4 @@
-"""Configuration, agents, providers and models as OpenCode's API shows them, without secrets."""
+"""Configuration, agents, commands, skills, providers and models as OpenCode's API shows them, without secrets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..config import commands, skills
 from ..models.choice import available_providers, in_order_of_preference
 from ..records import Document, as_list, as_object, document_of
 
@@ -70,6 +71,19 @@ def agent_document(agent: Agent) -> Document:
         document.pop("description", None)  # OpenCode's hidden agents have none
     document["options"] = masked(agent.options)
     return document
+
+
+def command_documents(config: Config) -> list[Document]:
+    """Return the commands: built-in ones, those of the configuration and of MCP servers, and skills."""
+    return [document_of(command) for command in commands(config, skills(config).values()).values()]
+
+
+def skill_documents(config: Config) -> list[Document]:
+    """Return the skills."""
+    return [
+        {"name": skill.name, "description": skill.description, "location": skill.location, "content": skill.content}
+        for skill in skills(config).values()
+    ]
 
 
 def provider_documents(engine: Engine, *, connected_only: bool) -> list[Document]:

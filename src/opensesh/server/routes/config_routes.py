@@ -10,13 +10,12 @@ from msgspec import Struct
 
 from ...config import Agent as AgentInfo
 from ...config import Command as CommandInfo
-from ...config import ConfigSettings, commands, load, skills
+from ...config import ConfigSettings, load
 from ...config import Skill as SkillInfo
 from ...engine.cancellation import run_in_thread_uncancellable
-from ...records import Document, document_of
 from ...storage import paths
 from ...tools.tool_registry import DescriptionVariables, to_spec
-from ..config_documents import agent_document, config_document
+from ..config_documents import agent_document, command_documents, config_document, skill_documents
 from ..config_files import update_config_file
 from ..operations import Call, Routes
 from ..responses import validation_response
@@ -24,7 +23,7 @@ from ..responses import validation_response
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from ...engine.engine import Engine
+    from ...records import Document
 
 routes = Routes()
 
@@ -91,27 +90,15 @@ async def list_agents(call: Call) -> object:
 @routes.get("/command", "command.list", response=list[CommandInfo])
 async def list_commands(call: Call) -> object:
     """List the commands: built-in ones, those of the configuration and of MCP servers, and skills."""
-
-    def read(engine: Engine) -> list[Document]:
-        known = commands(engine.config, skills(engine.config).values())
-        return [document_of(command) for command in known.values()]
-
     async with call.engine() as engine:
-        return await run_in_thread_uncancellable(read, engine)
+        return await run_in_thread_uncancellable(command_documents, engine.config)
 
 
 @routes.get("/skill", "app.skills", response=list[SkillInfo])
 async def list_skills(call: Call) -> object:
     """List the skills."""
-
-    def read(engine: Engine) -> list[Document]:
-        return [
-            {"name": one.name, "description": one.description, "location": one.location, "content": one.content}
-            for one in skills(engine.config).values()
-        ]
-
     async with call.engine() as engine:
-        return await run_in_thread_uncancellable(read, engine)
+        return await run_in_thread_uncancellable(skill_documents, engine.config)
 
 
 @routes.get("/experimental/tool/ids", "tool.ids", response=list[str], errors=(400,))

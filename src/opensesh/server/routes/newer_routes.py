@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ...config import commands, skills
 from ...engine.cancellation import run_in_thread_uncancellable
-from ...records import document_of
-from ..config_documents import provider_documents
+from ..config_documents import command_documents, provider_documents, skill_documents
 from ..operations import Call, Routes
 from ..parameters import count_of
 from .file_routes import find_paths
@@ -86,28 +84,17 @@ async def list_agents(call: Call) -> object:
 @routes.get("/api/command", "v2.command.list", response=LocatedList)
 async def list_commands(call: Call) -> object:
     """List the commands."""
-
-    def read(engine: Engine) -> list[Document]:
-        known = commands(engine.config, skills(engine.config).values())
-        documents = [document_of(command) for command in known.values()]
-        return [{key: one[key] for key in one if key not in ("source", "hints")} for one in documents]
-
     async with call.engine() as engine:
-        return _located(engine, await run_in_thread_uncancellable(read, engine))
+        documents = await run_in_thread_uncancellable(command_documents, engine.config)
+        shown = [{key: one[key] for key in one if key not in ("source", "hints")} for one in documents]
+        return _located(engine, shown)
 
 
 @routes.get("/api/skill", "v2.skill.list", response=LocatedList)
 async def list_skills(call: Call) -> object:
     """List the skills."""
-
-    def read(engine: Engine) -> list[Document]:
-        return [
-            {"name": one.name, "description": one.description, "location": one.location, "content": one.content}
-            for one in skills(engine.config).values()
-        ]
-
     async with call.engine() as engine:
-        return _located(engine, await run_in_thread_uncancellable(read, engine))
+        return _located(engine, await run_in_thread_uncancellable(skill_documents, engine.config))
 
 
 @routes.get("/api/provider", "v2.provider.list", response=LocatedList)
