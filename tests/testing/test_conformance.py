@@ -20,6 +20,7 @@ from opensesh.storage.opencode_db.store import OpencodeDB
 from opensesh.storage.protocol import RecordChange, SessionQueries
 from opensesh.storage.queries import SessionQuery
 from opensesh.testing import CONTRACTS, SEED, Contract, contracts_for, store_conformance
+from opensesh.testing.samples import WRAP, Scribe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -411,3 +412,7 @@ def test_merged_queries_judge_a_session_by_its_newest_copy() -> None:
     assert merged.count_sessions(SessionQuery(archived=False)) == 1
     assert merged.query_sessions(SessionQuery(limit=1)) == [(key, archived)]
     assert merged.count_sessions(SessionQuery()) == 2
+
+
+def test_records_made_at_the_same_time_by_many_writers_have_different_ids() -> None:
+    assert len({Scribe(WRAP).message("ses_1")[0] for _ in range(300)}) == 300

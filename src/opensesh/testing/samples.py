@@ -87,7 +87,7 @@ class Scribe:
         self._clock = _Clock(now)
         self._step = step
         number = next(_numbers)
-        self._ids = ids.IdGenerator(self._clock, entropy=lambda length: number.to_bytes(length, "big"))
+        self._ids = ids.IdGenerator(self._clock, entropy=lambda length: f"{number:0{length}}".encode())
 
     def session(self, project: str, title: str) -> tuple[Key, dict[str, Any]]:
         """Return the next session."""
