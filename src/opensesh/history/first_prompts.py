@@ -36,18 +36,18 @@ class FirstPrompts:
     def of(self, session_ids: Iterable[str], seconds: float) -> tuple[dict[str, str], bool]:
         """Return the prompts by session, and whether there was time to read all of them."""
         end = time.monotonic() + seconds
-        found: dict[str, str] = {}
+        prompts: dict[str, str] = {}
         for session_id in session_ids:
             words = self._known.get(session_id)
             if words is None:
                 if time.monotonic() > end:
-                    return found, False
+                    return prompts, False
                 words = self._read(session_id)
                 # A session without a prompt gets one later.
                 if words and len(self._known) < _MAX_REMEMBERED:
                     self._known[session_id] = words
-            found[session_id] = words
-        return found, True
+            prompts[session_id] = words
+        return prompts, True
 
     def _read(self, session_id: str) -> str:
         # Keys are in the order of ids, which are those of time, apart from ids that have wrapped around: then the

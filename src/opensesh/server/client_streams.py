@@ -182,7 +182,7 @@ class StreamPosition:
         return self.sent.pop(part_id, None)
 
 
-class Chunk(NamedTuple):
+class StreamChunk(NamedTuple):
     """What all clients of a channel are sent at once."""
 
     number: int
@@ -206,17 +206,17 @@ class ClientChannel:
         self.position = StreamPosition(streams, directory, sequence, sent, with_ids=with_ids)
         self.members: set[ClientStream] = set()
         self._streams = streams
-        self._chunks = deque([Chunk(0, b"", sequence, dict(sent))])
+        self._chunks = deque([StreamChunk(0, b"", sequence, dict(sent))])
         self.kept_bytes = 0
         self._waiting: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def newest(self) -> Chunk:
+    def newest(self) -> StreamChunk:
         """The last chunk."""
         return self._chunks[-1]
 
-    def join(self, member: ClientStream) -> Chunk:
+    def join(self, member: ClientStream) -> StreamChunk:
         """Add a client, which is sent what follows the returned chunk."""
         self.flush()
         self.members.add(member)
@@ -230,7 +230,7 @@ class ClientChannel:
         if not self.members and self._task is not None:
             self._task.cancel()
 
-    def chunk(self, number: int) -> Chunk | None:
+    def chunk(self, number: int) -> StreamChunk | None:
         """Return a chunk; ``None`` if it is not kept any more, or still to come."""
         index = number - self._chunks[0].number
         return self._chunks[index] if 0 <= index < len(self._chunks) else None
@@ -262,7 +262,7 @@ class ClientChannel:
             # Nothing to send: the last chunk now stands for a later position too.
             self._chunks[-1] = self.newest._replace(sequence=position.sequence, sent=dict(position.sent))
             return
-        self._chunks.append(Chunk(self.newest.number + 1, data, position.sequence, dict(position.sent)))
+        self._chunks.append(StreamChunk(self.newest.number + 1, data, position.sequence, dict(position.sent)))
         self.kept_bytes += len(data)
         while self.kept_bytes > _KEPT_BYTES and len(self._chunks) > 1:
             self.kept_bytes -= len(self._chunks.popleft().data)

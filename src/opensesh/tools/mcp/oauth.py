@@ -239,8 +239,8 @@ class Grant(Struct, frozen=True, kw_only=True):
             "resource": self.endpoints.resource,
         }
         separator = "&" if urlsplit(self.endpoints.authorization_endpoint).query else "?"
-        given = urlencode({name: value for name, value in query.items() if value is not None})
-        return f"{self.endpoints.authorization_endpoint}{separator}{given}"
+        encoded = urlencode({name: value for name, value in query.items() if value is not None})
+        return f"{self.endpoints.authorization_endpoint}{separator}{encoded}"
 
     def redeem(self, code: str) -> SavedTokens:
         """Exchange the code that the browser brought for tokens."""
@@ -374,8 +374,8 @@ def _decoded(content: bytes, kind: type[T], url: str) -> T:
     try:
         document = msgspec.json.decode(content)
         # Servers send null for what they leave out.
-        given = {name: value for name, value in cast("Mapping[str, Any]", document).items() if value is not None}
-        return msgspec.convert(given, kind)
+        fields = {name: value for name, value in cast("Mapping[str, Any]", document).items() if value is not None}
+        return msgspec.convert(fields, kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, AttributeError, RecursionError):
         raise OAuthError(f"{_shown(url)} did not answer with the JSON that OAuth prescribes") from None
 

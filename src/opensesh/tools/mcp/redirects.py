@@ -26,7 +26,7 @@ _PAGE = """<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>opensesh<
 _FAILED = "Authorization failed"
 
 
-class _Reply(NamedTuple):
+class _BrowserReply(NamedTuple):
     """The answer to a request, and what it means for the login."""
 
     status: str
@@ -79,11 +79,11 @@ async def listening(grant: Grant) -> AsyncGenerator[asyncio.Future[str]]:
         yield code
 
 
-def _reply(grant: Grant, path: str, query: dict[str, str]) -> _Reply:
+def _reply(grant: Grant, path: str, query: dict[str, str]) -> _BrowserReply:
     if path != urlsplit(grant.redirect).path:
-        return _Reply("404 Not Found", "Not found", "This address is not part of the login.")
+        return _BrowserReply("404 Not Found", "Not found", "This address is not part of the login.")
     if not secrets.compare_digest(query.get("state", "").encode(), grant.state.encode()):
-        return _Reply("400 Bad Request", _FAILED, "This page does not belong to a login that is in progress.")
+        return _BrowserReply("400 Bad Request", _FAILED, "This page does not belong to a login that is in progress.")
     error = None
     if "iss" in query and query["iss"].rstrip("/") != grant.endpoints.issuer.rstrip("/"):
         error = "the answer in the browser came from another authorization server"
@@ -91,8 +91,8 @@ def _reply(grant: Grant, path: str, query: dict[str, str]) -> _Reply:
         reason = query.get("error_description") or query["error"]
         error = "".join(letter for letter in reason[:300] if letter.isprintable())
     if error is not None:
-        return _Reply("200 OK", _FAILED, error, error=error)
+        return _BrowserReply("200 OK", _FAILED, error, error=error)
     if not query.get("code"):
-        return _Reply("400 Bad Request", _FAILED, "The address contains no code.")
+        return _BrowserReply("400 Bad Request", _FAILED, "The address contains no code.")
     text = "You can close this window and return to the program."
-    return _Reply("200 OK", "Authorization successful", text, code=query["code"])
+    return _BrowserReply("200 OK", "Authorization successful", text, code=query["code"])
