@@ -31,6 +31,7 @@
      │   ├─ PermissionCorrectedError  by the user, with instructions; the turn continues
      │   └─ PermissionRejectedError   by the user; the turn ends
      ├─ PluginError                a plugin failed where it may restrict what sessions do
+     ├─ ProviderLoginError         a login to a provider failed; ``reason`` is OpenCode's name for why
      ├─ QuestionRejectedError      the user dismissed a question; the turn ends
      ├─ ExportError                an export could not be written; the sessions are unchanged
      ├─ ShareError                 the share server failed or refused; ``retryable`` tells whether to try again
@@ -255,6 +256,15 @@ class PermissionRejectedError(PermissionRefusedError, json_name="PermissionRejec
 
 class PluginError(OpenseshError, json_name="PluginError"):
     """A plugin failed in a hook with which it may restrict what sessions do, so no session is run without it."""
+
+
+class ProviderLoginError(OpenseshError, json_name="ProviderLogin"):
+    """A login to a provider failed. ``reason`` is OpenCode's name for why."""
+
+    def __init__(self, message: str, *, reason: str, provider_id: str) -> None:
+        super().__init__(message, reason=reason, provider_id=provider_id)
+        self.reason = reason
+        self.provider_id = provider_id
 
 
 class QuestionRejectedError(OpenseshError, json_name="QuestionRejected"):

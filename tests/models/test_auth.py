@@ -17,6 +17,8 @@ from opensesh.storage.protocol import Damage
 KEY = "sk-ant-very-secret-0123456789"
 ANTHROPIC = ProviderInfo(id="anthropic", name="Anthropic", env=("ANTHROPIC_API_KEY",))
 
+ACME = ProviderInfo(id="acme", env=("ACME_API_KEY",))
+
 
 class Desk:
     """A data folder, an environment and a configuration, and what was said about them."""
@@ -167,8 +169,8 @@ def test_the_default_folder_is_opencodes(isolated: Path) -> None:
 
 def test_an_access_token_counts_until_it_expires(desk: Desk) -> None:
     entry = {"type": "oauth", "access": "token", "refresh": "r", "accountId": "acc", "enterpriseUrl": "https://e"}
-    desk.store({"anthropic": {**entry, "expires": 4_102_444_800_000.5}})
-    credential = desk.keyring().credential(ANTHROPIC)
+    desk.store({"acme": {**entry, "expires": 4_102_444_800_000.5}})
+    credential = desk.keyring().credential(ACME)
     assert credential is not None
     assert (credential.kind, credential.key, credential.account_id) == ("oauth", "token", "acc")
     assert credential.enterprise_url == "https://e"
@@ -177,19 +179,40 @@ def test_an_access_token_counts_until_it_expires(desk: Desk) -> None:
 
 
 def test_an_expired_token_gives_way_but_is_still_listed(desk: Desk) -> None:
-    desk.store({"anthropic": {"type": "oauth", "access": "old", "refresh": "r", "expires": 1}})
-    assert not available(desk.keyring(), ANTHROPIC)
-    desk.environ["ANTHROPIC_API_KEY"] = KEY
+    desk.store({"acme": {"type": "oauth", "access": "old", "refresh": "r", "expires": 1}})
+    assert not available(desk.keyring(), ACME)
+    assert "has expired" in desk.keyring().unusable_login("acme")
+    desk.environ["ACME_API_KEY"] = KEY
     keyring = desk.keyring()
-    credential = keyring.credential(ANTHROPIC)
+    credential = keyring.credential(ACME)
     assert credential is not None
     assert credential.key == KEY
-    assert [source.kind for source in sources(keyring, ANTHROPIC)] == ["auth.json", "environment"]
+    assert [source.kind for source in sources(keyring, ACME)] == ["auth.json", "environment"]
 
 
 def test_a_token_without_an_end_does_not_expire(desk: Desk) -> None:
-    desk.store({"github-copilot": {"type": "oauth", "access": "t", "refresh": "r", "expires": 0}})
-    assert available(desk.keyring(), ProviderInfo(id="github-copilot", env=("GITHUB_TOKEN",)))
+    desk.store({"acme": {"type": "oauth", "access": "t", "refresh": "r", "expires": 0}})
+    assert available(desk.keyring(), ACME)
+    assert desk.keyring().unusable_login("acme") == ""
+
+
+@pytest.mark.parametrize(("provider", "plan"), [("anthropic", "Claude"), ("openai", "ChatGPT")])
+def test_the_login_of_a_plan_is_not_sent_to_the_api_and_the_reason_is_said(
+    desk: Desk, provider: str, plan: str
+) -> None:
+    desk.store({provider: {"type": "oauth", "access": "t", "refresh": "r", "expires": 4_102_444_800_000}})
+    keyring = desk.keyring()
+    assert keyring.credentials(ProviderInfo(id=provider, env=("SOME_API_KEY",))) == ()
+    assert f"a {plan} plan, which needs a plugin" in keyring.unusable_login(provider)
+    stored = keyring.stored_entry(provider)
+    assert stored == {"type": "oauth", "refresh": "r", "access": "t", "expires": 4_102_444_800_000}
+
+
+def test_copilot_uses_the_token_of_github_also_after_the_one_it_was_exchanged_for_expired(desk: Desk) -> None:
+    desk.store({"github-copilot": {"type": "oauth", "access": "exchanged", "refresh": "gho_x", "expires": 1}})
+    credential = desk.keyring().credential(ProviderInfo(id="github-copilot", env=("GITHUB_TOKEN",)))
+    assert credential is not None
+    assert (credential.key, credential.expires) == ("gho_x", 0)
 
 
 def test_an_organisations_token_stands_for_the_variable_it_names(desk: Desk) -> None:

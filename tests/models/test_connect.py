@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,25 @@ async def test_a_key_that_changes_is_used_from_the_next_request_on() -> None:
 def test_a_missing_key_error_names_where_to_put_it() -> None:
     with pytest.raises(AuthFailedError, match="ANTHROPIC_API_KEY"):
         connections({}).provider(model("anthropic", "@ai-sdk/anthropic"))
+
+
+def test_a_login_that_cannot_be_used_is_named_where_the_key_is_missing(isolated: Path) -> None:
+    folder = isolated / ".local/share/opencode"
+    folder.mkdir(parents=True)
+    (folder / "auth.json").write_text('{"openai": {"type": "oauth", "access": "a", "refresh": "r", "expires": 0}}')
+    with pytest.raises(AuthFailedError, match=r"that of a ChatGPT plan, which needs a plugin.*: set OPENAI_API_KEY"):
+        connections({}).provider(model("openai", "@ai-sdk/openai"))
+
+
+async def test_copilot_of_an_enterprise_has_an_address_of_its_own(isolated: Path) -> None:
+    folder = isolated / ".local/share/opencode"
+    folder.mkdir(parents=True)
+    login = {"type": "oauth", "access": "a", "refresh": "r", "expires": 0, "enterpriseUrl": "https://acme.ghe.com/"}
+    (folder / "auth.json").write_text(json.dumps({"github-copilot-enterprise": login}))
+    open_ = connections({})
+    adapter = open_.provider(model("github-copilot-enterprise", "@ai-sdk/openai-compatible"))
+    assert vars(adapter)["_url"] == "https://copilot-api.acme.ghe.com/chat/completions"
+    await open_.aclose()
 
 
 async def test_a_wire_that_is_not_spoken_is_named() -> None:

@@ -17,6 +17,7 @@ from opensesh.errors import (
     RateLimitedError,
 )
 from opensesh.models.openai_chat import OpenAIChat, token_usage
+from opensesh.models.request import Assistant, File, Text, ToolResults, ToolUse, ToolUseResult, User
 from opensesh.models.stream_events import StreamEvent, TextDelta, ToolCall, Usage
 
 from .loopback import breaking_after
@@ -393,6 +394,19 @@ async def test_address_key_and_headers() -> None:
     assert request.headers["authorization"] == "Bearer sk-test"
     assert request.headers["x-title"] == "a"
     assert request.headers.get_list("user-agent") == ["two"]
+
+
+async def test_copilot_is_told_whether_the_user_or_the_agent_asks_and_of_pictures() -> None:
+    server = Server(OPENAI, OPENAI)
+    picture = User(content=(Text(text="hi"), File(mime="image/png", url="data:image/png;base64,AA==")))
+    called = Assistant(content=(ToolUse(id="c", name="t", input={}),))
+    result = ToolResults(content=(ToolUseResult(id="c", name="t", output=(Text(text="x"),)),))
+    for messages in ((picture,), (User(content=(Text(text="hi"),)), called, result)):
+        await collect(provider(server, provider_id="github-copilot"), ask(messages=messages))
+    first, second = (request.headers for request in server.requests)
+    assert (first["x-initiator"], first["copilot-vision-request"]) == ("user", "true")
+    assert (second["x-initiator"], second["openai-intent"]) == ("agent", "conversation-edits")
+    assert "copilot-vision-request" not in second
 
 
 async def test_a_server_without_a_key_is_sent_none() -> None:

@@ -156,6 +156,42 @@ async def test_an_auth_hook_gives_the_key(monkeypatch: pytest.MonkeyPatch) -> No
     assert server.requests[0].headers["authorization"] == "Bearer key-1"
 
 
+async def test_an_auth_hook_renews_the_login_that_auth_json_has(
+    monkeypatch: pytest.MonkeyPatch, isolated: Path
+) -> None:
+    file = isolated / ".local/share/opencode/auth.json"
+    file.parent.mkdir(parents=True)
+    old = {"type": "oauth", "refresh": "r1", "access": "old", "expires": 1}
+    file.write_text(json.dumps({"mine": old, "other": {"type": "api", "key": "k"}}))
+    renewals: list[object] = []
+
+    async def auth(given: AuthInput, output: AuthOutput) -> None:
+        stored = given.stored or {}
+        if stored["expires"] < 1000:
+            renewals.append(given.stored)
+            stored = {"type": "oauth", "refresh": "r2", "access": "new", "expires": 4_102_444_800_000}
+            output.stored = stored
+        output.key, output.bearer = str(stored["access"]), True
+
+    with WireServer("SAY One.\n---\nSAY Two.") as server:
+        mine = {
+            "npm": "@ai-sdk/openai-compatible",
+            "env": ["MINE_KEY"],
+            "options": {"baseURL": server.base_url},
+            "models": {"m": {"limit": {"context": 9000, "output": 100}}},
+        }
+        monkeypatch.setenv("OPENCODE_CONFIG_CONTENT", json.dumps({"provider": {"mine": mine}}))
+        async with open_engine(".", plugins=[auth]) as engine:
+            session = await engine.create(title="x")
+            for prompt in ("Go.", "Again."):
+                assert (await engine.run(session.id, prompt, model="mine/m")).kind == "answered"
+    assert renewals == [old]
+    assert {request.headers["authorization"] for request in server.requests} == {"Bearer new"}
+    assert json.loads(file.read_text())["mine"]["refresh"] == "r2"
+    assert json.loads(file.read_text())["other"] == {"type": "api", "key": "k"}
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 async def test_a_chat_message_hook_changes_what_is_stored_and_asked() -> None:
     def chat_message(given: ChatMessageInput, output: ChatMessageOutput) -> None:
         output.parts[0]["text"] += f" For {given.agent} on {given.model}."

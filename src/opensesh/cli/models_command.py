@@ -47,6 +47,8 @@ class _Provider(NamedTuple):
     models: list[Model]
     untrusted_reason: str
     """Why nothing is sent to it: the project configures an address that the user has not trusted."""
+    unusable_login: str
+    """Why the login in ``auth.json`` is not used, if there is one."""
 
 
 class _Defaults(NamedTuple):
@@ -74,7 +76,8 @@ def run(options: Namespace) -> int:
             models = list(catalogue.models(info.id).values())
             if credential is not None and not options.all:
                 models = [model for model in models if credential.covers(model)]
-            providers.append(_Provider(info, credential, models, untrusted_reason(config, info.id)))
+            reasons = untrusted_reason(config, info.id), keyring.unusable_login(info.id)
+            providers.append(_Provider(info, credential, models, *reasons))
     try:
         default = choice.default_model(catalogue, keyring, config.document, choice.recent_models())
         small = choice.small_model(catalogue, keyring, config.document, default.provider_id) or default
@@ -102,9 +105,10 @@ def run(options: Namespace) -> int:
 def _print_models(catalogue: Catalogue, providers: list[_Provider], defaults: _Defaults) -> None:
     if providers:
         keys: list[tuple[str, str, str]] = []
-        for info, credential, models, _ in providers:
+        for info, credential, models, _, unusable_login in providers:
             variables = " or ".join(info.env)
             key = f"none: set {variables}" if variables else "none"
+            key += f" ({unusable_login})" if unusable_login else ""
             keys.append((info.id, str(len(models)), key if credential is None else str(credential.source)))
         output.table(("PROVIDER", "MODELS", "KEY"), keys)
         reasons = [provider.untrusted_reason for provider in providers if provider.untrusted_reason]

@@ -36,6 +36,7 @@ from .loop import Loop, LoopServices
 from .model_choice import Agents, Models
 from .plugin_hooks import PluginHooks
 from .prompt import PromptComposer, PromptServices
+from .provider_logins import ProviderLogins
 from .runs import Runs, RunServices, Statuses
 from .session_writer import SessionWriter
 from .settings import EngineOptions
@@ -96,6 +97,7 @@ class Components:
         self.agents = Agents(config)
         self.models = Models(config, catalogue, keyring, connections)
         self.hooks = PluginHooks(loaded, self.agents, self.models, config.variables)
+        self.provider_logins = ProviderLogins(loaded)
         self.costs = CostReport(sessions, self.models)
         self.budgets = Budgets(budget, self.costs)
 

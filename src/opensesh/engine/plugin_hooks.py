@@ -5,6 +5,7 @@ Where no plugin has a hook, a method returns the very object that it was given, 
 
 from __future__ import annotations
 
+import asyncio
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,12 @@ from msgspec.structs import replace
 
 from .. import ids
 from ..errors import PermissionDeniedError, PermissionRefusedError, ToolFailedError
-from ..models.auth import Credential, KeySource, Secret
+from ..models.auth import Credential, KeySource, Secret, store_entry, validate_entry
 from ..models.request import System
 from ..plugins import hook_types, hooks
 from ..records import UserMessage, as_object, read_message, read_part
 from ..tools.tool import ToolOutput
+from .cancellation import run_in_thread_uncancellable
 from .projection import Projection, clean, mark_cache_points
 from .prompt import validate_prompt_part
 
@@ -48,6 +50,7 @@ class PluginHooks:
         self._agents = agents
         self._models = models
         self._variables = variables
+        self._auth_lock = asyncio.Lock()
 
     # -- prompts -------------------------------------------------------------------------------------------------------
 
@@ -190,9 +193,19 @@ class PluginHooks:
         """Use the key that a plugin has for the model's provider, if any."""
         if not self.plugins.has_hook(hooks.auth):
             return
-        hook_input = hook_types.AuthInput(provider_id=model.provider_id, model=model)
-        applied = await self.plugins.apply(hooks.auth, hook_input, hook_types.AuthOutput())
-        login = applied.output
+        # One at a time: a token must not be renewed twice.
+        async with self._auth_lock:
+            stored = self._models.keyring.stored_entry(model.provider_id)
+            hook_input = hook_types.AuthInput(provider_id=model.provider_id, model=model, stored=stored)
+            applied = await self.plugins.apply(
+                hooks.auth,
+                hook_input,
+                hook_types.AuthOutput(),
+                check=lambda changed: changed.stored is None or validate_entry(changed.stored),
+            )
+            login = applied.output
+            if login.stored is not None:
+                await run_in_thread_uncancellable(store_entry, model.provider_id, validate_entry(login.stored))
         credential = None
         if login.key:
             credential = Credential(

@@ -54,6 +54,10 @@ _PUBLIC_KEYS = {"opencode": "public"}
 """Keys for free models that need no account."""
 
 
+_PLAN_LOGINS = {"anthropic": "Claude", "openai": "ChatGPT"}
+"""Providers whose stored tokens belong to a plan: their API refuses them, except from the provider's own programs."""
+
+
 class Secret:
     """A string that cannot be encoded as JSON, logged or printed by accident."""
 
@@ -108,7 +112,7 @@ class Credential(Struct, frozen=True, kw_only=True):
         return self.secret.reveal() if self.secret else ""
 
     def expired(self, now: int | None = None) -> bool:
-        """Return whether the access token has expired. OpenCode renews its tokens; opensesh does not."""
+        """Return whether the access token has expired. Plugins renew tokens, opensesh itself does not."""
         return 0 < self.expires <= (now_ms() if now is None else now)
 
     def covers(self, model: Model) -> bool:
@@ -121,7 +125,9 @@ class _ApiKeyEntry(Struct, tag="api"):
     key: str
 
 
-class _OAuthEntry(Struct, tag="oauth", rename={"account_id": "accountId", "enterprise_url": "enterpriseUrl"}):
+class _OAuthEntry(
+    Struct, tag="oauth", omit_defaults=True, rename={"account_id": "accountId", "enterprise_url": "enterpriseUrl"}
+):
     refresh: str
     access: str
     expires: float
@@ -179,6 +185,21 @@ class Keyring:
         else:
             self._granted[provider_id] = credential
 
+    def stored_entry(self, provider_id: str) -> Document | None:
+        """Return the entry of ``auth.json`` for a provider, for the plugin that made it."""
+        entry = self._stored().get(provider_id)
+        return None if entry is None else cast("Document", msgspec.to_builtins(entry))
+
+    def unusable_login(self, provider_id: str) -> str:
+        """Return why the login of a provider in ``auth.json`` cannot be used; empty if there is none, or it can."""
+        entry = self._stored().get(provider_id)
+        if not isinstance(entry, _OAuthEntry) or _is_copilot(provider_id):
+            return ""
+        if provider_id in _PLAN_LOGINS:
+            return f"the login in auth.json is that of a {_PLAN_LOGINS[provider_id]} plan, which needs a plugin"
+        is_expired = 0 < entry.expires <= now_ms()
+        return "the login in auth.json has expired; a plugin or OpenCode renews it" if is_expired else ""
+
     def credential(self, provider: ProviderInfo) -> Credential | None:
         """Return the credential to use, or ``None``. Expired tokens are skipped."""
         return next((one for one in self.credentials(provider) if not one.expired()), None)
@@ -215,13 +236,15 @@ class Keyring:
         match entry:
             case _ApiKeyEntry(key=key) if key:
                 yield Credential(provider_id=provider.id, source=source, secret=Secret(key))
-            case _OAuthEntry() if entry.access:
+            case _OAuthEntry() if provider.id not in _PLAN_LOGINS and (entry.access or _is_copilot(provider.id)):
+                # The token of GitHub does not expire; older versions of OpenCode exchanged it for one that does.
+                token = entry.refresh if _is_copilot(provider.id) else entry.access
                 yield Credential(
                     provider_id=provider.id,
                     kind="oauth",
                     source=source,
-                    secret=Secret(entry.access),
-                    expires=int(entry.expires),
+                    secret=Secret(token),
+                    expires=0 if _is_copilot(provider.id) else int(entry.expires),
                     account_id=entry.account_id,
                     enterprise_url=entry.enterprise_url,
                 )
@@ -274,6 +297,18 @@ class Keyring:
                 except msgspec.ValidationError as error:
                     self._report(Damage(self._path, f"entry {name} is ignored: {str(error).replace('`', '')}"))
             return self._entries
+
+
+def _is_copilot(provider_id: str) -> bool:
+    return provider_id.startswith("github-copilot")
+
+
+def validate_entry(entry: Mapping[str, Any]) -> Document:
+    """Return credentials as ``auth.json`` has them. Raises :class:`ValueError` if they are not valid."""
+    try:
+        return cast("Document", msgspec.to_builtins(msgspec.convert(entry, _AuthEntry)))
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error).replace("`", "")) from None
 
 
 def store_entry(provider_id: str, entry: Document | None, folder: str | None = None) -> None:

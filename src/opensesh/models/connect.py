@@ -70,7 +70,11 @@ class Connections:
         credential = self._keyring.credential(info)
         if credential is None:
             names = " or ".join(info.env) or f"{info.id.upper()}_API_KEY"
-            raise AuthFailedError(f"there is no key for {info.name}: set {names}, or log in with 'opencode auth login'")
+            reason = self._keyring.unusable_login(info.id)
+            why = f" ({reason})" if reason else ""
+            raise AuthFailedError(
+                f"there is no key for {info.name}{why}: set {names}, or log in with 'opencode auth login'"
+            )
         key = (model.provider_id, model.npm, model.api_url, credential.key)
         if key not in self._adapters:
             self._adapters[key] = self._connect(model, info, credential)
@@ -92,6 +96,9 @@ class Connections:
             self._transports[timeouts] = Transport(timeout=timeouts.response, idle_timeout=timeouts.idle)
         options: dict[str, Any] = {"headers": info.headers, "transport": self._transports[timeouts]}
         base_url = model.api_url or info.base_url or info.api_url
+        if info.id.startswith("github-copilot") and credential.enterprise_url and not info.base_url:
+            domain = credential.enterprise_url.removeprefix("https://").removeprefix("http://").rstrip("/")
+            base_url = f"https://copilot-api.{domain}"
         if base_url:
             options["base_url"] = base_url
         match model.npm:

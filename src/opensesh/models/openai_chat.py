@@ -71,9 +71,20 @@ class OpenAIChat(HTTPProvider):
     ) -> tuple[AsyncGenerator[ServerSentEvent, None], OpenAIChatReader]:
         """Return the response to ``request``, and its reader."""
         body = request_body(request, include_usage=self._include_usage)
-        headers = {**self._headers, **request.headers}
+        copilot = _copilot_headers(body["messages"]) if provider_id.startswith("github-copilot") else {}
+        headers = {**copilot, **self._headers, **request.headers}
         wire = self._transport.sse(self._url, headers=headers, body=body, provider_id=provider_id)
         return wire, OpenAIChatReader(provider_id, self._url, self._new_call_id)
+
+
+def _copilot_headers(messages: list[dict[str, Any]]) -> dict[str, str]:
+    """Return what GitHub Copilot bills by: only a request that ends with the user's words counts as the user's."""
+    contents = [message["content"] for message in messages if isinstance(message.get("content"), list)]
+    headers = {"openai-intent": "conversation-edits"}
+    headers["x-initiator"] = "user" if messages and messages[-1]["role"] == "user" else "agent"
+    if any(piece["type"] == "image_url" for pieces in contents for piece in pieces):
+        headers["copilot-vision-request"] = "true"
+    return headers
 
 
 class OpenAIChatReader(SSEReader):

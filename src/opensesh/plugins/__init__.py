@@ -9,6 +9,14 @@ from __future__ import annotations
 
 from ..config.trust import Trust
 from . import hooks
+from .auth_methods import (
+    AuthCondition,
+    AuthMethod,
+    AuthMethodsOutput,
+    AuthOption,
+    Authorization,
+    AuthPrompt,
+)
 from .calling import (
     EventFeed,
     HookResult,
@@ -61,8 +69,14 @@ from .loader import Pluggable, candidates_needing_trust, load_plugins
 from .plugin import Plugin
 
 __all__ = [
+    "AuthCondition",
     "AuthInput",
+    "AuthMethod",
+    "AuthMethodsOutput",
+    "AuthOption",
     "AuthOutput",
+    "AuthPrompt",
+    "Authorization",
     "AutoContinueOutput",
     "BusEvent",
     "ChatHeadersOutput",

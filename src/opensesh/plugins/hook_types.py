@@ -58,6 +58,8 @@ class AuthInput(HookInput, frozen=True, kw_only=True):
 
     provider_id: str
     model: Model
+    stored: Document | None = None
+    """The provider's entry in ``auth.json``, made by a login of this plugin or by OpenCode."""
 
 
 class ChatMessageInput(HookInput, frozen=True, kw_only=True):
@@ -216,6 +218,8 @@ class AuthOutput(HookOutput, kw_only=True):
     """``None`` uses the key of the configuration, ``auth.json`` or the environment."""
     bearer: bool = False
     """Whether it is an access token rather than an API key."""
+    stored: dict[str, Any] | None = None
+    """The entry to keep in ``auth.json`` from now on, after a token was renewed; ``None`` leaves it as it is."""
 
 
 class ChatMessageOutput(HookOutput, kw_only=True):

@@ -21,6 +21,7 @@ from ..text import close_matches
 
 if TYPE_CHECKING:
     from . import hook_types
+    from .auth_methods import AuthMethodsOutput
     from .hook_types import HookInput, Host
 
 InputT = TypeVar("InputT", bound="HookInput")
@@ -71,6 +72,7 @@ config: Hook[Host, hook_types.ConfigOutput] = Hook("config", early=True)
 provider: Hook[Host, hook_types.ProviderOutput] = Hook("provider", early=True)
 tool: Hook[Host, hook_types.ToolsOutput] = Hook("tool", early=True)
 event: NotificationHook[hook_types.BusEvent] = NotificationHook("event")
+auth_methods: Hook[Host, AuthMethodsOutput] = Hook("auth.methods", early=True)
 auth: Hook[hook_types.AuthInput, hook_types.AuthOutput] = Hook("auth")
 chat_message: Hook[hook_types.ChatMessageInput, hook_types.ChatMessageOutput] = Hook("chat.message")
 chat_params: Hook[hook_types.ChatInput, hook_types.ChatParamsOutput] = Hook("chat.params")

@@ -9,8 +9,8 @@
         def chat_params(self, call: ChatInput, params: ChatParamsOutput) -> None:
             params.temperature = 0.1
 
-Every hook may be a plain function, which must not block, or a coroutine function. ``config``, ``provider``, ``tool``
-and the constructor must be plain, because they are called while the engine is being opened.
+Every hook may be a plain function, which must not block, or a coroutine function. ``config``, ``provider``, ``tool``,
+``auth_methods`` and the constructor must be plain, because they are called while the engine is being opened.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import hook_types
+    from .auth_methods import AuthMethodsOutput
     from .hook_types import Host
     from .hooks import HookReturn
 
@@ -41,8 +42,11 @@ class Plugin:
     def event(self, event: hook_types.BusEvent, /) -> HookReturn:
         """Called for every event on the bus, in order, concurrently with the run."""
 
+    def auth_methods(self, host: Host, output: AuthMethodsOutput, /) -> HookReturn:
+        """Called once. Offer ways to log in to providers."""
+
     def auth(self, request: hook_types.AuthInput, output: hook_types.AuthOutput, /) -> HookReturn:
-        """Called before a request to a provider. Set its key."""
+        """Called before a request to a provider. Set its key, and renew the login that it belongs to."""
 
     def chat_message(self, prompt: hook_types.ChatMessageInput, output: hook_types.ChatMessageOutput, /) -> HookReturn:
         """Called before a prompt is stored. Change the message and its parts."""

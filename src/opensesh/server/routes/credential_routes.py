@@ -7,6 +7,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from ...engine.cancellation import run_in_thread_uncancellable
+from ...errors import ProviderLoginError
 from ...models.auth import store_entry
 from ..operations import Call, Routes
 from ..responses import RequestError
@@ -39,9 +40,10 @@ Auth = ApiAuth | OAuth | WellKnownAuth
 
 
 class LoginMethod(Struct, frozen=True):
-    """The number of a way to log in."""
+    """The number of a way to log in, and the answers to its questions."""
 
     method: float
+    inputs: dict[str, str] = {}
 
 
 class LoginCode(Struct, frozen=True):
@@ -75,22 +77,31 @@ async def remove_auth(call: Call) -> object:
 
 @routes.get("/provider/auth", "provider.auth", response=dict[str, list[dict[str, Any]]])
 async def list_auth_methods(call: Call) -> object:
-    """List the ways to log in to each provider beside an API key; opensesh has none of its own."""
-    return {}
+    """List the ways to log in to each provider that plugins offer."""
+    async with call.engine() as engine:
+        methods = engine.components.provider_logins.methods
+    return {provider_id: [method.document() for method in offered] for provider_id, offered in methods.items()}
 
 
 @routes.post("/provider/{providerID}/oauth/authorize", "provider.oauth.authorize", response=Login, errors=(400,))
 async def authorize(call: Call, body: LoginMethod) -> object:
-    """Begin to log in to a provider."""
-    raise _no_login(call)
+    """Begin to log in to a provider with the method of that number. Null if the method is an API key."""
+    async with call.engine() as engine:
+        try:
+            logins = engine.components.provider_logins
+            number = int(body.method) if body.method.is_integer() else -1
+            begun = await logins.authorize(call.parameters["providerID"], number, body.inputs)
+        except ProviderLoginError as error:
+            raise RequestError(400, error.reason, error.message, providerID=error.provider_id) from error
+    return None if begun is None else Login(begun.url, begun.method, begun.instructions)
 
 
 @routes.post("/provider/{providerID}/oauth/callback", "provider.oauth.callback", response=bool, errors=(400,))
 async def finish_login(call: Call, body: LoginCode) -> object:
-    """Finish logging in to a provider."""
-    raise _no_login(call)
-
-
-def _no_login(call: Call) -> RequestError:
-    message = f"opensesh cannot log in to {call.parameters['providerID']}; use an API key, or 'opencode auth login'"
-    return RequestError(400, "ProviderAuthError", message)
+    """Finish logging in to a provider, and store its credentials in OpenCode's auth.json."""
+    async with call.engine() as engine:
+        try:
+            await engine.components.provider_logins.finish(call.parameters["providerID"], body.code)
+        except ProviderLoginError as error:
+            raise RequestError(400, error.reason, error.message, providerID=error.provider_id) from error
+    return True
