@@ -61,7 +61,8 @@ async def _log_in(options: Namespace, config: Config) -> int:
     if options.json:
         output.print_json({"name": options.name, "status": state.status, "error": state.error})
     else:
-        print(f"MCP server {options.name}: {painted_status(state)}{escape_control(_error_of(state))}")
+        error = f": {state.error}" if state.error else ""
+        print(f"MCP server {options.name}: {painted_status(state)}{escape_control(error)}")
     return 1 if state.status in UNUSABLE else 0
 
 
@@ -91,10 +92,6 @@ def _print_servers(options: Namespace, config: Config, states: Mapping[str, McpS
             if state.error:
                 print(f"{name}: {escape_control(state.error)}", file=sys.stderr)
     return 1 if any(state.status in UNUSABLE for state in states.values()) else 0
-
-
-def _error_of(state: McpServerState) -> str:
-    return f": {state.error}" if state.error else ""
 
 
 def _address(config: McpConfig) -> str:

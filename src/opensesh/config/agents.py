@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .config import Config
-    from .schema import AgentConfig
 
 _GUARDS = ("external_directory", "private_address", "doom_loop")
 """Permissions that guard tools rather than being one. The user's rules about them hold even where an agent denies all
@@ -93,7 +92,13 @@ def agents(config: Config, skill_folders: Sequence[str] = ()) -> dict[str, Agent
             agents.pop(name, None)
             continue
         base = agents.get(name) or Agent(name=name, permission=defaults + user)
-        agents[name] = _overlay(base, section, config.folders.home)
+        overrides = {field: value for field in _OVERRIDES if (value := getattr(section, field)) is not None}
+        agents[name] = replace(
+            base,
+            options=merged(base.options, section.options),
+            permission=base.permission + rules(section.permission, config.folders.home),
+            **overrides | ({"model": model_ref(section.model)} if section.model else {}),
+        )
     for name, agent in agents.items():
         # Every agent may read truncated tool outputs, unless exactly that is denied.
         last = () if replace(tool_output, action="deny") in agent.permission else (tool_output,)
@@ -234,16 +239,3 @@ def _about(permission: str, user: Rules) -> list[Rule]:
 
 
 _OVERRIDES = ("name", "description", "mode", "variant", "prompt", "temperature", "top_p", "color", "hidden", "steps")
-
-
-def _overlay(agent: Agent, section: AgentConfig, home: str) -> Agent:
-    """Return ``agent`` with the settings of its section."""
-    overrides: dict[str, Any] = {name: value for name in _OVERRIDES if (value := getattr(section, name)) is not None}
-    if section.model:
-        overrides["model"] = model_ref(section.model)
-    return replace(
-        agent,
-        options=merged(agent.options, section.options),
-        permission=agent.permission + rules(section.permission, home),
-        **overrides,
-    )

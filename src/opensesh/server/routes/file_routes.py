@@ -174,7 +174,9 @@ def _list_folder(location: ProjectLocation, path: str) -> list[Document]:
     except OSError:
         return []  # as in OpenCode
     paths = [os.path.relpath(entry.path, location.directory) for entry in entries]
-    ignored = _ignored(location, paths)
+    ignored: set[str] = set()
+    if location.vcs == "git" and paths:
+        ignored |= set(_git(location, "check-ignore", "-z", "--stdin", stdin="\0".join(paths)).split("\0"))
     nodes: list[Document] = [
         {
             "name": entry.name,
@@ -186,13 +188,6 @@ def _list_folder(location: ProjectLocation, path: str) -> list[Document]:
         for entry, relative in zip(entries, paths, strict=True)
     ]
     return sorted(nodes, key=lambda node: (node["type"] != "directory", node["name"].casefold()))
-
-
-def _ignored(location: ProjectLocation, paths: list[str]) -> set[str]:
-    if location.vcs != "git" or not paths:
-        return set()
-    output = _git(location, "check-ignore", "-z", "--stdin", stdin="\0".join(paths))
-    return set(output.split("\0"))
 
 
 def _read_file(location: ProjectLocation, path: str) -> Document:

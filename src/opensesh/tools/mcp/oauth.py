@@ -298,7 +298,9 @@ def _tokens(endpoints: Endpoints, client: SavedClient, server_url: str, **form: 
             form["client_secret"] = client.client_secret
     answer = _post(endpoints.token_endpoint, server_url, data=form, headers=headers)
     tokens = _decoded(answer, _TokenAnswer, endpoints.token_endpoint)
-    if tokens.token_type.lower() != "bearer" or not _is_header_value(tokens.access_token):
+    token = tokens.access_token
+    is_header_value = bool(token) and token.isascii() and token.isprintable() and " " not in token
+    if tokens.token_type.lower() != "bearer" or not is_header_value:
         raise OAuthError(f"{_shown(endpoints.token_endpoint)} issued a token that cannot be sent as a bearer token")
     try:
         lifetime = float(tokens.expires_in or 0)
@@ -401,10 +403,6 @@ def _is_private(host: str, port: int) -> bool:
         return any(is_private(str(entry[4][0])) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except OSError:  # unknown here; a proxy may know it
         return False
-
-
-def _is_header_value(text: str) -> bool:
-    return bool(text) and text.isascii() and text.isprintable() and " " not in text
 
 
 def _shown(url: str) -> str:
