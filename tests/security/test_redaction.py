@@ -18,7 +18,9 @@ from opensesh.redaction.secret_patterns import RULES
 from ..cli.running import Terminal
 from ..history.sample_tree import Sample
 from ..history.test_redaction import SECRETS
+from ..server.serving import serving
 from ..sharing.stand import Desk, Stand
+from ..web.test_entry import sign_in
 from .secret_corpus import CONFIGURED, KNOWN, LOGIN, SHAPES, VARIABLE, remains, spellings
 
 SPELLINGS = spellings()
@@ -98,15 +100,55 @@ async def test_h10_no_share_contains_a_secret(desk: Desk, stand: Stand) -> None:
     assert not leaks(json.dumps(stand.requests, ensure_ascii=False))
 
 
-def test_h10_no_log_contains_a_secret(machine: Path) -> None:
+def test_promise_1_h10_no_log_and_no_printed_warning_contains_a_secret(machine: Path) -> None:
+    printed: list[str] = []
     for _, text in SPELLINGS.values():
         log_crash("run", ValueError(text))
-    with show_warnings(lambda line: None):
+    with show_warnings(printed.append):  # the output of a server may be a log too
         for _, text in SPELLINGS.values():
             logging.getLogger("opensesh.test").warning("the server said %s", text)
     written = Path(log_path()).read_text()
     assert written.count("ValueError") >= len(SPELLINGS)
+    assert len(printed) == len(SPELLINGS)
     assert not leaks(written)
+    assert not leaks("\n".join(printed))
+
+
+@pytest.mark.parametrize(
+    ("address", "formats"),
+    [
+        ("/history/sessions/{}/export?format={}", ["json", "html"]),
+        ("/ui/export?ids={}&format={}", ["jsonl", "html"]),
+    ],
+    ids=["session", "selected sessions"],
+)
+async def test_promise_1_no_download_contains_a_secret(
+    sample: Sample, machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, formats: list[str]
+) -> None:
+    session = fill(sample)
+    monkeypatch.setenv("OPENSESH_STORE", str(sample.root))
+    async with serving(tmp_path / "p") as client:
+        browser = await sign_in(client)
+        for format_name in formats:
+            download = address.format(session["id"], format_name)
+            raw = await browser.request("GET", download)
+            redacted = await browser.request("GET", f"{download}&redact=true")
+            assert (raw.status_code, redacted.status_code) == (200, 200), redacted.text
+            assert leaks(raw.text)
+            assert not leaks(redacted.text), format_name
+            assert "[redacted:" in redacted.text
+
+
+async def test_promise_1_no_share_of_the_server_contains_a_secret(
+    sample: Sample, machine: Path, tmp_path: Path, stand: Stand
+) -> None:
+    session = fill(sample)
+    settings = machine / ".config" / "opencode" / "opencode.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"enterprise": {"url": stand.url}}))
+    async with serving(tmp_path / "p", store=str(sample.root)) as client:
+        await client.post(f"/session/{session['id']}/share")
+    assert stand.requests
+    assert not leaks(json.dumps(stand.requests, ensure_ascii=False))
 
 
 def test_h10_a_log_is_written_and_redacted_while_the_configuration_cannot_be_read(machine: Path) -> None:

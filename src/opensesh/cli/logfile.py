@@ -66,7 +66,7 @@ class _LineHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError):
-            self._show(f"! {record.getMessage()}")
+            self._show(f"! {_redacted(record.getMessage())}")
 
 
 class _LogFileHandler(logging.Handler):
@@ -89,7 +89,11 @@ def _append(text: str) -> None:
             os.replace(path, f"{path}.1")
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(Redactor(_secrets()).text(text).rstrip("\n") + "\n")
+        file.write(_redacted(text).rstrip("\n") + "\n")
+
+
+def _redacted(text: str) -> str:
+    return Redactor(_secrets()).text(text)
 
 
 def _secrets() -> set[str]:

@@ -1,4 +1,4 @@
-"""Answers from the history, with an ``ETag``."""
+"""Answers from the history: with an ``ETag``, or without secrets."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from ..records import dumps_compact
+from ..redaction import Redactor, known_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,3 +31,9 @@ def answer_with_etag(call: Call, document: Document) -> Response:
     if etag in call.request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     return Response(content, headers=headers | {"content-type": "application/json"})
+
+
+async def call_redactor(call: Call) -> Redactor:
+    """Return a redactor that knows the secrets of this machine and of the directory of the request."""
+    async with call.engine() as engine:
+        return Redactor(known_secrets(engine.config.document))

@@ -16,8 +16,7 @@ from ...history.filters import Selection
 from ...history.formats import FormatOptions
 from ...history.import_export.exporting import Export
 from ...history.library import Library
-from ...redaction import Redactor, known_secrets
-from ..history_answers import answer_with_etag, history_answer
+from ..history_answers import answer_with_etag, call_redactor, history_answer
 from ..operations import Call, Routes
 
 if TYPE_CHECKING:
@@ -85,13 +84,11 @@ async def export_session(call: Call, query: ExportQuery) -> object:
         store = call.state.store
         session_id = Library(store=store).session(call.parameters["name"]).id
         selection = Selection(ids=(session_id,), children=query.children)
-        redactor = Redactor(known_secrets(config.document)) if query.redact else None
         export = Export(store, selection, query.format, FormatOptions(), redactor=redactor)
         chunks = (chunk for selected in export.selected for chunk in export.chunks(selected))
         return f"{session_id}{export.format.suffix}", chunks
 
-    async with call.engine() as engine:
-        config = engine.config
+    redactor = await call_redactor(call) if query.redact else None
     name, chunks = await run_in_thread_uncancellable(prepare)
     headers = {
         "content-disposition": f'attachment; filename="{name}"',

@@ -17,6 +17,7 @@ from ...errors import NotFoundError, UsageError
 from ...history.filters import Selection
 from ...history.formats import FormatOptions
 from ...history.import_export.exporting import Export
+from ..history_answers import call_redactor
 from ..history_index import PATIENT_SECONDS, WAIT_SECONDS
 from ..operations import Call, Routes
 from ..session_list import SessionsQuery, list_sessions, session_states
@@ -51,10 +52,11 @@ class ListQuery(SessionsQuery, frozen=True):
 
 
 class ExportsQuery(Struct, frozen=True):
-    """Which sessions, separated by commas, and in which format."""
+    """Which sessions, separated by commas, in which format, and whether without secrets."""
 
     ids: Annotated[str, Meta(pattern=r"^ses[0-9A-Za-z_.-]{0,200}(,ses[0-9A-Za-z_.-]{0,200}){0,499}$")]
     format: Literal["jsonl", "opencode", "markdown", "html"] = "markdown"
+    redact: bool = False
 
 
 @pages.get("/ui/", "ui.sessions", response=None)
@@ -122,7 +124,8 @@ async def export_sessions(call: Call, query: ExportsQuery) -> object:
     """Download sessions: one as a file, several as one file or as an archive of files."""
 
     def prepare() -> tuple[str, Iterable[bytes]]:
-        export = Export(call.state.store, Selection(ids=tuple(query.ids.split(","))), query.format, FormatOptions())
+        selection = Selection(ids=tuple(query.ids.split(",")))
+        export = Export(call.state.store, selection, query.format, FormatOptions(), redactor=redactor)
         if not export.selected:
             raise NotFoundError("none of these sessions exists")
         suffix = export.format.suffix
@@ -136,6 +139,7 @@ async def export_sessions(call: Call, query: ExportsQuery) -> object:
                 files.writestr(f"{selected.id}{suffix}", b"".join(export.chunks(selected)))
         return "sessions.zip", [archive.getvalue()]
 
+    redactor = await call_redactor(call) if query.redact else None
     name, chunks = await run_in_thread_uncancellable(prepare)
     headers = {
         "content-disposition": f'attachment; filename="{name}"',

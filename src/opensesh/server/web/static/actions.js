@@ -113,7 +113,8 @@ export function attachActions({ session, facts, refresh, isBusy, focusComposer }
 
   /** @param {string} format */
   async function download(format) {
-    const response = await fetch(`${extended}/export?format=${format}`, { headers: { "x-opensesh-key": localStorage.getItem(KEY_NAME) ?? "" } });
+    const { checked } = /** @type {HTMLInputElement} */ (document.getElementById("export-redact"));
+    const response = await fetch(`${extended}/export?format=${format}&redact=${checked}`, { headers: { "x-opensesh-key": localStorage.getItem(KEY_NAME) ?? "" } });
     if (!response.ok) throw new Error(`The export failed: ${response.status}`);
     const name = /filename="([^"]+)"/.exec(response.headers.get("content-disposition") ?? "")?.[1] ?? session;
     const url = URL.createObjectURL(await response.blob());

@@ -138,10 +138,11 @@ bulk.addEventListener("click", async (event) => {
   const action = /** @type {HTMLElement} */ (event.target).closest("button")?.dataset.do;
   const sessions = selected();
   const format = /** @type {HTMLSelectElement} */ (document.getElementById("bulk-format")).value;
+  const { checked } = /** @type {HTMLInputElement} */ (document.getElementById("bulk-redact"));
   try {
     if (action === "archive") await archive(sessions, true);
     if (action === "remove") await remove(sessions);
-    if (action === "export") location.assign(`/ui/export?ids=${sessions.join(",")}&format=${format}`);
+    if (action === "export") location.assign(`/ui/export?ids=${sessions.join(",")}&format=${format}&redact=${checked}`);
     if (action === "clear") for (const box of rows.querySelectorAll(".pick input")) /** @type {HTMLInputElement} */ (box).checked = false;
   } catch (error) {
     notify(/** @type {Error} */ (error).message, { bad: true });
