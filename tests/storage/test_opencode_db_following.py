@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,7 +14,17 @@ from opensesh import ids
 from opensesh.storage.opencode_db.other_programs import other_processes
 from opensesh.storage.opencode_db.store import OpencodeDB
 
-from .opencode_databases import PROJECT, V1_2, V1_18, empty_database, new_answer, new_message, new_session, new_text
+from .opencode_databases import (
+    PROJECT,
+    V1_2,
+    V1_18,
+    empty_database,
+    execute,
+    new_answer,
+    new_message,
+    new_session,
+    new_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -168,10 +178,14 @@ def test_a_title_that_another_program_overwrites_with_an_old_row_is_set_again(pa
         assert store.read(SESSION)["title"] == "after"
 
 
-def test_an_unfinished_answer_that_another_process_is_writing_is_a_run(path: Path) -> None:
+def test_a_turn_that_another_process_has_not_ended_is_a_run(path: Path, other: OpencodeDB) -> None:
+    def write(message: str, record: dict[str, Any]) -> None:
+        other.write(("message", "ses_1", message), record)
+
+    now = ids.now_ms()
     with OpencodeDB(path) as store:
-        store.write(SESSION, new_session())
-        store.write(("message", "ses_1", "msg_2"), new_answer(at=ids.now_ms()))
+        other.write(SESSION, new_session())
+        write("msg_2", new_answer(at=now))
         assert store.foreign_run("ses_1") == ""
         process = subprocess.Popen([sys.executable, "-c", READER, str(path)], stdin=subprocess.PIPE)
         try:
@@ -182,9 +196,17 @@ def test_an_unfinished_answer_that_another_process_is_writing_is_a_run(path: Pat
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             assert f"pid {process.pid}" in store.foreign_run("ses_1")
-            answer = new_answer(at=ids.now_ms(), time={"created": 1, "completed": 2})
-            store.write(("message", "ses_1", "msg_2"), answer)
+            ended = {"created": now, "completed": now}
+            write("msg_2", new_answer(at=now, time=ended, finish="tool-calls"))
+            assert f"pid {process.pid}" in store.foreign_run("ses_1")
+            execute(path, f"UPDATE message SET time_updated = {ids.now_ms() - 10_000}")
             assert store.foreign_run("ses_1") == ""
+            write("msg_2", new_answer(at=now, time=ended, finish="stop"))
+            assert store.foreign_run("ses_1") == ""
+            write("msg_3", new_message(message="msg_3", at=now + 1))
+            assert f"pid {process.pid}" in store.foreign_run("ses_1")
+            store.write(("message", "ses_1", "msg_4"), new_message(message="msg_4", at=now + 2))
+            assert store.foreign_run("ses_1") == "", "the newest prompt is its own"
         finally:
             process.communicate(b"\n")
         assert other_processes(str(path)) == []

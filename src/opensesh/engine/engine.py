@@ -101,7 +101,8 @@ class Engine:
             directory=components.location.directory,
         )
         store, publish = components.writer.sessions.store, components.writer.publish
-        closing.callback(await run_in_thread_uncancellable(publish_foreign_changes, store, publish))
+        if settings.follow_other_programs:
+            closing.callback(await run_in_thread_uncancellable(publish_foreign_changes, store, publish))
         components.mcp.begin(group)
         closing.callback(components.mcp.end)
         closing.callback(dispatcher.close)

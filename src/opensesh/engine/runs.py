@@ -226,7 +226,9 @@ class Runs:
         store, settings = self._services.writer.sessions.store, self._services.settings
         if not isinstance(store, SharedSessions) or settings.ignore_other_programs:
             return
-        deadline = time.monotonic() + settings.other_program_timeout_seconds
+        seconds = settings.other_program_timeout_seconds
+        deadline = time.monotonic() + seconds
+        is_waiting = False
         while other := store.foreign_run(session_id):
             if time.monotonic() > deadline:
                 raise BusyError(
@@ -234,6 +236,14 @@ class Runs:
                     "regardless, set OPENSESH_IGNORE_OTHER_PROGRAMS=1",
                     session=session_id,
                 )
+            if not is_waiting:
+                log.warning(
+                    "%s seems to be run by another program: %s. Waiting for it, at most %g s",
+                    session_id,
+                    other,
+                    seconds,
+                )
+                is_waiting = True
             time.sleep(0.25)
 
     async def commit_revert(self, run: Run) -> None:

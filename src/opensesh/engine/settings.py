@@ -84,6 +84,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     ignore_other_programs: bool = field(default_factory=lambda: Flags().on("IGNORE_OTHER_PROGRAMS"))
     """Whether to run sessions that another program seems to be running; by default as the environment variable
     ``OPENSESH_IGNORE_OTHER_PROGRAMS`` says."""
+    follow_other_programs: bool = True
+    """Whether to publish what other programs, such as OpenCode, write into the store."""
     plugin_timeout_seconds: float = 5.0
     """How long closing waits for plugins."""
     opencode_events: bool = False

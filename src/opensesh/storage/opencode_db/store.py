@@ -21,7 +21,7 @@ from ..stream_journal import StreamJournals, with_streamed_text
 from ..user_settings import user_setting
 from .encoding import canonical, restore_message
 from .following import Follower
-from .other_programs import RECENT_SECONDS, other_processes, unfinished_answer_age
+from .other_programs import other_processes, running_since
 from .record_reader import RecordReader, kinds_below
 from .sqlite_writer import WRITE_BUSY_SECONDS
 from .table_rows import TableRows
@@ -340,13 +340,13 @@ class OpencodeDB:
         """Return which other program seems to be running a session now, and why; empty if none does."""
         with self._reader.snapshot() as (connection, known):
             is_known = any(source.table == "message" for source in known.get("message", []))
-            age = unfinished_answer_age(connection, session_id) if is_known else None
-        if age is None or age > RECENT_SECONDS:
+            age = running_since(connection, session_id, self._own_messages) if is_known else None
+        if age is None:
             return ""
         processes = other_processes(self.place)
         if not processes:
             return ""
-        return f"pid {', '.join(map(str, processes))}, whose answer is unfinished and changed {max(age, 0):.0f} s ago"
+        return f"pid {', '.join(map(str, processes))}, whose turn is unfinished and changed {max(age, 0):.0f} s ago"
 
     def foreign_messages(self, session_id: str, known: Collection[str]) -> list[str]:
         """Return the ids of messages that are neither known nor written by this object."""
