@@ -30,6 +30,7 @@ from ...storage.protocol import (
     StoredMessage,
     ignore_damage,
     log_damage,
+    member_stores,
 )
 from ..formats.opencode import complete_message, complete_session
 from .import_sources import PathMap, SourceSession
@@ -82,13 +83,18 @@ class Importer:
         dry_run: bool = False,
         report: Report = log_damage,
     ) -> None:
-        target = writable_store(store)
-        # In a tree, one sync at the end costs less than two for each record.
-        self.target = JsonTree(target.root, durability="relaxed") if isinstance(target, FileTree) else target
+        self._whole_store = store
+        self._damaged: set[str] = set()
+        """Ids of stores that turned out to be damaged."""
+        self._use(writable_store(store))
         self._paths = paths or PathMap()
         self._dry_run = dry_run
         self._report = report
         self._leases = leases_of(store)
+
+    def _use(self, target: Store) -> None:
+        # In a tree, one sync at the end costs less than two for each record.
+        self.target = JsonTree(target.root, durability="relaxed") if isinstance(target, FileTree) else target
         self._session_keys = {key[-1]: key for key in target.list(("session",))}
         self._projects = {key[-1] for key in target.list(("project",))}
 
@@ -100,8 +106,8 @@ class Importer:
             os.sync()
         return results
 
-    def _import(self, source: SourceSession) -> ImportResult:
-        title = source.title
+    def _import(self, original: SourceSession) -> ImportResult:
+        source, title = original, original.title
         try:
             keys.check_key(("session", source.id))
             holder = self._leases.holder(source.id)
@@ -114,11 +120,21 @@ class Importer:
             if isinstance(self.target, CanonicalRecords):
                 source = _completed(source, self.target.canonical_record, self._report)
             return self._merge(source, title)
-        except (WriteError, ReadOnlyStoreError):
-            raise  # concerns the store, so no session can be imported
-        except (RecordError, NotFoundError) as error:
-            return ImportResult(source.id, "skipped", title, 0, error.message)
         except OpenseshError as error:
+            # Damage of a database may show only when it is used, and nothing was written then. As for all that is new,
+            # the tree takes its place.
+            if not self.target.writable or error.data.get("path") == self.target.place:
+                self._damaged.add(self.target.id)
+                members = member_stores(self._whole_store)
+                others = [member for member in members if member.writable and member.id not in self._damaged]
+                if others:
+                    self._report(Damage(self.target.place, f"sessions go to {others[0].place}: {error.message}"))
+                    self._use(others[0])
+                    return self._import(original)
+            if isinstance(error, (WriteError, ReadOnlyStoreError)):
+                raise  # concerns the store, so no session can be imported
+            if isinstance(error, (RecordError, NotFoundError)):
+                return ImportResult(source.id, "skipped", title, 0, error.message)
             self._report(Damage(source.origin, error.message))
             return ImportResult(source.id, "skipped", title, 0, error.message)
 
