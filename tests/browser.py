@@ -89,7 +89,7 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def until(self, expression: str, seconds: float = 20) -> None:
+    def until(self, expression: str, seconds: float = 60) -> None:
         """Wait for an expression in the page to be true."""
         deadline = time.monotonic() + seconds
         while not self.ask(expression):

@@ -25,7 +25,7 @@ def test_what_another_program_stores_is_published(tmp_path: Path) -> None:
         with other.batch() as batch:
             batch.write(("message", "ses_1", "msg_1"), new_message())
             batch.write(("part", "msg_1", "prt_1"), new_text())
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not any(isinstance(event, events.PartUpdated) for event in published):
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -72,7 +72,7 @@ class Screen:
     def text(self) -> str:
         return _CONTROL.sub("", _TAKEN_BACK.sub("", self.raw)).replace("\r\n", "\n")
 
-    def until(self, expected: str, seconds: float = 30) -> None:
+    def until(self, expected: str, seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while expected not in self.text:
             if not self._read(deadline):
@@ -84,13 +84,13 @@ class Screen:
     def interrupt(self) -> None:
         """Ctrl-C, once the program waits: one in the instant before it does is noticed with the next key only."""
         status = Path(f"/proc/{self._process.pid}/stat")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "S":
             assert time.monotonic() < deadline, "it never waits"
             time.sleep(0.01)
         self.type("\x03")
 
-    def end(self, seconds: float = 30) -> int:
+    def end(self, seconds: float = 60) -> int:
         deadline = time.monotonic() + seconds
         while self._read(deadline):
             pass

@@ -56,7 +56,7 @@ class ChildProcess:
         """What it has reported so far."""
         return [value for kind, value in self._lines() if kind == "report"]
 
-    def wait_for(self, count: int = 1, *, seconds: float = 30) -> list[Any]:
+    def wait_for(self, count: int = 1, *, seconds: float = 60) -> list[Any]:
         """Wait until it has reported ``count`` values."""
         deadline = time.monotonic() + seconds
         while len(reports := self.reports) < count:

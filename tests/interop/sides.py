@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from opensesh.storage.protocol import Store, StoredMessage
     from opensesh.testing.wire import WireServer
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class EvenModel(ScriptedModel):

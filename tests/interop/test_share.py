@@ -56,7 +56,7 @@ def seen(link: str) -> AssembledSession | None:
 
 
 def until_seen(link: str, condition: Callable[[AssembledSession], bool]) -> AssembledSession:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         found = seen(link)
         if found is not None and condition(found):

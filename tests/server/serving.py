@@ -18,7 +18,7 @@ from opensesh.server.state import ServerOptions
 
 Json = dict[str, Any]
 SCRIPTED = {"providerID": "scripted", "modelID": "prompt"}
-LIMIT_SECONDS = 30.0
+LIMIT_SECONDS = 60.0
 
 
 class Client:

@@ -77,7 +77,7 @@ class Received:
         self.arrived.set()
 
     def until(self, key: Key, *, removed: bool = False) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while (key, removed, False) not in self.changes:
             assert time.monotonic() < deadline, self.changes
             self.arrived.wait(0.05)
@@ -165,7 +165,7 @@ def test_a_title_that_another_program_overwrites_with_an_old_row_is_set_again(pa
         store.write(SESSION, new_session(title="before"))
         process = subprocess.Popen([sys.executable, "-c", WHOLE_ROWS, str(path)], stdin=subprocess.PIPE)
         try:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while not other_processes(str(path)):
                 if not sys.platform.startswith("linux"):
                     pytest.skip("the system does not tell who has a file open")
@@ -189,7 +189,7 @@ def test_a_turn_that_another_process_has_not_ended_is_a_run(path: Path, other: O
         assert store.foreign_run("ses_1") == ""
         process = subprocess.Popen([sys.executable, "-c", READER, str(path)], stdin=subprocess.PIPE)
         try:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while not other_processes(str(path)):
                 if not sys.platform.startswith("linux"):
                     pytest.skip("the system does not tell who has a file open")

@@ -259,7 +259,7 @@ def test_a_thread_serves_those_who_cannot_wait(tmp_path: Path) -> None:
         asked = {"model": "m", "messages": [{"role": "system", "content": "s"}, *HI], "tools": tools}
         assert post(server, asked).json()["choices"][0]["message"]["content"] == "a"
         post(server, asked)
-        server.wait_for(2, timeout=5)
+        server.wait_for(2, timeout=60)
         with pytest.raises(TimeoutError, match="2 of 3 requests"):
             server.wait_for(3, timeout=0.01)
     server.model.assert_complete()

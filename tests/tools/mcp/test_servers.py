@@ -71,7 +71,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def gone(pid: int, seconds: float = 20) -> bool:
+async def gone(pid: int, seconds: float = 60) -> bool:
     deadline = time.monotonic() + seconds
     while alive(pid) and time.monotonic() < deadline:
         await asyncio.sleep(0.05)
