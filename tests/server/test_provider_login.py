@@ -92,8 +92,8 @@ async def test_a_login_is_stored_in_opencodes_file(client: Client, isolated: Pat
     assert await failure(client, path, method=0, code="wrong") == (400, "ProviderAuthOauthCallbackFailed")
     assert await failure(client, path, method=0, code="broken") == (400, "ProviderAuthOauthCallbackFailed")
     assert await client.post(path, {"method": 0, "code": "right"}) is True
-    entry = {"type": "oauth", "refresh": "r", "access": "a", "expires": 5, "accountId": "ada"}
-    assert json.loads(file.read_text()) == {"acme": entry}
+    entry = {"type": "oauth", "access": "a", "refresh": "r", "expires": 5, "accountId": "ada"}
+    assert file.read_text() == json.dumps({"acme": entry}, indent=2), "byte for byte what OpenCode writes"
     assert file.stat().st_mode & 0o777 == 0o600
     assert (await client.post("/provider/acme/oauth/authorize", {"method": 1}))["method"] == "auto"
     assert await client.post(path, {"method": 1}) is True

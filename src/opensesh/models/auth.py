@@ -128,8 +128,8 @@ class _ApiKeyEntry(Struct, tag="api"):
 class _OAuthEntry(
     Struct, tag="oauth", omit_defaults=True, rename={"account_id": "accountId", "enterprise_url": "enterpriseUrl"}
 ):
-    refresh: str
     access: str
+    refresh: str
     expires: float
     account_id: str | None = None
     enterprise_url: str | None = None

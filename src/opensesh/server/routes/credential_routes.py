@@ -10,7 +10,7 @@ from ...engine.cancellation import run_in_thread_uncancellable
 from ...errors import ProviderLoginError
 from ...models.auth import store_entry
 from ..operations import Call, Routes
-from ..responses import RequestError
+from ..responses import RequestError, empty_response
 
 routes = Routes()
 
@@ -85,7 +85,7 @@ async def list_auth_methods(call: Call) -> object:
 
 @routes.post("/provider/{providerID}/oauth/authorize", "provider.oauth.authorize", response=Login, errors=(400,))
 async def authorize(call: Call, body: LoginMethod) -> object:
-    """Begin to log in to a provider with the method of that number. Null if the method is an API key."""
+    """Begin to log in to a provider with the method of that number. Nothing is answered if that is an API key."""
     async with call.engine() as engine:
         try:
             logins = engine.components.provider_logins
@@ -93,7 +93,7 @@ async def authorize(call: Call, body: LoginMethod) -> object:
             begun = await logins.authorize(call.parameters["providerID"], number, body.inputs)
         except ProviderLoginError as error:
             raise RequestError(400, error.reason, error.message, providerID=error.provider_id) from error
-    return None if begun is None else Login(begun.url, begun.method, begun.instructions)
+    return empty_response() if begun is None else Login(begun.url, begun.method, begun.instructions)
 
 
 @routes.post("/provider/{providerID}/oauth/callback", "provider.oauth.callback", response=bool, errors=(400,))

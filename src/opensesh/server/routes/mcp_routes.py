@@ -10,7 +10,6 @@ from msgspec import Struct, field
 
 from ...config import McpConfig
 from ...errors import ToolFailedError
-from ...tools.mcp.oauth import OAuthError
 from ..operations import Call, Routes
 from ..parameters import Name
 from ..responses import RequestError, json_response
@@ -114,10 +113,7 @@ async def finish_login(call: Call, body: McpLoginCode) -> object:
     """Finish logging in to a remote MCP server with the code that its authorization server gave."""
     async with call.engine() as engine:
         with _login_errors():
-            try:
-                return _shown(await engine.components.mcp.logins.finish(call.parameters["name"], body.code))
-            except OAuthError as error:
-                return {"status": "failed", "error": error.message}
+            return _shown(await engine.components.mcp.logins.finish(call.parameters["name"], body.code))
 
 
 @routes.post("/mcp/{name}/auth/authenticate", "mcp.auth.authenticate", response=McpStatus, errors=(400, 404))

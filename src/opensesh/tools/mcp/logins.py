@@ -12,12 +12,12 @@ from .login import McpLogin
 from .oauth import OAuthError
 from .redirects import listening
 from .saved_logins import remove_login
+from .server import McpServerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .oauth import Grant
-    from .server import McpServerState
     from .servers import McpServers
 
 
@@ -56,12 +56,18 @@ class McpLogins:
         return grant
 
     async def finish(self, name: str, code: str) -> McpServerState:
-        """Finish the login that was begun, with the code that the authorization server gave, and connect."""
+        """Finish the login that was begun, with the code that the authorization server gave, and connect.
+
+        If the authorization server refuses the code, the state says so; the server itself stays as it was.
+        """
         self._servers.find(name)
         login, grant = self._pending.pop(name, (None, None))
         if login is None or grant is None:
             raise ToolFailedError(f"No pending OAuth flow for MCP server: {name}")
-        await asyncio.to_thread(login.finish, grant, code)
+        try:
+            await asyncio.to_thread(login.finish, grant, code)
+        except OAuthError as error:
+            return McpServerState(status="failed", error=error.message)
         return await self._servers.reconnect(name)
 
     async def run(self, name: str, show: Callable[[str], object] = str) -> McpServerState:
