@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import asyncio
 import gzip
 import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from opensesh.server.web.static_files import imported_scripts, static_files
@@ -60,6 +63,31 @@ async def test_a_page_names_every_script_that_it_will_import(tmp_path: Path) -> 
         assert {"session_live.js", "log.js", "dom.js"} <= named
         for name in named:
             assert set(imported_scripts(name)) <= named
+
+
+async def test_a_browser_reads_at_most_four_event_streams(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client, AsyncExitStack() as stack:
+        browser = await sign_in(client)
+        http = bare(client)
+        chunks: list[AsyncIterator[bytes]] = []  # one that is not kept closes its connection
+
+        async def status(streams: AsyncExitStack) -> int:
+            request = http.stream("GET", "/history/events?as=html", headers=browser.headers)
+            response = await streams.enter_async_context(request)
+            if response.status_code == 200:
+                chunks.append(response.aiter_bytes())
+                await anext(chunks[-1])
+            return response.status_code
+
+        kept = await stack.enter_async_context(AsyncExitStack())
+        closed = await stack.enter_async_context(AsyncExitStack())
+        assert [await status(streams) for streams in (kept, kept, kept, closed, kept)] == [200, 200, 200, 200, 429]
+        other = await sign_in(client)
+        assert (await other.request("GET", "/ui/keys")).status_code == 200
+        await closed.aclose()
+        async with asyncio.timeout(30):
+            while await status(kept) != 200:  # the server notices the closed connection
+                await asyncio.sleep(0.01)
 
 
 def test_all_scripts_and_styles_together_are_small_on_the_wire() -> None:

@@ -228,7 +228,10 @@ class SessionTableLoader:
         if generation == self._generation:
             return
         stores = self._cache.query(self._layer, self._load)
-        self.table = self._table(stores)
+        table, known = self._table(stores), self.table
+        # What changed just now is read again, and is mostly the same.
+        if (table.rows, table.projects, table.damage) != (known.rows, known.projects, known.damage):
+            self.table = table
         self._generation = generation
 
     def _load(self, db: Connection) -> dict[str, list[str]]:

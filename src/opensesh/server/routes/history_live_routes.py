@@ -17,6 +17,7 @@ from ..operations import Call, Routes
 from ..page_streams import PageStream
 from ..parameters import MessageID, PartID
 from ..responses import RequestError
+from ..web.browsers import MAX_STREAMS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -72,12 +73,19 @@ async def stream_events(call: Call, query: LiveEventsQuery) -> object:
     """Get the events of sessions of all projects as server-sent events.
 
     With the header ``Last-Event-ID``, the stream continues after that event. Requests that wait for a user come first.
+    A signed-in browser can read four streams at the same time.
     """
     sessions = [name for name in query.session.split(",") if name][:MAX_VIEWED_SESSIONS]
     last_event_id = call.request.headers.get("last-event-id") or query.last_event_id or None
+    browser = call.state.browsers.identify(call.request.headers)
+    if browser is not None and browser.streams >= MAX_STREAMS:
+        message = f"this browser reads {MAX_STREAMS} event streams already; it cannot load pages with many more"
+        raise RequestError(429, "TooManyRequests", message)
 
     async def body() -> AsyncIterator[bytes]:
         async with AsyncExitStack() as stack:
+            if browser is not None:
+                stack.enter_context(browser.stream())
             # An open engine publishes what other programs write into a session that is viewed.
             for session_id in sessions:
                 try:

@@ -10,17 +10,21 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
+from contextlib import contextmanager
 from hashlib import sha256
 from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
 KEY_HEADER = "x-opensesh-key"
 TICKET_SECONDS = 120
 SIGN_IN_SECONDS = 7 * 24 * 3600
 """How long a browser that asks for nothing stays signed in."""
+MAX_STREAMS = 4
+"""How many event streams a browser can read at the same time. Its tabs share one where they can, and a browser that has
+six connections open to a server cannot load a page."""
 _MAX_TICKETS = 100
 _MAX_BROWSERS = 100
 
@@ -36,6 +40,17 @@ class Browser:
         self.signed_in = now
         """Seconds since 1970."""
         self.last_used = now
+        self.streams = 0
+        """How many event streams it reads now."""
+
+    @contextmanager
+    def stream(self) -> Generator[None]:
+        """Count an event stream as long as it is read."""
+        self.streams += 1
+        try:
+            yield
+        finally:
+            self.streams -= 1
 
 
 class Browsers:
