@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
+import shlex
 import signal
+import subprocess
+import time
 from pathlib import Path
 
 import nh3
@@ -11,8 +15,10 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Page, Route, expect
 
 from ..history.hostile_content import HOSTILE_TEXTS
+from ..interop.opencode import DATABASE, opencode_binary
+from ..server.kit_server import program
 from ..server.serving import SCRIPTED
-from .test_live import is_idle, messages, open_session, prompt, prompts, start
+from .test_live import is_idle, markup, messages, open_session, prompt, prompts, start
 from .web_server import WebServer, web_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -34,6 +40,61 @@ async def agrees(page: Page, server: WebServer, session_id: str) -> None:
         for part in message["parts"]:
             if part["type"] == "text":
                 await expect(page.locator(f"#p-{part['id']}")).to_have_text(part["text"])
+
+
+async def two_browsers(chromium: Browser, server: WebServer, session_id: str) -> tuple[Page, Page]:
+    """Open a session in two browsers that share nothing."""
+    pages = [await (await chromium.new_context()).new_page() for _ in range(2)]
+    for page in pages:
+        await server.enter(page)
+        await open_session(page, server, session_id)
+    return pages[0], pages[1]
+
+
+async def agree(server: WebServer, session_id: str, *pages: Page) -> None:
+    """All pages show what is stored, in the same elements."""
+    for page in pages:
+        await is_idle(page)
+        await agrees(page, server, session_id)
+    assert await markup(pages[0]) == await markup(pages[1])
+
+
+async def disconnect(page: Page) -> None:
+    await page.context.route("**/history/events*", lambda route: route.abort())
+    await page.evaluate("dispatchEvent(new Event('online'))")  # connects anew, in vain
+    await expect(page.locator(".run-state")).to_contain_text("Connection lost")
+
+
+class Terminal:
+    """OpenCode's own terminal client in a session, on the screen of a terminal of its own."""
+
+    def __init__(self, server: WebServer, session_id: str) -> None:
+        self._socket = f"opensesh-{os.getpid()}-{session_id}"
+        home = server.home / "terminal"
+        home.mkdir()
+        disabled = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
+        environ = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": str(home)}
+        environ |= {f"OPENCODE_DISABLE_{name}": "1" for name in disabled}
+        words = ["env", "-i", *(f"{name}={value}" for name, value in environ.items())]
+        words += [str(opencode_binary(DATABASE)), "attach", server.url, "--dir", str(server.project), "-s", session_id]
+        self.tmux("new-session", "-d", "-x", "140", "-y", "60", shlex.join(words))
+
+    def tmux(self, *words: str) -> str:
+        done = subprocess.run([program("tmux"), "-L", self._socket, *words], capture_output=True, text=True, check=True)
+        return done.stdout
+
+    async def sees(self, *texts: str) -> None:
+        """Wait until the screen shows texts, in this order."""
+        pattern = re.compile(".*".join(map(re.escape, texts)), re.DOTALL)
+        deadline = time.monotonic() + 120
+        while not pattern.search(screen := self.tmux("capture-pane", "-p")):
+            assert time.monotonic() < deadline, screen
+            await asyncio.sleep(0.1)
+
+    async def prompt(self, text: str) -> None:
+        self.tmux("send-keys", "-l", text)
+        await self.sees(text)
+        self.tmux("send-keys", "Enter")
 
 
 async def recovers(browser: Browser, home: Path) -> None:
@@ -64,6 +125,67 @@ async def recovers(browser: Browser, home: Path) -> None:
 
 async def test_a_page_recovers_from_a_killed_server_without_a_reload(chromium: Browser, tmp_path: Path) -> None:
     await recovers(chromium, tmp_path)
+
+
+async def test_two_browsers_agree_also_after_one_was_disconnected(chromium: Browser, server: WebServer) -> None:
+    session_id = server.create("SAY Ready.", title="Two browsers")
+    one, other = await two_browsers(chromium, server, session_id)
+    await prompt(one, "SPLIT 3\nSAY From one.")
+    await expect(other.locator("#log .turn.answer").last).to_contain_text("From one.")
+    await agree(server, session_id, one, other)
+    await disconnect(other)
+    await prompt(one, "SPLIT 2\nSAY Missed by the other.")
+    await expect(one.locator("#log .turn.answer").last).to_contain_text("Missed by the other.")
+    await other.context.unroute("**/history/events*")
+    await expect(other.locator("#log .turn.answer").last).to_contain_text("Missed by the other.")
+    await prompt(other, "SPLIT 2\nSAY From the other.")
+    await expect(one.locator("#log .turn.answer").last).to_contain_text("From the other.")
+    await agree(server, session_id, one, other)
+    for page in (one, other):
+        await page.context.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_two_browsers_and_the_terminal_client_agree_also_after_lost_connections(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    with web_server(tmp_path) as server:
+        models = {"prompt": {"name": "Prompt"}}
+        provider = {"npm": "@ai-sdk/openai-compatible", "options": {"apiKey": "none"}, "models": models}
+        (server.project / "opencode.json").write_text(json.dumps({"provider": {"scripted": provider}}))
+        session_id = server.create("SAY Ready.", title="Shared")
+        one, other = await two_browsers(chromium, server, session_id)
+        terminal = Terminal(server, session_id)
+        try:
+            await terminal.sees("Ready.", "ctrl+p commands")
+            await terminal.prompt("SAY From the terminal.")
+            for page in (one, other):
+                await expect(page.locator("#log .turn.answer").last).to_contain_text("From the terminal.")
+            await agree(server, session_id, one, other)
+            await prompt(one, "SPLIT 1\nDRIP 0.02\nSAY From a browser, in pieces.")
+            await terminal.sees("SAY From the terminal.", "From the terminal.", "From a browser, in pieces.")
+            await disconnect(other)
+            await terminal.prompt("SAY Missed by one browser.")
+            await terminal.sees("From a browser, in pieces.", "Missed by one browser.")
+            await other.context.unroute("**/history/events*")
+            await is_idle(other)  # not disconnected any more
+            await prompt(other, "SAY All three.")
+            await terminal.sees("Missed by one browser.", "SAY All three.", "All three.")
+            await agree(server, session_id, one, other)
+            port = server.url.rpartition(":")[2]
+            server.process.send_signal(signal.SIGKILL)
+            server.process.wait()
+            await expect(one.locator(".run-state")).to_contain_text("Connection lost")
+            with web_server(tmp_path, "--port", port) as again:
+                await expect(one.locator("html")).not_to_have_attribute("data-run", "lost")
+                await prompt(one, "SAY After the restart.")
+                await terminal.sees("All three.", "SAY After the restart.", "After the restart.")
+                await agree(again, session_id, one, other)
+        finally:
+            terminal.tmux("kill-server")
+        for page in (one, other):
+            await page.context.close()
 
 
 async def test_a_prompt_that_was_sent_into_a_lost_connection_arrives_once(chromium: Browser, server: WebServer) -> None:
@@ -169,9 +291,7 @@ async def test_a_page_that_missed_too_many_events_reads_everything_again(chromiu
         await server.enter(page)
         session_id = server.create("SAY Before.", title="Overflow")
         await open_session(page, server, session_id)
-        await context.route("**/history/events*", lambda route: route.abort())
-        await page.evaluate("dispatchEvent(new Event('online'))")  # connects anew, in vain
-        await expect(page.locator(".run-state")).to_contain_text("Connection lost", timeout=60_000)
+        await disconnect(page)
         body = {"model": SCRIPTED, "parts": [{"type": "text", "text": f"SPLIT 1\nSAY {'word ' * 2000}The last word."}]}
         await asyncio.to_thread(server.post, f"/session/{session_id}/message", body)
         await context.unroute("**/history/events*")

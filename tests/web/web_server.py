@@ -61,7 +61,7 @@ class WebServer:
         """Sign a browser in, and open a page."""
         await page.goto(f"{self.url}/ui/enter#{self.ticket()}")
         await expect(page).to_have_url(f"{self.url}/ui/")
-        await page.wait_for_load_state()  # its scripts have run then
+        await expect(page.locator("#rows")).to_be_attached()  # the page before the first list loads itself again
         await page.wait_for_load_state("load")  # with its scripts
         if path != "/ui/":
             await page.goto(self.url + path)

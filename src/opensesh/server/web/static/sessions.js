@@ -33,7 +33,7 @@ async function show(path, keepsSelection = false, known = "") {
   const chosen = new Set(keepsSelection ? selected() : []);
   try {
     const html = await fetchHtml(fragment(path), pending.signal, known);
-    if (!html) return;
+    if (!html) { rows.querySelector("[data-stale]")?.removeAttribute("data-stale"); return; }
     const id = focused()?.dataset.id;
     fill(rows, html);
     if (id) /** @type {HTMLElement | null} */ (row(id)?.querySelector("a.title"))?.focus();
