@@ -44,8 +44,8 @@ class KitServer(NamedTuple):
 @contextmanager
 def kit_server(root: Path, command: str = OURS, *, beside: KitServer | None = None) -> Generator[KitServer]:
     """Run a server with the configuration of the kit; ``beside`` another one, on the same data folder."""
-    kit = _module("apicheck")
-    model_port: int = beside.model_port if beside is not None else _module("scripted_model").start(0)[1]
+    kit = kit_module("apicheck")
+    model_port: int = beside.model_port if beside is not None else kit_module("scripted_model").start(0)[1]
     server = kit.Spawned(command, root, model_port, {}) if beside is None else _second(kit, command, beside)
     try:
         server.wait()
@@ -117,7 +117,8 @@ def _installed(folder: Path, package: Path, install: Sequence[str], name: str) -
     return folder
 
 
-def _module(name: str) -> Any:
+def kit_module(name: str) -> Any:
+    """Return a module of the acceptance kit."""
     if str(FOLDER) not in sys.path:
         sys.path.append(str(FOLDER))  # the tool imports its own modules
     known = sys.modules.get(name)

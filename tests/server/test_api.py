@@ -247,3 +247,14 @@ async def test_bodies_are_refused_as_opencode_refuses_them(tmp_path: Path) -> No
             optional = await client.http.post("/session", content=b'{"title": "x"}', headers=kind)
             assert optional.status_code == 415
         assert len(await client.get("/session")) == 1
+
+
+async def test_a_fork_at_a_removed_message_has_what_came_before_it(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        session_id = await client.create(title="Origin")
+        prompts = [(await client.prompt(session_id, f"SAY {text}"))["info"]["parentID"] for text in ("one", "two")]
+        assert (await client.http.delete(f"/session/{session_id}/message/{prompts[1]}")).status_code == 200
+        fork = await client.post(f"/session/{session_id}/fork", {"messageID": prompts[1]})
+        copied = await client.get(f"/session/{fork['id']}/message")
+        assert [message["parts"][0].get("text") for message in copied][:1] == ["SAY one"]
+        assert len(copied) == 2

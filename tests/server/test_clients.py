@@ -1,7 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +15,21 @@ import pytest
 
 from tests.interop.opencode import DATABASE, JSON_FILES, opencode_binary
 
-from .kit_server import FOLDER, OURS, KitServer, javascript_sdk, kit_server, program, python_sdk, run_client
+from .kit_server import (
+    FOLDER,
+    OURS,
+    KitServer,
+    javascript_sdk,
+    kit_module,
+    kit_server,
+    program,
+    python_sdk,
+    run_client,
+)
 
 ASKED = ("get-unknown",)
 """Calls of the SDK's journey that must fail."""
+CLIENT_SECONDS = 90
 
 
 def attached(server: KitServer, version: str, *options: str, text: str) -> str:
@@ -114,6 +130,66 @@ def test_opencode_run_attaches_in_every_way(tmp_path: Path, version: str) -> Non
         asked = 'CALL bash {"command":"touch asked.txt","description":"T"}\n---\nSAY after'
         attached(server, version, text=asked)
         assert not (server.directory / "asked.txt").exists()
+
+
+@contextmanager
+def terminal_client(server: KitServer, version: str, session_id: str) -> Generator[Any]:
+    """Run OpenCode's terminal client with a session of a server."""
+    homes = Path(tempfile.mkdtemp(dir=server.root))
+    environment = {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": str(homes)}
+    for name in ("DATA", "CONFIG", "CACHE", "STATE"):
+        environment[f"XDG_{name}_HOME"] = str(homes / name.lower())
+    for flag in ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "TERMINAL_TITLE"):
+        environment[f"OPENCODE_DISABLE_{flag}"] = "1"
+    screen: Any = kit_module("tui_check").Tui("client", homes.name)
+    screen.start(
+        f"{opencode_binary(version)} attach {server.url} --dir '{server.directory}' --session {session_id}", environment
+    )
+    try:
+        yield screen
+    finally:
+        screen.tmux("kill-server")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("version", [JSON_FILES, DATABASE])
+def test_terminal_clients_of_both_servers_continue_each_others_sessions(tmp_path: Path, version: str) -> None:
+    program("tmux")
+    real = f"{opencode_binary(version)} serve --port {{port}} --hostname 127.0.0.1"
+    with kit_server(tmp_path, real) as theirs, kit_server(tmp_path, beside=theirs) as ours:
+        assert (tmp_path / "data/opencode/opencode.db").exists() == (version == DATABASE)
+        headers = {"x-opencode-directory": str(ours.directory)}
+        with httpx2.Client(base_url=ours.url, headers=headers, timeout=60) as client:
+            session_id = client.post("/session", json={"title": "In turns"}).json()["id"]
+        for turn, server in enumerate((ours, theirs, ours, theirs, ours)):
+            with terminal_client(server, version, session_id) as screen:
+                ready = f"answer of turn {turn - 1}" if turn else "ctrl.p"
+                assert screen.sees(ready, CLIENT_SECONDS), screen.screen()
+                prompt = f"SAY answer of turn {turn}"
+                screen.type(prompt)
+                assert screen.sees(prompt, CLIENT_SECONDS), screen.screen()
+                screen.keys("Enter")
+                assert screen.sees(rf"^\s+answer of turn {turn}", CLIENT_SECONDS), screen.screen()
+                wait_until_answered(server, 2 * (turn + 1))
+        for server in (ours, theirs):
+            stored = messages(server)
+            texts = [part["text"] for message in stored for part in message["parts"] if part["type"] == "text"]
+            assert texts == [
+                text for turn in range(5) for text in (f"SAY answer of turn {turn}", f"answer of turn {turn}")
+            ]
+
+
+def wait_until_answered(server: KitServer, count: int) -> None:
+    """Wait until a session has so many messages, and all answers are complete."""
+    deadline = time.monotonic() + CLIENT_SECONDS
+    while True:
+        infos = [message["info"] for message in messages(server)]
+        complete = [info for info in infos if info["role"] == "user" or "completed" in info["time"]]
+        if len(infos) == len(complete) == count:
+            return
+        assert time.monotonic() < deadline, infos
+        time.sleep(0.2)
 
 
 @pytest.mark.slow

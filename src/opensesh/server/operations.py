@@ -195,8 +195,8 @@ async def respond(operation: Operation, state: ServerState, request: Request) ->
             if _is_json(request) and (content or "x-stainless-lang" not in request.headers):
                 # OpenCode's Python SDK always sends the type of JSON, also without a body.
                 document = loads(content)
-                _refuse_nulls(operation, document)
             echoed = document
+            _refuse_nulls(operation, document)
             arguments["body"] = msgspec.convert(document, operation.body)
             _refuse_untyped(request, content)
     except msgspec.ValidationError as error:

@@ -20,6 +20,7 @@ from ..responses import RequestError
 
 if TYPE_CHECKING:
     from ...engine.engine import Engine
+    from ...sessions import Sessions
 
 routes = Routes()
 
@@ -200,11 +201,21 @@ async def session_diff(call: Call, query: DiffQuery) -> object:
 
 @routes.post("/session/{sessionID}/fork", "session.fork", response=Session)
 async def fork_session(call: Call, body: SessionFork) -> object:
-    """Copy a session, or the part of it before a message."""
+    """Copy a session, or the part of it before a message.
+
+    The message may have been removed: what would come before it is copied, as in OpenCode.
+    """
+
+    def fork(sessions: Sessions) -> Session:
+        session_id, before = call.parameters["sessionID"], body.message_id
+        if before is not None:
+            message_ids = [str(message.info.get("id")) for message in sessions.messages(session_id)]
+            if before not in message_ids:
+                before = next((message_id for message_id in message_ids if message_id > before), None)
+        return sessions.fork(session_id, before=before)
+
     async with call.session_engine() as engine:
-        fork = engine.sessions.fork
-        session = await run_in_thread_uncancellable(fork, call.parameters["sessionID"], before=body.message_id)
-        return client_info(session.document)
+        return client_info((await run_in_thread_uncancellable(fork, engine.sessions)).document)
 
 
 @routes.post("/session/{sessionID}/abort", "session.abort", response=bool, errors=(400, 404))
