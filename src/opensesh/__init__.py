@@ -19,34 +19,46 @@ Nothing is imported before it is used. ``opensesh.history`` reads sessions witho
 
 from __future__ import annotations
 
-import sys
-
 TYPE_CHECKING = False  # importing typing would take longer than the rest of this module
 if TYPE_CHECKING:
-    from typing import Any
-
+    from . import bus as bus
+    from . import context as context
+    from . import engine as engine
+    from . import history as history
+    from . import ids as ids
+    from . import permissions as permissions
+    from . import project as project
+    from . import records as records
+    from . import retry as retry
+    from . import sessions as sessions
+    from . import storage as storage
+    from . import testing as testing
+    from . import tools as tools
     from .public import *
 
 __version__ = "0.1.0"
 
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one that this returns
 
-def __getattr__(name: str) -> Any:
-    """Import a submodule, or the public names, when they are first used."""
-    if name.startswith("_"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        __import__(f"{__name__}.{name}")
-    except ModuleNotFoundError as error:
-        if error.name != f"{__name__}.{name}":
-            raise
-    else:
-        return sys.modules[f"{__name__}.{name}"]  # globals() has it only when its import is complete
-    from . import public
+    def __getattr__(name: str):
+        """Import a submodule, or the public names, when they are first used."""
+        import sys
 
-    if name not in public.__all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals().update({exported: getattr(public, exported) for exported in public.__all__})
-    return globals()[name]
+        if name.startswith("_"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            __import__(f"{__name__}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{__name__}.{name}":
+                raise
+        else:
+            return sys.modules[f"{__name__}.{name}"]  # globals() has it only when its import is complete
+        from . import public
+
+        if name not in public.__all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals().update({exported: getattr(public, exported) for exported in public.__all__})
+        return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -72,11 +72,12 @@ def test_the_python_on_the_page_is_a_plugin_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_a_type_checker_sees_a_hook_that_does_not_fit(tmp_path: Path) -> None:
-    good = EXAMPLE.read_text() + "\n\n" + "\n".join(_good())
+def test_promise_17_a_type_checker_knows_hooks_and_the_modules_of_the_package(tmp_path: Path) -> None:
     bad = "\n".join(_bad())
-    (tmp_path / "good.py").write_text(good)
+    (tmp_path / "good.py").write_text(EXAMPLE.read_text() + "\n\n" + "\n".join(_good()))
     (tmp_path / "bad.py").write_text(bad)
+    (tmp_path / "user.py").write_text(USER)
+    (tmp_path / "misspelt.py").write_text(MISSPELT)
     config = {"include": ["."], "strict": ["."], "pythonVersion": "3.11"}
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(tmp_path)]
@@ -86,8 +87,42 @@ def test_a_type_checker_sees_a_hook_that_does_not_fit(tmp_path: Path) -> None:
         for each in json.loads(done.stdout)["generalDiagnostics"]
     ]
     expected = [number for number, line in enumerate(bad.splitlines()) if line.startswith(("@", "    def "))]
-    assert [name for name, _, _ in found if name == "good.py"] == [], found
+    assert [diagnostic for diagnostic in found if diagnostic[0] in ("good.py", "user.py")] == []
     assert sorted({line for name, line, _ in found if name == "bad.py"}) == expected, found
+    assert {line for name, line, _ in found if name == "misspelt.py"} == {2, 3, 4}, found
+
+
+USER = """\
+import asyncio
+
+import opensesh
+from opensesh.history.library import Library
+
+library: Library = opensesh.history.open()
+titles: list[str] = [session.title for session in library.sessions(project="shop")]
+store: opensesh.storage.Store = opensesh.storage.open_store()
+location: opensesh.project.ProjectLocation = opensesh.project.resolve(".")
+sessions = opensesh.sessions.Sessions(store, location)
+session: opensesh.records.Session = sessions.create(title="T")
+number: int = opensesh.context.estimate_tokens("text")
+
+
+async def main() -> str | None:
+    async with opensesh.open(directory=".") as engine:
+        outcome = await engine.run(session.id, "Hello?", model="scripted/prompt")
+        return outcome.text
+
+
+asyncio.run(main())
+"""
+
+MISSPELT = """\
+import opensesh
+
+opensesh.hsitory.open()
+opensesh.history.opne()
+opensesh.history.open().sesions()
+"""
 
 
 def _good() -> list[str]:

@@ -3,9 +3,14 @@ from __future__ import annotations
 import random
 import time
 
+import pytest
+
 from opensesh.history.rendering.markdown_html import markdown_html
 
-PIECES = [*"` `` ``` ~~~ | - # > * ** [ ]( ) http:// . a \\ _ : 1. |-|".split(), " ", "\n", "# ", "> ", "* ", "1. "]
+PIECES = [
+    *"` `` ``` ~~~ | - # > * ** [ ]( ) http:// . a \\ _ : 1. |-| <http:// <a@b. <!-- <a ]]> &amp; & &# ~~ ![ = ' <".split(),
+    *(" ", "\n", "\n\n", "    ", "# ", "> ", "* ", "1. ", "- > ", "  - ", "[a]: ", "[a]: u 't\n", "[a] ", "|a|\n|-|\n"),
+]
 
 
 def seconds(text: str) -> float:
@@ -33,9 +38,10 @@ def test_promise_20_a_table_does_not_grow_with_the_product_of_rows_and_columns()
     assert len(markdown_html(text)) < 60 * len(text)
 
 
-def test_promise_20_any_text_takes_linear_time_and_bounded_output() -> None:
+@pytest.mark.parametrize("count", [150, pytest.param(3_000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])])
+def test_promise_20_any_text_takes_linear_time_and_bounded_output(count: int) -> None:
     choose = random.Random(20)
-    for _ in range(150):
+    for _ in range(count):
         first, again, last = ("".join(choose.choices(PIECES, k=choose.randint(1, 3))) for _ in range(3))
         short = seconds(first + repeat(again, 10_000) + last)
         if short > 0.05:  # what is not linear takes seconds

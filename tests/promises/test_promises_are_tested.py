@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TEST = re.compile(r"<!-- (tests/\S+\.py)::(\w+) -->")
+TEST_FILE = re.compile(r"`(tests/\S+\.py)`")
 
 
 def section(page: str, heading: str) -> str:
@@ -23,7 +24,22 @@ def security_promises() -> list[str]:
     return rows[2:]  # without the heading
 
 
-PROMISES = [*readme_promises(), *security_promises()]
+def security_statements() -> list[str]:
+    # Every paragraph and list item that says what holds; a section with a promise in one paragraph names its tests in
+    # another. What explains or limits a promise is not one.
+    statements: list[str] = []
+    for name in re.findall(r"^## (.+)", (ROOT / "docs/security.md").read_text(), re.MULTILINE):
+        text = re.sub(r"```.*?```", "", section("docs/security.md", name), flags=re.DOTALL)
+        promised = re.split(r"\*\*(?:Not promised|Limits)\.\*\*", text)[0]
+        if re.search(r"\*\*Promised?\.\*\*", promised):
+            statements.append(text)
+        if name not in ("Trust", "Sandbox", "Plan mode"):
+            kept = [item.strip() for item in re.split(r"\n\n|\n(?=- )", promised)]
+            statements += [item for item in kept if re.match(r"(?!\*\*|\||A store, |Redaction cannot)\S", item)]
+    return statements
+
+
+PROMISES = [*readme_promises(), *security_promises(), *security_statements()]
 
 
 def first_words(promise: str) -> str:
@@ -38,11 +54,14 @@ def functions(path: Path) -> set[str]:
 def test_there_are_promises_to_check() -> None:
     assert len(readme_promises()) >= 7
     assert len(security_promises()) >= 12
+    assert len(security_statements()) >= 30
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=first_words)
 def test_every_promise_names_tests_that_exist(promise: str) -> None:
     tests = TEST.findall(promise)
-    assert tests, f"no test is named after: {promise}"
+    files = TEST_FILE.findall(promise)
+    assert tests or files, f"no test is named after: {promise}"
+    assert all((ROOT / file).is_file() for file in files), files
     for file, name in tests:
         assert name in functions(ROOT / file), f"{file} has no {name}"

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from .facade import diagnose, export, import_sessions, open, repair, statistics  # noqa: A004
 
 __all__ = ["diagnose", "export", "import_sessions", "open", "repair", "statistics"]
 
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one that this returns
 
-def __getattr__(name: str) -> Any:
-    """Import the functions when one of them is first used: commands import only the modules that they need."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import facade
+    def __getattr__(name: str):
+        """Import the functions when one of them is first used: commands import only the modules that they need."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from . import facade
 
-    return getattr(facade, name)
+        return getattr(facade, name)
