@@ -101,6 +101,14 @@ class Permissions:
         """The pending requests, oldest first, as OpenCode's API lists them."""
         return [request.asked.properties for request in self._pending.values()]
 
+    def asking_rule(self, request_id: str) -> Rule | None:
+        """Return the rule that makes a pending request ask; ``None`` if no rule does, but a hook or the tool itself."""
+        request = self._pending.get(request_id)
+        if request is None:
+            return None
+        decided = [decide(request.asked.permission, pattern, request.rules) for pattern in request.asked.patterns]
+        return next((rule for rule in decided if rule.action == "ask" and rule in request.rules), None)
+
     async def ask(
         self,
         *,

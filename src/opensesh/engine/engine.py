@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from types import TracebackType
 
-    from ..config import Agent, Config
+    from ..config import Agent, Config, Origin
     from ..models.model import Model
     from ..permissions import Answer as PermissionReply
     from ..project import ProjectLocation
@@ -376,6 +376,19 @@ class Engine:
     def permissions(self) -> list[Document]:
         """Return the permission requests that wait for a reply, oldest first."""
         return self.components.permissions.pending
+
+    def permission_rule(self, request_id: str) -> tuple[Rule, Origin | None] | None:
+        """Return the rule that makes a waiting request ask, and where it was set; ``None`` if no rule does."""
+        rule = self.components.permissions.asking_rule(request_id)
+        if rule is None:
+            return None
+        whole = ((rule.permission,), ()) if rule.pattern == "*" else ()
+        for path, origin in reversed(self.config.origins.items()):
+            # Below "permission", of all agents or of one; "ask" alone stands for every pattern.
+            steps = path[path.index("permission") + 1 :] if "permission" in path else None
+            if steps == (rule.permission, rule.pattern) or steps in whole:
+                return rule, origin
+        return rule, None
 
     def reply_permission(self, request_id: str, reply: PermissionReply, message: str | None = None) -> None:
         """Answer a permission request. A ``message`` with a rejection tells the model what to do instead."""

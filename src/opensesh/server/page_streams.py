@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 
     from ..bus import Envelope
-    from ..records import Document, Session
+    from ..config import Origin
+    from ..records import Document, Rule, Session
     from ..sessions import Sessions
     from .event_streams import EventStreams, StreamingText
 
@@ -56,6 +57,8 @@ class UserRequest(NamedTuple):
     """The session that started the session, if it is one of a subagent, and so on."""
     part: Document | None = None
     """The tool call that asks. Only its input has the whole command."""
+    rule: tuple[Rule, Origin | None] | None = None
+    """The rule of the configuration that asks, and where it was set."""
 
     @property
     def kind(self) -> str:
@@ -79,8 +82,17 @@ class Fragments(NamedTuple):
 class PageRendering:
     """What all streams of pages share: each text, part and message is rendered once."""
 
-    def __init__(self, streams: EventStreams, fragments: Fragments, sessions: Callable[[], Sessions]) -> None:
+    def __init__(
+        self,
+        streams: EventStreams,
+        fragments: Fragments,
+        sessions: Callable[[], Sessions],
+        permission_rule: Callable[[str], tuple[Rule, Origin | None] | None] = lambda _: None,
+    ) -> None:
+        """``permission_rule`` returns the rule that makes a permission request ask; see
+        :meth:`opensesh.engine.engine.Engine.permission_rule`."""
         self.streams = streams
+        self._permission_rule = permission_rule
         self.fragments = fragments
         self._sessions = sessions
         self._growing: dict[str, _GrowingPart] = {}
@@ -119,6 +131,7 @@ class PageRendering:
     async def request(self, document: Document, *, as_html: bool) -> Document:
         """Describe a request that waits for the user, with the sessions that it belongs to."""
         request = await run_in_thread_uncancellable(self.read_request, document)
+        request = request._replace(rule=self._permission_rule(document["id"]))
         session = request.session
         described: Document = {
             "id": document["id"],

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from ..bus import Bus
+    from ..config import Origin
     from ..engine.engine import Engine
     from ..engine.pool import EnginePool
-    from ..records import Document
+    from ..records import Document, Rule
     from ..storage.protocol import Store
     from .access import Credentials
 
@@ -86,11 +87,16 @@ class ServerState:
         self.bus = bus
         self.streams = EventStreams(bus)
         self.client_channels = ClientChannels(self.streams)
-        self.page_rendering = PageRendering(self.streams, FRAGMENTS, lambda: self.sessions)
+        self.page_rendering = PageRendering(self.streams, FRAGMENTS, lambda: self.sessions, self.permission_rule)
         self.directory = directory
         self._is_local = "://" not in store.place
         self.is_stopping = False
         self.terminals = Terminals(self.publish)
+
+    def permission_rule(self, request_id: str) -> tuple[Rule, Origin | None] | None:
+        """Return the rule that makes a permission request of any project ask, and where it was set."""
+        rules = (engine.permission_rule(request_id) for engine in self.pool.engines().values())
+        return next(filter(None, rules), None)
 
     async def read_history(self, read: Callable[[Library], T]) -> T:
         """Return what ``read`` reads in a thread, from a library of its own."""

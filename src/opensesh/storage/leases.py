@@ -117,6 +117,10 @@ class FileLeases:
         with attempt_lock(path, shared=True) as is_free:
             return None if is_free else _read_holder(path)
 
+    def held(self) -> list[tuple[str, Holder]]:
+        """Return the sessions that run now, with their runners."""
+        return [(name, holder) for name in names_in(self.folder) if (holder := self.holder(name)) is not None]
+
     def abandoned(self) -> list[tuple[str, Holder]]:
         """Return the sessions whose runner died before it released the lease."""
         holders = [(name, _read_holder(os.path.join(self.folder, name))) for name in names_in(self.folder)]
@@ -195,6 +199,11 @@ class ProcessLeases:
         """Return who runs the session now, or ``None``."""
         current = self._held.get(session_id)
         return current.holder if current is not None else None
+
+    def held(self) -> list[tuple[str, Holder]]:
+        """Return the sessions that run now, with their runners."""
+        with self._lock:
+            return [(session_id, lease.holder) for session_id, lease in self._held.items()]
 
     def abandoned(self) -> list[tuple[str, Holder]]:
         """Return nothing: a runner cannot die without the process."""

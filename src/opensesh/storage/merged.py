@@ -364,6 +364,10 @@ class MergedLeases:
         """Return who runs the session now, or ``None``."""
         return next(filter(None, (member.holder(session_id) for member in self._members)), None)
 
+    def held(self) -> list[tuple[str, Holder]]:
+        """Return the sessions that run now, with their runners."""
+        return list(dict(entry for member in self._members for entry in member.held()).items())
+
     def abandoned(self) -> list[tuple[str, Holder]]:
         """Return the sessions whose runner died before it released a lease."""
         return list(dict(entry for member in self._members for entry in member.abandoned()).items())

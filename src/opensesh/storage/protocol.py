@@ -249,6 +249,10 @@ class Leases(Protocol):
         """Return who runs the session now, or ``None``."""
         ...
 
+    def held(self) -> list[tuple[str, Holder]]:
+        """Return the sessions that run now, with their runners."""
+        ...
+
     def abandoned(self) -> list[tuple[str, Holder]]:
         """Return the sessions whose runner died before it released the lease."""
         ...

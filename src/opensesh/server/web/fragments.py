@@ -80,6 +80,7 @@ def _request(request: UserRequest) -> str:
         "permission.html",
         request=request,
         title=_TITLES.get(permission, f"use {permission}"),
+        rule=request.rule,
         permission=permission,
         tool=str((request.part or {}).get("tool") or permission),
         patterns=[str(pattern) for pattern in as_list(document.get("patterns")) or ()],

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from markupsafe import Markup
 from msgspec import Struct
 
 from ...engine.cancellation import run_in_thread_uncancellable
-from ...errors import NotFoundError
+from ...errors import NotFoundError, RecordError
 from ...records import as_object, dumps_compact
 from ...storage.leases import leases_of
 from ..operations import Call, Routes
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 pages = Routes()
 _SUGGESTED_DIRECTORIES = 30
+_STATES = {"busy": "running", "retry": "trying again"}
 
 
 class NewSessionQuery(Struct, frozen=True):
@@ -35,26 +36,46 @@ class NewSessionQuery(Struct, frozen=True):
     directory: str = ""
 
 
+class LiveQuery(Struct, frozen=True):
+    """How much of the page."""
+
+    fragment: Literal["", "items"] = ""
+
+
 @pages.get("/ui/live", "ui.live", response=None)
-async def live_page(call: Call) -> object:
-    """Show the sessions that run here or wait for the user, with their requests."""
+async def live_page(call: Call, query: LiveQuery) -> object:
+    """Show the sessions that run, here or in other processes, or wait for the user, with their requests."""
     state = call.state
     statuses, requests = running_requests(state)
     described = [await state.page_rendering.request(request, as_html=True) for request in requests]
 
-    def read(session_id: str) -> Session | None:
-        try:
-            return state.sessions.get(session_id)
-        except NotFoundError:
-            return None
-
-    items: list[dict[str, Any]] = []
-    for session_id in dict.fromkeys([*statuses, *(str(request["session"]) for request in described)]):
-        session = await run_in_thread_uncancellable(read, session_id)
-        if session is not None:
+    def read() -> list[dict[str, Any]]:
+        holders = dict(leases_of(state.store).held())
+        waiting = [str(request["session"]) for request in described]
+        items: list[dict[str, Any]] = []
+        for session_id in dict.fromkeys([*statuses, *waiting, *holders]):
+            try:
+                session = state.sessions.get(session_id)
+            except (NotFoundError, RecordError):
+                continue
+            status, holder = statuses.get(session_id), holders.get(session_id)
             asks = [Markup(request["html"]) for request in described if request["session"] == session_id]  # noqa: S704
-            items.append({"session": session, "status": statuses.get(session_id), "asks": asks})
-    return render(call, "live.html", items=items, event=state.streams.event_id(state.bus.last))
+            is_elsewhere = status is None and not asks
+            word = "waits for you" if asks else _STATES.get((status or {}).get("type", "busy"), "running")
+            items.append(
+                {
+                    "session": session,
+                    "state": word,
+                    "asks": asks,
+                    "since": holder.started if holder is not None else None,
+                    "holder": str(holder) if holder is not None and is_elsewhere else "",
+                }
+            )
+        return items
+
+    template = "live_items.html" if query.fragment else "live.html"
+    items = await run_in_thread_uncancellable(read)
+    return render(call, template, items=items, event=state.streams.event_id(state.bus.last))
 
 
 @pages.get("/ui/new", "ui.new", response=None)

@@ -68,7 +68,8 @@ _VIEW_VALUES = {
 
 def render(call: Call, template: str, *, status: int = 200, **values: Any) -> Response:
     """Return a page, or a fragment of one, from a template."""
-    context = _context(call.request) | values
+    running = sum(len(engine.status()) for engine in call.state.pool.engines().values())
+    context = _context(call.request) | {"running": running} | values
     return HTMLResponse(_template(template).render(context), status)
 
 
@@ -83,11 +84,21 @@ def is_fragment(call: Call) -> bool:
 
 
 def message_page(
-    status: HTTPStatus, title: str, text: str, *, command: str = "", link: tuple[str, str] = ("", ""), detail: str = ""
+    status: HTTPStatus,
+    title: str,
+    text: str,
+    *,
+    command: str = "",
+    link: tuple[str, str] = ("", ""),
+    detail: str = "",
+    request: Request | None = None,
 ) -> Response:
-    """Return a page that needs no sign-in and says one thing, with a command to type or a link to follow."""
+    """Return a page that says one thing, with a command to type or a link to follow.
+
+    It needs no sign-in. The ``request`` of a browser that is signed in gives it the bar of other pages.
+    """
     template = _template("message.html")
-    context = _context(None) | {"title": title, "text": text, "command": command, "link": link, "detail": detail}
+    context = _context(request) | {"title": title, "text": text, "command": command, "link": link, "detail": detail}
     return HTMLResponse(template.render(context), status)
 
 
@@ -113,12 +124,16 @@ def error_page(request: Request, response: Response) -> Response:
     document = msgspec.json.decode(bytes(response.body))
     issues = " ".join(f"{'.'.join(map(str, issue['path']))}: {issue['message']}" for issue in document.get("error", ()))
     status = HTTPStatus(response.status_code)
+    is_session = status == 404 and request.url.path.startswith("/ui/session/")
     return message_page(
         status,
         {404: "Not found", 400: "This address is not valid"}.get(status, "This page could not be made"),
-        document.get("data", {}).get("message", "") or issues,
+        "This session does not exist. If it was removed, it may be in the trash."
+        if is_session
+        else document.get("data", {}).get("message", "") or issues,
         detail=f"{status.value} {document.get('name', status.phrase)}, {request.method} {request.url.path}",
-        link=("/ui/", "All sessions"),
+        link=("/ui/trash", "Open the trash") if is_session else ("/ui/", "All sessions"),
+        request=request,
     )
 
 
@@ -180,6 +195,7 @@ def _context(request: Request | None) -> dict[str, Any]:
     return {
         "static": static_folder(),
         "path": request.url.path if request is not None else "",
+        "running": 0,
         "is_signed_in": request is not None and "opensesh.browser" in request.scope,
         "view": {name: view.get(name) if view.get(name) in known else known[0] for name, known in _VIEW_VALUES.items()},
     }

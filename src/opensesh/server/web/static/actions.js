@@ -1,6 +1,6 @@
 // What can be done with a session: rename, fork, revert, compact, share, export, archive, remove.
 
-import { make, notify } from "./dom.js";
+import { confirmed, make, notify } from "./dom.js";
 import { KEY_NAME, send } from "./requests.js";
 import { menuEntries } from "./transcript.js";
 
@@ -23,19 +23,30 @@ export function attachActions({ session, facts, refresh, isBusy, focusComposer }
       location.href = `/ui/session/${fork.id}`;
     }),
     revert: (message) => attempt(() => previewRevert(message)),
-    unrevert: () => attempt(async () => { await send("POST", `${own}/unrevert`, {}); notify("The revert was undone."); }),
+    unrevert: () => attempt(async () => {
+      await send("POST", `${own}/unrevert`, {});
+      fillComposer("", revertedPrompt);
+      notify("The revert was undone.");
+    }),
     compact: () => attempt(async () => {
       const [providerID, ...rest] = (document.querySelector(".composer [name=model]")?.value || facts.model).split("/");
-      send("POST", `${own}/summarize`, { providerID, modelID: rest.join("/") }).then(
-        () => notify("The session was compacted.", { label: "Undo", action: () => actions["undo-compaction"](null) }),
-        (error) => notify(error.message, { bad: true }));
+      await send("POST", `${own}/summarize`, { providerID, modelID: rest.join("/") });
+      const { info } = (await send("GET", `${own}/message?limit=1`))[0]; // a summary that failed is shown in the transcript
+      if (info.summary && !info.error) notify("The session was compacted.", { label: "Undo", action: () => actions["undo-compaction"](null) });
     }),
     "undo-compaction": () => attempt(async () => {
       await send("POST", `${extended}/undo-compaction`, {});
       notify("The compaction was undone.", { label: "Redo", action: () => attempt(() => send("POST", `${extended}/redo-compaction`, {})) });
       await refresh();
     }),
-    share: () => attempt(async () => showShare((await send("POST", `${own}/share`, {})).share?.url ?? "")),
+    share: () => attempt(async () => {
+      const text = "The conversation is sent to your share server: OpenCode's public one, opncd.ai, unless you have chosen another. Everyone who has the link can read it. Secrets that are recognised are replaced.";
+      if (!await confirmed("Share this session?", text, "Share")) return;
+      notify("Sharing…", { seconds: 3 });
+      const url = (await send("POST", `${own}/share`, {})).share?.url ?? "";
+      showShare(url);
+      notify(`Shared: ${url}`, { label: "Copy link", action: () => void navigator.clipboard.writeText(url) });
+    }),
     unshare: () => attempt(async () => { await send("DELETE", `${own}/share`); showShare(""); notify("The share was taken down."); }),
     export: (format) => attempt(() => download(format)),
     archive: () => attempt(async () => {
@@ -45,7 +56,7 @@ export function attachActions({ session, facts, refresh, isBusy, focusComposer }
       notify(isArchived ? "No longer archived." : "Archived.", { label: "Undo", action: undo });
     }),
     remove: () => attempt(async () => {
-      if (isBusy() && !confirm("This session runs. Stop it and move it to the trash?")) return;
+      if (isBusy() && !await confirmed("This session runs", "Stop it and move it to the trash?", "Stop and move")) return;
       await send("DELETE", own);
       sessionStorage.setItem("opensesh-removed", session);
       location.href = "/ui/";
@@ -76,6 +87,16 @@ export function attachActions({ session, facts, refresh, isBusy, focusComposer }
     showShare(data.share ?? "");
     if (data.removed) notify("This session was removed.", { bad: true });
   });
+
+  let revertedPrompt = "";
+
+  /** Replaces a text in the prompt box, and no other. @param {string} text @param {string} previous */
+  function fillComposer(text, previous) {
+    const box = /** @type {HTMLTextAreaElement | null} */ (document.getElementById("prompt"));
+    if (!box || box.value !== previous) return;
+    box.value = text;
+    box.dispatchEvent(new Event("input", { bubbles: true }));
+  }
 
   /** @param {string} url */
   function showShare(url) {
@@ -136,6 +157,9 @@ export function attachActions({ session, facts, refresh, isBusy, focusComposer }
         try {
           await send("POST", `${extended}/revert`, { messageID, token: preview.token, ...options });
           dialog.close();
+          const { parts } = await send("GET", `${own}/message/${messageID}`);
+          revertedPrompt = parts.filter((/** @type {any} */ part) => part.type === "text" && !part.synthetic).map((/** @type {any} */ part) => part.text).join("\n");
+          fillComposer(revertedPrompt, "");
           notify("Reverted.", { label: "Undo", action: () => actions.unrevert(null) });
           focusComposer();
         } catch (error) {
@@ -150,7 +174,7 @@ export function attachActions({ session, facts, refresh, isBusy, focusComposer }
     const changes = preview.files.filter((/** @type {any} */ file) => file.action !== "keep");
     dialog.append(
       make("h2", { id: "revert-title" }, "Revert to before this prompt"),
-      make("p", {}, `${preview.messages.length} messages will be hidden${changes.length ? `, and ${changes.length} ${changes.length === 1 ? "file changes" : "files change"}` : ""}. It can be undone until the next prompt.`),
+      make("p", {}, `${preview.messages.length === 1 ? "1 message" : `${preview.messages.length} messages`} and ${changes.length === 1 ? "1 file" : `${changes.length || "no"} files`} will be taken back. The prompt returns to the box below. It can be undone until you send the next one.`),
       make("div", { class: "files" }, ...preview.files.map(fileElement),
         ...preview.outside.map((/** @type {string} */ path) => make("p", { class: "small dim" }, `${path}: outside of the project, left alone`)),
         ...preview.unattributed.map((/** @type {any} */ one) => make("p", { class: "small dim" }, `${one.file}: changed by something else meanwhile, left alone`)),

@@ -8,6 +8,8 @@ const GUARD_MS = 500;
 /** @typedef {{id: string, kind: string, session: string, ancestors: string[], title: string, html: string}} Ask */
 /** @type {Map<string, Ask>} */
 const asks = new Map();
+/** The sessions that run in this server. @type {Set<string>} */
+let running = new Set();
 /** @type {Set<() => void>} */
 const listeners = new Set();
 /** @type {WeakMap<Element, number>} when the buttons of a panel begin to act */
@@ -25,12 +27,19 @@ export function onAsks(listener) {
 
 function changed() {
   const link = document.querySelector('nav a[href="/ui/live"]');
-  if (link) link.textContent = asks.size ? `Live · ${asks.size} waiting` : "Live";
+  if (link) link.textContent = `Live${running.size ? ` (${running.size})` : ""}${asks.size ? ` · ${asks.size} waiting` : ""}`;
   for (const listener of listeners) listener();
 }
 
 on("connected", (data) => {
   for (const id of [...asks.keys()]) if (!data.asks.includes(id)) asks.delete(id);
+  running = new Set(Object.keys(data.running));
+  changed();
+});
+on("status", (data) => {
+  if (!data.status || running.has(data.session) === (data.status.type !== "idle")) return;
+  if (data.status.type === "idle") running.delete(data.session);
+  else running.add(data.session);
   changed();
 });
 on("ask", (/** @type {Ask} */ ask) => { asks.set(ask.id, ask); changed(); });

@@ -39,6 +39,24 @@ export function make(name, attributes = {}, ...children) {
 }
 
 /**
+ * Asks before something that others see or that ends something.
+ * @param {string} title
+ * @param {string} text
+ * @param {string} label of the button that does it
+ * @returns {Promise<boolean>}
+ */
+export function confirmed(title, text, label) {
+  const dialog = /** @type {HTMLDialogElement} */ (make("dialog", { class: "confirm", "aria-labelledby": "confirm-title" }));
+  const buttons = [["", "Cancel", ""], ["yes", label, "primary"]].map(([value, words, kind]) => make("button", { value, class: kind }, words));
+  dialog.append(make("form", { method: "dialog" }, make("h2", { id: "confirm-title" }, title), make("p", {}, text), make("div", { class: "row" }, ...buttons)));
+  document.body.append(dialog);
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); });
+  });
+}
+
+/**
  * Shows a message for some seconds, with an optional button.
  * @param {string} text
  * @param {{bad?: boolean, label?: string, action?: () => void, seconds?: number}} [options]

@@ -176,6 +176,10 @@ async function tryAgain() {
   const messages = await send("GET", `/session/${session}/message?limit=20`);
   const prompt = messages.findLast((/** @type {any} */ one) => one.info.role === "user");
   if (!prompt) return;
+  if (prompt.parts.some((/** @type {any} */ part) => part.type === "compaction")) {
+    /** @type {HTMLElement | null} */ (document.querySelector("[data-action=compact]"))?.click();
+    return;
+  }
   const parts = prompt.parts.filter((/** @type {any} */ part) => ["text", "file"].includes(part.type) && !part.synthetic)
     .map(({ type, text, mime, url, filename }) => (type === "text" ? { type, text } : { type, mime, url, filename }));
   const id = messageId();

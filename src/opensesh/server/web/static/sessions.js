@@ -125,13 +125,16 @@ async function remove(sessions) {
   const answer = await send("POST", "/history/sessions/remove", { sessions });
   for (const left of answer.left) notify(`${left.id}: ${left.reason}`, { bad: true });
   await show(address());
-  if (answer.undo.length) {
-    undo = async () => {
-      await send("POST", "/history/trash/restore", { sessions: answer.sessions });
-      await show(address());
-    };
-    notify(`${answer.sessions.length} moved to the trash.`, { label: "Undo", action: undo });
-  }
+  if (answer.undo.length) offerRestore(answer.sessions);
+}
+
+/** @param {string[]} sessions */
+function offerRestore(sessions) {
+  undo = async () => {
+    await send("POST", "/history/trash/restore", { sessions });
+    await show(address());
+  };
+  notify(`${sessions.length} moved to the trash.`, { label: "Undo", action: undo });
 }
 
 bulk.addEventListener("click", async (event) => {
@@ -171,4 +174,9 @@ onKeys({
 
 follow(rows, () => void show(address(), true));
 window.addEventListener("pageshow", (event) => { if (event.persisted) void show(address(), true); });
+const removed = sessionStorage.getItem("opensesh-removed");
+if (removed) {
+  sessionStorage.removeItem("opensesh-removed");
+  offerRestore([removed]);
+}
 refreshIfStale();
