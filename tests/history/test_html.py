@@ -184,10 +184,10 @@ def test_a_table_is_a_table_and_only_then() -> None:
 
 
 def test_a_diff_is_coloured_line_by_line() -> None:
-    made = str(diff_html("--- a\n+++ b\n@@ -1 +1 @@\n-old <b>\n+new\n same"))
+    made = str(diff_html("--- a\n+++ b\n@@ -1 +1 @@\n-old <b>\n+new\n same\n--- c\n+++ d"))
     assert '<span class="del" data-n="    1      ">-old &lt;b&gt;</span>' in made
     assert '<span class="add" data-n="          1">+new</span>' in made
-    assert made.count('class="head"') == 2
+    assert made.count('class="head"') == 4
 
 
 def test_long_lines_of_markup_take_no_time() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from markupsafe import Markup
 
 from opensesh.history.formatting import strip_colors
-from opensesh.history.rendering.diff_html import count_changes, diff_html
+from opensesh.history.rendering.diff_html import count_changes, diff_html, split_diff_html
 from opensesh.history.rendering.highlighting import LANGUAGES, highlighted, language_of_path
 from opensesh.history.rendering.markdown_html import is_plain, markdown_html
 from opensesh.history.rendering.pictures import picture_type
@@ -224,6 +224,20 @@ def test_every_known_language_has_a_lexer_that_keeps_the_text(name: str) -> None
     assert Elements(highlighted(source, name)).text == source
 
 
+def test_a_diff_has_its_old_and_new_lines_side_by_side() -> None:
+    made = split_diff_html("--- a\n+++ a\n@@ -4,3 +4,4 @@\n <i>\n-return None\n+return []\n+more\n\n")
+    rows = re.findall("<tr>(.*?)</tr>", made)
+    same = '<td class="n">4</td><td class="same">&lt;i&gt;</td>'
+    assert rows == [
+        '<td class="hunk" colspan="4">@@ -4,3 +4,4 @@</td>',
+        same + same,
+        '<td class="n">5</td><td class="del">return <span class="word">None</span></td>'
+        '<td class="n">5</td><td class="add">return <span class="word">[]</span></td>',
+        '<td class="n"></td><td></td><td class="n">6</td><td class="add">more</td>',
+    ]
+    assert "<b" not in split_diff_html("@@ -1 +1 @@\n<b onclick=x>\n-<b>\n+<b>")
+
+
 def test_a_diff_has_line_numbers_and_marks_the_words_that_differ() -> None:
     head = "Index: a\n===\n--- a\n+++ a\n@@ -9,4 +9,3 @@\n"
     diff = f"{head} same\n-- old\n-return None\n same\n+return []\n\\ No newline at end of file\n"
@@ -234,6 +248,7 @@ def test_a_diff_has_line_numbers_and_marks_the_words_that_differ() -> None:
     assert '-return <span class="word">None</span>' in diff_html("@@ -1 +1 @@\n-return None\n+return []")
     assert '+return <span class="word">[]</span>' in diff_html("@@ -1 +1 @@\n-return None\n+return []")
     assert 'class="word"' not in diff_html("-one two three\n+quite another sentence here")
+    assert "Index:" not in made  # the file is named elsewhere
     assert count_changes(diff) == (1, 2)
     assert count_changes("@@ -1,2 +1,1 @@\n--- x\n-y\n+++ z") == (1, 2)
 

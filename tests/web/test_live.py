@@ -181,6 +181,7 @@ async def test_a_permission_is_shown_in_full_and_denied_with_a_reason(
     ask = page.locator(".dock .ask")
     await expect(ask).to_contain_text("the-hidden-end")
     await expect(ask.locator(".ask-grant")).to_contain_text("echo *")
+    await expect(ask).to_contain_text("rule bash: ask in ~/guarded/opencode.json:1")
     await expect(page.locator(".composer")).to_be_hidden()
     await expect(ask).to_be_focused()
     await ask.get_by_role("button", name="Deny with a reason…").click(delay=600)

@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Browser, BrowserContext, Page, expect
+
+from opensesh.sharing.share_server import ShareServerOptions, share_server
 
 from ..server.serving import make_project
-from .test_live import is_idle, messages, open_session, prompt, prompts
-from .web_server import WebServer
+from .test_live import is_idle, is_usable, messages, open_session, prompt, prompts
+from .web_server import WebServer, web_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FORMATS = ("Markdown", "HTML page", "JSON", "JSON lines", "OpenCode", "Prompts only", "Training data")
@@ -47,9 +50,11 @@ async def test_a_revert_is_previewed_and_undone(page: Page, server: WebServer, r
     await expect(dialog.locator(".del")).to_contain_text("one")
     await dialog.get_by_role("button", name="Revert files and conversation").click()
     await expect(page.locator(".cut-mark[data-revert]")).to_contain_text("reverted from here")
+    await expect(page.locator("#prompt")).to_have_value(write(file, "one\n"))
     assert not file.exists()
     await page.locator(".cut-mark[data-revert]").get_by_role("button", name="Unrevert").click()
     await expect(page.locator(".cut-mark[data-revert]")).to_have_count(0)
+    await expect(page.locator("#prompt")).to_have_value("")
     assert file.read_text() == "one\n"
 
 
@@ -115,6 +120,84 @@ async def test_a_session_is_renamed_archived_and_removed(page: Page, server: Web
     await expect(page).to_have_url(f"{server.url}/ui/")
     assert server.http.get(f"/session/{session_id}").status_code == 404
     assert session_id in server.http.get("/history/trash").text
+    missing = await page.context.request.get(f"{server.url}/ui/session/{session_id}", headers={"accept": "text/html"})
+    assert missing.status == 404
+    assert "This session does not exist" in await missing.text()
+    assert 'href="/ui/trash"' in await missing.text()
+    assert 'aria-label="Pages"' in await missing.text()
+    await page.goto(f"{server.url}/ui/trash")
+    await page.get_by_role("button", name="Restore New name").click()
+    await page.goto(f"{server.url}/ui/session/{session_id}")
+    await page.get_by_label("More actions").click()
+    await page.get_by_role("button", name="Move to the trash").click()
+    await page.locator(".toasts").get_by_role("button", name="Undo").click()
+    await expect(page.locator(".session .title", has_text="New name")).to_be_visible()
+
+
+async def test_a_session_is_shared_after_a_question_and_taken_down(context: BrowserContext, tmp_path: Path) -> None:
+    config = tmp_path / ".config/opencode"
+    config.mkdir(parents=True)
+    async with share_server(ShareServerOptions(str(tmp_path / "shares"), port=0)) as share_url:
+        (config / "opencode.json").write_text(json.dumps({"enterprise": {"url": share_url}}))
+        with web_server(tmp_path) as server:
+            session_id = await asyncio.to_thread(server.create, "SAY Shared.", title="Shared")
+            page = await context.new_page()
+            await server.enter(page)
+            await open_session(page, server, session_id)
+            share = page.get_by_role("button", name="Share", exact=True)
+            await share.click()
+            await expect(page.get_by_role("dialog")).to_contain_text("Everyone who has the link can read it")
+            await page.keyboard.press("Escape")
+            await expect(share).to_be_focused()
+            assert "share" not in server.http.get(f"/session/{session_id}").json()
+            await share.click()
+            await page.get_by_role("dialog").get_by_role("button", name="Share").click()
+            link = page.get_by_role("link", name="Shared page")
+            await expect(link).to_have_attribute("href", re.compile(f"^{share_url}/"))
+            await page.get_by_role("button", name="Unshare").click()
+            await expect(share).to_be_visible()
+            assert "share" not in server.http.get(f"/session/{session_id}").json()
+            await page.close()
+
+
+async def test_files_and_long_texts_are_attached_by_paste_and_drop(page: Page, server: WebServer) -> None:
+    session_id = server.create("SAY Ready.", title="Attaches")
+    await open_session(page, server, session_id)
+    await page.locator("#prompt").evaluate(
+        """(box) => {
+          const moved = (name, content) => {
+            const data = new DataTransfer();
+            data.items.add(new File([content], name, { type: "text/plain" }));
+            return data;
+          };
+          box.dispatchEvent(new ClipboardEvent("paste", { clipboardData: moved("pasted.txt", "words") }));
+          box.form.dispatchEvent(new DragEvent("drop", { dataTransfer: moved("dropped.txt", "other") }));
+          const text = new DataTransfer();
+          text.setData("text/plain", "a long line\\n".repeat(3000));
+          box.dispatchEvent(new ClipboardEvent("paste", { clipboardData: text }));
+        }"""
+    )
+    await expect(page.locator(".chip")).to_have_count(3)
+    await expect(page.locator(".chip").first).to_contain_text("pasted text, 3001 lines")
+    await page.get_by_role("button", name="Remove pasted text, 3001 lines").click()
+    await prompt(page, "SAY Attached.")
+    await expect(page.locator("#log .turn.answer").last).to_contain_text("Attached.")
+    await is_idle(page)
+    names = {part.get("filename") for message in messages(server, session_id) for part in message["parts"]}
+    assert names >= {"pasted.txt", "dropped.txt"}
+
+
+async def test_changes_are_shown_side_by_side(page: Page, server: WebServer, repository: Path, axe: str) -> None:
+    file = repository / "sides.txt"
+    session_id = server.create(write(file, "one\n"), write(file, "two\n"), directory=repository, title="Sides")
+    await page.goto(f"{server.url}/ui/session/{session_id}/changes")
+    await page.get_by_role("button", name="side by side").click()
+    await expect(page).to_have_url(re.compile("view=split"))
+    await expect(page.locator(".split .add").first).to_have_text("two")
+    await is_usable(page, axe)
+    await page.get_by_label("Changes of").select_option(label="the whole session")
+    await page.get_by_role("button", name="Show", exact=True).click()
+    await expect(page.locator(".split .add").first).to_have_text("two")
 
 
 async def test_a_session_is_exported_in_every_format(page: Page, server: WebServer) -> None:
@@ -143,6 +226,11 @@ async def test_a_session_that_another_process_runs_is_read_only_and_its_runner_n
         await page.goto(f"{server.url}/ui/session/{session_id}")
         await expect(page.locator(".run-state")).to_contain_text(f"opensesh run (pid {process.pid}")
         await expect(page.locator(".send")).to_be_disabled()
+        live = await page.context.new_page()
+        await live.goto(f"{server.url}/ui/live")
+        item = live.locator(f'[data-session="{session_id}"]')
+        await expect(item).to_contain_text(f"by opensesh run (pid {process.pid}")
+        await live.close()
         await page.locator("#prompt").fill("SAY Continued in a fork.")
         await page.get_by_role("button", name="Fork here").click()
         await expect(page).not_to_have_url(f"{server.url}/ui/session/{session_id}")

@@ -64,6 +64,9 @@ def key_input(state: Document) -> str:
     for name in _MAIN_ARGUMENTS:
         if value := text(arguments, name):
             return value
+    asked = (text(as_object(question) or {}, "question") for question in as_list(arguments.get("questions")) or ())
+    if questions := " ".join(filter(None, asked)):
+        return questions
     return ", ".join(f"{name}={dumps_compact(value).decode(errors='replace')}" for name, value in arguments.items())
 
 

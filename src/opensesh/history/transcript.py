@@ -138,6 +138,8 @@ class TranscriptMessage(NamedTuple):
     """When the answer was complete."""
     is_summary: bool = False
     """Whether it is the summary of a compaction."""
+    summarised: tuple[int, int] = (0, 0)
+    """The tokens that the model read for the summary, and those of the summary."""
 
 
 class Transcript(NamedTuple):
@@ -217,6 +219,7 @@ class _TranscriptReader:
             tokens=sum(map(as_whole, counts)),
             completed=as_time(time.get("completed")) or None,
             is_summary=is_answer and info.get("summary") is True,
+            summarised=(sum(map(as_whole, (counts[0], *counts[3:]))), as_whole(counts[1])),
         )
 
     def blocks(self, part: Document) -> Iterator[Block]:

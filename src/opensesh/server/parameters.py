@@ -14,6 +14,8 @@ _ALPHABET = "[0-9A-Za-z_.-]{0,200}$"
 
 SessionID = Annotated[str, Meta(pattern=f"^ses{_ALPHABET}")]
 MessageID = Annotated[str, Meta(pattern=f"^msg{_ALPHABET}")]
+ChosenMessageID = Annotated[str, Meta(pattern=f"^$|^msg{_ALPHABET}")]
+"""That of a form, in which no message may be chosen."""
 PartID = Annotated[str, Meta(pattern=f"^prt{_ALPHABET}")]
 PermissionID = Annotated[str, Meta(pattern=f"^per{_ALPHABET}")]
 RequestID = Annotated[str, Meta(pattern=f"^(per|que){_ALPHABET}")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@.*")
 _HEADERS = ("+++", "---", "Index:", "===", "diff ", "index ", "new file", "deleted file", "similarity ", "rename ")
+_NAMES = ("+++", "---", "Index:", "===", "diff ", "index ")
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 _MAX_MARKED_LENGTH = 400
 _MAX_CHANGED_SHARE = 0.6
@@ -35,7 +37,48 @@ def count_changes(diff: str) -> tuple[int, int]:
 
 def diff_html(diff: str) -> Markup:
     """Render a unified diff as lines with classes, to be put into a ``pre`` element."""
-    return Markup("\n").join(_rendered(list(_lines(diff.rstrip("\n").split("\n")))))
+    return Markup("\n").join(_row(line, content) for line, content in _marked(_shown_lines(diff)))
+
+
+def split_diff_html(diff: str) -> Markup:
+    """Render a unified diff as a table with the old lines at the left and the new ones at the right."""
+    rows: list[Markup] = []
+    removed: list[Markup] = []
+    added: list[Markup] = []
+
+    def flush() -> None:
+        empty = Markup('<td class="n"></td><td></td>')
+        rows.extend(Markup("<tr>{}{}</tr>").format(*pair) for pair in zip_longest(removed, added, fillvalue=empty))
+        removed.clear()
+        added.clear()
+
+    for line, content in _marked(_shown_lines(diff)):
+        old, new = line.numbers[:5].strip(), line.numbers[6:].strip()
+        if line.kind == "del":
+            removed.append(_cells("del", old, content[1:]))
+        elif line.kind == "add":
+            added.append(_cells("add", new, content[1:]))
+        elif line.kind == "same":
+            flush()
+            text = content[1:] if line.text.startswith(" ") else content
+            rows.append(Markup("<tr>{}{}</tr>").format(_cells("same", old, text), _cells("same", new, text)))
+        else:
+            flush()
+            rows.append(Markup('<tr><td class="{}" colspan="4">{}</td></tr>').format(line.kind, content))
+    flush()
+    columns = Markup('<colgroup><col class="n"><col><col class="n"><col></colgroup>')
+    return Markup('<table class="split">{}{}</table>').format(columns, Markup("").join(rows))
+
+
+def _cells(kind: str, number: str, content: Markup) -> Markup:
+    return Markup('<td class="n">{}</td><td class="{}">{}</td>').format(number, kind, content)
+
+
+def _shown_lines(diff: str) -> list[_DiffLine]:
+    """Return the lines of a diff; those that only name its file are left out unless it is of several."""
+    lines = list(_lines(diff.rstrip("\n").split("\n")))
+    is_of_one = sum(line.kind == "head" and line.text.startswith("+++") for line in lines) == 1
+    return [line for line in lines if not (is_of_one and line.kind == "head" and line.text.startswith(_NAMES))]
 
 
 def _lines(lines: Iterable[str]) -> Iterator[_DiffLine]:
@@ -62,7 +105,8 @@ def _lines(lines: Iterable[str]) -> Iterator[_DiffLine]:
             old, old_left, new, new_left = old + 1, max(old_left - 1, 0), new + 1, max(new_left - 1, 0)
 
 
-def _rendered(lines: Sequence[_DiffLine]) -> Iterator[Markup]:
+def _marked(lines: Sequence[_DiffLine]) -> Iterator[tuple[_DiffLine, Markup]]:
+    """Yield each line with its text as HTML, and marks on the words that differ between removed and added lines."""
     position = 0
     while position < len(lines):
         removed = _run(lines, position, "del")
@@ -70,12 +114,12 @@ def _rendered(lines: Sequence[_DiffLine]) -> Iterator[Markup]:
         if removed and added:
             pairs = [_marked_words(a.text, b.text) for a, b in zip(removed, added, strict=False)]
             for index, line in enumerate(removed):
-                yield _row(line, pairs[index][0] if index < len(pairs) else code(line.text))
+                yield line, pairs[index][0] if index < len(pairs) else code(line.text)
             for index, line in enumerate(added):
-                yield _row(line, pairs[index][1] if index < len(pairs) else code(line.text))
+                yield line, pairs[index][1] if index < len(pairs) else code(line.text)
             position += len(removed) + len(added)
         else:
-            yield _row(lines[position], code(lines[position].text))
+            yield lines[position], code(lines[position].text)
             position += 1
 
 

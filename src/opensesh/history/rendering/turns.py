@@ -65,6 +65,8 @@ class RenderOptions(NamedTuple):
     tools: Literal["", "skip", "summary"] = ""
     reasoning: bool = True
     """Whether there is reasoning at all."""
+    position: int = 0
+    """How many messages are before the turn, if it is known."""
     child: Callable[[str], Markup] | None = None
     """Renders the session of a subagent below the call that started it; the body of the call if ``None``."""
 

@@ -6,7 +6,7 @@ for one with ``Accept: text/html-fragment``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -17,7 +17,7 @@ from ...errors import NotFoundError, RecordError
 from ...history.discovery import project_title
 from ...history.formats import ExportedSession, FormatOptions
 from ...history.formats.markdown import MarkdownFormat
-from ...history.rendering.diff_html import diff_html
+from ...history.rendering.diff_html import diff_html, split_diff_html
 from ...history.rendering.highlighting import highlighted
 from ...history.rendering.turns import RenderOptions, render_body, render_turn
 from ...history.rendering.visible_text import code, prose
@@ -33,7 +33,7 @@ from ...records import as_object, dumps
 from ...storage.protocol import CompositeStore
 from ..attachments import attachment_response
 from ..operations import Call, Routes
-from ..parameters import MessageID
+from ..parameters import ChosenMessageID, MessageID
 from .live_page import live_facts
 from .pages import is_fragment, render
 
@@ -110,7 +110,9 @@ class TurnQuery(Struct, frozen=True):
 class ChangesPageQuery(Struct, frozen=True):
     """Of which prompt; of the whole session if absent."""
 
-    prompt: MessageID | None = None
+    prompt: ChosenMessageID = ""
+    view: Literal["", "split"] = ""
+    """``split`` for old and new lines side by side."""
 
 
 class TranscriptChunk(NamedTuple):
@@ -157,7 +159,8 @@ class SessionView:
                     yield _damage_notice(turn_id(turn), turn.path, turn.reason)
                 else:
                     is_reverted = reverted_from is not None and position >= reverted_from
-                    yield render_turn(turn, options, previous=previous, is_reverted=is_reverted)
+                    placed = options._replace(position=position)
+                    yield render_turn(turn, placed, previous=previous, is_reverted=is_reverted)
             previous = turn if not isinstance(turn, DamagedMessage) else None
         for damage in self.turns.damage:
             yield _damage_notice("", damage.path, damage.reason)
@@ -415,11 +418,13 @@ async def session_changes_page(call: Call, query: ChangesPageQuery) -> object:
         messages = library.store.messages(view.id, report=library.report)
         files = (
             prompt_changes(messages, query.prompt)
-            if query.prompt is not None
+            if query.prompt
             else session_changes(library.store, view.id, messages)
         )
+        render_diff = split_diff_html if query.view else diff_html
         return session_head(view) | {
-            "files": [(file, diff_html(file.diff) if file.diff else "") for file in files],
+            "files": [(file, render_diff(file.diff) if file.diff else "") for file in files],
+            "layout": query.view,
             "additions": sum(file.additions for file in files),
             "deletions": sum(file.deletions for file in files),
             "prompts": _prompts(messages),
