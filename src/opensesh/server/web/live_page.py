@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 pages = Routes()
 _SUGGESTED_DIRECTORIES = 30
-_STATES = {"busy": "running", "retry": "trying again"}
 
 
 class NewSessionQuery(Struct, frozen=True):
@@ -61,7 +60,8 @@ async def live_page(call: Call, query: LiveQuery) -> object:
             status, holder = statuses.get(session_id), holders.get(session_id)
             asks = [Markup(request["html"]) for request in described if request["session"] == session_id]  # noqa: S704
             is_elsewhere = status is None and not asks
-            word = "waits for you" if asks else _STATES.get((status or {}).get("type", "busy"), "running")
+            is_retried = (as_object(status) or {}).get("type") == "retry"
+            word = "waits for you" if asks else "trying again" if is_retried else "running"
             items.append(
                 {
                     "session": session,
