@@ -396,7 +396,7 @@ async def test_address_key_and_headers() -> None:
     assert request.headers.get_list("user-agent") == ["two"]
 
 
-async def test_copilot_is_told_whether_the_user_or_the_agent_asks_and_of_pictures() -> None:
+async def test_copilot_gets_the_initiator_of_a_request_and_a_mark_for_pictures() -> None:
     server = Server(OPENAI, OPENAI)
     picture = User(content=(Text(text="hi"), File(mime="image/png", url="data:image/png;base64,AA==")))
     called = Assistant(content=(ToolUse(id="c", name="t", input={}),))
