@@ -1,6 +1,14 @@
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 from opensesh.engine.recovery import NOT_FINISHED
+from opensesh.history.library import Library
+from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
 from tests.engine.stage import stage
 from tests.engine.test_recovery import Past, call
@@ -38,3 +46,25 @@ async def test_m4_a_prompt_that_was_only_appended_keeps_waiting_for_the_next() -
         Past(on, store).prompt("Appended.")
         assert (await on.ask("Next.")).kind == "answered"
         assert [message.info.get("error") for message in on.messages()] == [None, None, None]
+
+
+def test_l7_a_killed_model_call_has_no_cost_and_the_steps_before_it_keep_theirs(tmp_path: Path) -> None:
+    waiting = "touch begun; while [ ! -e end ]; do sleep 0.1; done"
+    calls = [json.dumps({"command": line, "description": "x"}) for line in ("echo one", waiting)]
+    script = "\n---\n".join([*(f"CALL bash {call}" for call in calls), "SAY end"])
+    root, folder = tmp_path / "storage", tmp_path / "work"
+    folder.mkdir()
+    command = [sys.executable, "-P", "-m", "opensesh", "run", "--yes", "-m", "scripted/prompt", "--store", str(root)]
+    runner = subprocess.Popen([*command, script], cwd=folder, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    try:
+        while not (folder / "begun").exists():
+            assert runner.poll() is None, "it ended by itself"
+            time.sleep(0.05)
+        runner.kill()
+        runner.wait()
+    finally:
+        (folder / "end").touch()
+    (entry,) = Library(str(root)).sessions()
+    answers = [stored.info for stored in JsonTree(root).messages(entry.id) if stored.info["role"] == "assistant"]
+    assert [answer["cost"] > 0 for answer in answers] == [True, False]
+    assert entry.totals.cost > 0

@@ -243,6 +243,10 @@ def test_every_variable_that_a_shell_sets_is_in_the_table(shell: str, script: st
     [
         "cp victim canary",
         "cp -t . outside/canary; cp --target-directory=. sub/canary",
+        "cp -t. sub/canary",
+        "install -vtsub/.. sub/canary",
+        "ln -stsub/.. sub/canary",
+        "cp -Sat victim canary",
         "mv victim canary",
         "mv canary elsewhere",
         "rm -f canary",

@@ -114,3 +114,10 @@ def test_an_invalid_schema_is_an_error(schema: Any) -> None:
 
 def test_a_schema_that_refers_to_itself_comes_to_an_end() -> None:
     assert schema_problems(1, {"$ref": "#"}) == ["$: too deep"]
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "allOf"])
+def test_a_schema_whose_alternatives_refer_to_itself_is_refused_in_bounded_time(keyword: str) -> None:
+    schema = {keyword: [{"$ref": "#"}] * 3}
+    with pytest.raises(ValueError, match="takes too long"):
+        schema_problems({"a": 1}, schema)

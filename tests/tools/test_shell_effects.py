@@ -246,6 +246,7 @@ def test_what_always_allows_never_covers_more_than_the_same_command(tmp_path: Pa
         ("cat a.txt", ["a.txt"]),
         ("rm -rf -- -x ../y", ["-x", "../y"]),
         ("cp --target-directory=/etc a", ["/etc", "a"]),
+        ("cp -tsub a; mv -vtsub b; ln -stsub c; install -Dtsub d", ["sub", "a", "b", "c", "d"]),
         ("ls /etc", []),
         ("cd sub && cat ../a ../../b", ["sub", "a", "../b"]),
         ("(cd sub; cat a); cat b", ["sub", "sub/a", "b"]),

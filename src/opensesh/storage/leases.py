@@ -2,7 +2,9 @@
 
 :class:`FileLeases` are for stores of one host. Holding a lease is holding an operating-system lock on a small file
 outside of the store, so the lease of a process that dies is free at once and cannot be held twice. The file also
-contains the :class:`Holder`, for error messages and to distinguish a runner that hangs from one that works.
+contains the :class:`Holder`, for error messages and to distinguish a runner that hangs from one that works. A process
+with another state folder, in a container for instance, does not see that file. So the folder of the session's messages
+in a tree is locked as well, which leaves no trace there.
 :class:`ProcessLeases` are for stores that do not outlive the process.
 """
 
@@ -22,7 +24,7 @@ from . import paths
 from .disk import names_in, read_file, write_failed
 from .keys import check_key
 from .locks import attempt_lock, open_lock_file, try_lock_file
-from .protocol import LeaseProvider
+from .protocol import FileTree, LeaseProvider, member_stores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +57,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
         return ids.now_ms() - self.beat > _STALE_MS
 
     def __str__(self) -> str:
+        if not self.pid:  # not known
+            return self.owner
         silence = (ids.now_ms() - self.beat) // 1000
         return f"{self.owner} (pid {self.pid} on {self.host}){f', silent for {silence} s' if self.stuck else ''}"
 
@@ -78,26 +82,24 @@ def leases_of(store: Store) -> Leases:
 
 
 class FileLeases:
-    """Leases held with file locks by processes of this host, in ``folder``."""
+    """Leases held with file locks by processes of this host, in ``folder``, for the sessions of a tree at ``root``."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, root: str = "") -> None:
         self.folder = folder
+        self._root = root
 
     @classmethod
     def of(cls, store: Store) -> FileLeases:
         """Return the leases of a store, in the state folder."""
-        return cls(os.path.join(paths.state(), "leases", paths.digest(store.id)))
+        roots = (member.root for member in member_stores(store) if isinstance(member, FileTree))
+        return cls(os.path.join(paths.state(), "leases", paths.digest(store.id)), next(roots, ""))
 
     def acquire(self, session_id: str, owner: str) -> FileLease:
         """Become the session's runner, or raise :class:`BusyError`. A dead runner's lease is taken over."""
         path = self._file(session_id)
         descriptor = open_lock_file(path)
-        # Retried, because holder() takes the lock for a moment, which must not look like a runner.
-        for _ in range(_LOCK_ATTEMPTS):
-            if try_lock_file(descriptor):
-                break
-            time.sleep(_LOCK_RETRY_SECONDS)
-        else:
+        messages = MessagesLock(self._messages(session_id))
+        if not _is_locked(lambda: try_lock_file(descriptor)) or not _is_locked(messages.attempt):
             os.close(descriptor)
             raise _busy(session_id, self.holder(session_id))
         previous = _read_holder(path)
@@ -106,16 +108,23 @@ class FileLeases:
             _write_holder(descriptor, holder)
         except OSError as error:
             os.close(descriptor)
+            messages.release()
             raise write_failed(path, error) from error
-        return FileLease(session_id, descriptor, holder, previous)
+        return FileLease(session_id, descriptor, holder, previous, messages)
 
     def holder(self, session_id: str) -> Holder | None:
         """Return who runs the session now, or ``None``."""
         path = self._file(session_id)
-        if not os.path.exists(path):
+        if os.path.exists(path):
+            with attempt_lock(path, shared=True) as is_free:
+                if not is_free:
+                    return _read_holder(path)
+        messages = MessagesLock(self._messages(session_id))
+        if messages.attempt(shared=True):
+            messages.release()
             return None
-        with attempt_lock(path, shared=True) as is_free:
-            return None if is_free else _read_holder(path)
+        now = ids.now_ms()
+        return Holder(owner="a process with another state folder", host="?", pid=0, started=now, beat=now)
 
     def held(self) -> list[tuple[str, Holder]]:
         """Return the sessions that run now, with their runners."""
@@ -129,13 +138,52 @@ class FileLeases:
     def _file(self, session_id: str) -> str:
         return os.path.join(self.folder, *check_key((session_id,)))
 
+    def _messages(self, session_id: str) -> str:
+        return os.path.join(self._root, "message", session_id) if self._root else ""
+
+
+class MessagesLock:
+    """A lock on the folder of a session's messages. A folder that does not exist yet is not locked."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._descriptor = -1
+
+    def attempt(self, *, shared: bool = False) -> bool:
+        """Take the lock; return whether no other process has it."""
+        if self._descriptor >= 0 or not self._folder:
+            return True
+        try:
+            descriptor = os.open(self._folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+        except OSError:  # it does not exist, or the system does not open folders, as Windows
+            return True
+        try:
+            is_free = try_lock_file(descriptor, shared=shared)
+        except OSError:  # a file system that does not lock folders
+            os.close(descriptor)
+            return True
+        if is_free:
+            self._descriptor = descriptor
+        else:
+            os.close(descriptor)
+        return is_free
+
+    def release(self) -> None:
+        """Give the lock up, if it was taken."""
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
 
 class FileLease:
     """A lease of :class:`FileLeases`, until :meth:`release` or the end of the ``with`` block."""
 
-    def __init__(self, session_id: str, descriptor: int, holder: Holder, previous: Holder | None) -> None:
+    def __init__(
+        self, session_id: str, descriptor: int, holder: Holder, previous: Holder | None, messages: MessagesLock
+    ) -> None:
         self.session_id = session_id
         self.holder: Holder = holder
+        self._messages = messages
         self.previous = previous
         """The holder that died without a release, if there was one: its work may need recovery."""
         self._descriptor = descriptor
@@ -148,6 +196,7 @@ class FileLease:
         # have given to another file.
         with self._lock:
             if self._descriptor >= 0:
+                self._messages.attempt()  # a new session has the folder since its first message
                 self.holder = msgspec.structs.replace(self.holder, beat=ids.now_ms())
                 try:
                     _write_holder(self._descriptor, self.holder)
@@ -163,11 +212,13 @@ class FileLease:
                 try:
                     os.ftruncate(descriptor, 0)
                 finally:
+                    self._messages.release()
                     os.close(descriptor)
 
     def close_in_child(self) -> None:
         """Close the descriptor in a forked child: the lease belongs to the parent and must not outlive it here."""
         self._lock = threading.Lock()
+        self._messages.release()
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
@@ -244,6 +295,15 @@ _open_leases: set[FileLease] = set()
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: [lease.close_in_child() for lease in tuple(_open_leases)])
+
+
+def _is_locked(attempt: Callable[[], bool]) -> bool:
+    """Try to take a lock several times: holder() takes it for a moment, which must not look like a runner."""
+    for _ in range(_LOCK_ATTEMPTS):
+        if attempt():
+            return True
+        time.sleep(_LOCK_RETRY_SECONDS)
+    return False
 
 
 def _new_holder(owner: str) -> Holder:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _MAX_DEPTH = 100
 """Deeper values, and schemas that refer to themselves without an end, do not fit."""
+_MAX_CHECKS = 100_000
+"""Schemas met by a value. Alternatives that refer to their own parent double with each reference."""
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "null": lambda value: value is None,
     "boolean": lambda value: isinstance(value, bool),
@@ -28,7 +30,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 def schema_problems(value: Any, schema: Mapping[str, Any]) -> list[str]:
     """Return why ``value`` does not fit ``schema``, each with the path in the value; none if it fits.
 
-    Raises :class:`ValueError` for a schema that is not valid where the value meets it.
+    Raises :class:`ValueError` for a schema that is not valid where the value meets it, or takes too long to check.
     """
     try:
         return list(_Check(schema).problems(value, schema, "$", 0))
@@ -39,8 +41,12 @@ def schema_problems(value: Any, schema: Mapping[str, Any]) -> list[str]:
 class _Check:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
+        self._checks = 0
 
     def problems(self, value: Any, schema: Any, path: str, depth: int) -> Iterator[str]:
+        self._checks += 1
+        if self._checks > _MAX_CHECKS:
+            raise ValueError("the JSON schema takes too long to check: its references lead back to themselves")
         if schema is True:
             return
         if schema is False or depth > _MAX_DEPTH:

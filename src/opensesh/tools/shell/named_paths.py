@@ -35,6 +35,8 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
 _VISITED = re.compile(r"~(?:[+-]?\d+|[+-])(?=/|$)")
 """A directory that the shell is or was in: ``~+``, ``~-``, ``~2``."""
 _ATTACHED_PATH = re.compile(r"-[A-Za-z]+([/.~$].*)", re.DOTALL)
+_TARGET_FLAG = re.compile(r"-[A-Za-su-z]*t(.*)", re.DOTALL)
+"""``-t DIRECTORY``, ``-tDIRECTORY`` and, after other flags, ``-vtDIRECTORY``."""
 _UNKNOWN = re.compile(r"[$`]")
 _SEVERAL = re.compile(r"[$`*?\[{]")
 """What makes a word stand for another name, or for several."""
@@ -229,6 +231,8 @@ def _path_operands(name: str, words: Sequence[str]) -> list[str]:
             operands.append(word)
         elif word == "--":
             only_paths = True
+        elif name in _CHANGING_LAST and name != "rsync" and (flag := _TARGET_FLAG.fullmatch(word)):
+            operands += [flag[1]] if flag[1] else []
         elif "=" in word:
             operands.append(word.partition("=")[2])
         elif attached := _ATTACHED_PATH.fullmatch(word):
@@ -248,15 +252,20 @@ def _changed_operands(name: str, words: Sequence[str], operands: Sequence[str]) 
         return [word.removeprefix("of=") for word in words if word.startswith("of=")]
     if name not in _CHANGING_LAST or not operands:
         return []
-    target = operands[-1]
+    # The last operand may be a source, and what looks like a flag may be the value of another one: all are taken.
+    targets = {operands[-1]: None}
     for at, word in enumerate(words):
-        if word in ("-t", "--target-directory") and at + 1 < len(words):
-            target = words[at + 1]
+        flag = _TARGET_FLAG.fullmatch(word) if name != "rsync" else None
+        if flag and flag[1]:
+            targets[flag[1]] = None
+        elif (flag or word == "--target-directory") and at + 1 < len(words):
+            targets[words[at + 1]] = None
         elif word.startswith("--target-directory="):
-            target = word.partition("=")[2]
-    sources = [operand for operand in operands if operand != target]
-    below = [os.path.join(target, os.path.basename(source.rstrip("/"))) for source in sources]
-    return [target, *below, *(sources if name == "mv" else ())]
+            targets[word.partition("=")[2]] = None
+    below = [
+        os.path.join(to, os.path.basename(source.rstrip("/"))) for to in targets for source in operands if source != to
+    ]
+    return [*targets, *below, *(operands if name == "mv" else ())]
 
 
 class _WildcardPath(NamedTuple):
