@@ -20,7 +20,10 @@ NOT_RUN = {
 ELSEWHERE = {"docs/history.md": "tests/test_docs_history.py", "docs/plugins.md": "tests/plugins/test_example.py"}
 """Pages whose examples live in a world of their own, and the tests that run them there."""
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the examples are for a POSIX shell")
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="the examples are for a POSIX shell"),
+    pytest.mark.timeout(600),  # each runs many commands
+]
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - ELSEWHERE.keys()))

@@ -10,6 +10,7 @@ import pytest
 
 from tests.browser import Browser, needs_browser
 
+pytestmark = pytest.mark.timeout(600)  # building the site takes minutes on a busy machine
 ROOT = Path(__file__).parents[2]
 _LOADED = re.compile(
     r"""<(?:script|img|source|iframe)\b[^>]*\bsrc=["']?(https?:)?//|<link\b[^>]*\bhref=["']?https?://"""

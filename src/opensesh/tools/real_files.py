@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
 from ..errors import ToolFailedError
+from ..storage.disk import Disk
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -155,7 +156,7 @@ def _replace(folder: Folder, name: str, data: bytes, status: os.stat_result | No
     descriptor = folder.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if status is None else 0o600)
     try:
         try:
-            _write_all(descriptor, data)
+            Disk().write(descriptor, data)
             if status is not None:
                 _copy_attributes(folder, name, status, descriptor)
         finally:
@@ -199,12 +200,12 @@ def _overwrite(folder: Folder, name: str, data: bytes) -> None:
             if len(data) > len(original) and hasattr(os, "posix_fallocate"):
                 _reserve(descriptor, len(data))
             os.lseek(descriptor, 0, os.SEEK_SET)
-            _write_all(descriptor, data)
+            Disk().write(descriptor, data)
             os.ftruncate(descriptor, len(data))
         except BaseException:
             # The blocks of the old content are still the file's own, so a full disk cannot prevent this.
             os.lseek(descriptor, 0, os.SEEK_SET)
-            _write_all(descriptor, original)
+            Disk().write(descriptor, original)
             os.ftruncate(descriptor, len(original))
             raise
     finally:
@@ -218,12 +219,6 @@ def _reserve(descriptor: int, size: int) -> None:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise  # others: the file system does not support it
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def _open_component(name: str, descriptor: int, real: str) -> int:

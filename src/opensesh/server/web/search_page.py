@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlencode
 
-from markupsafe import Markup, escape
 from msgspec.structs import replace
 
 from ...engine.cancellation import run_in_thread_uncancellable
@@ -17,13 +16,12 @@ from ...history.search.search_filters import FIELDS
 from ..history_index import WAIT_SECONDS
 from ..operations import Call, Routes
 from ..routes.search_routes import SearchQuery, search_history
-from .display import visible
+from .display import marked
 from .pages import render
 
 if TYPE_CHECKING:
     from collections import Counter
 
-    from ...history.search.snippets import Snippet
     from ...history.search.text_search import Hit, Results
 
 pages = Routes()
@@ -88,18 +86,6 @@ def search_address(query: SearchQuery, **changes: Any) -> str:
         if value not in defaults and (name, value) != ("mode", "words")
     }
     return f"/ui/search?{urlencode(parameters)}"
-
-
-def marked(snippet: Snippet) -> Markup:
-    """Return a snippet with its matches marked."""
-    pieces: list[Markup] = []
-    end = 0
-    for start, stop in snippet.marks:
-        pieces.append(escape(visible(snippet.text[end:start])))
-        pieces.append(Markup("<mark>{}</mark>").format(visible(snippet.text[start:stop])))
-        end = stop
-    pieces.append(escape(visible(snippet.text[end:])))
-    return Markup("").join(pieces)
 
 
 def _by_session(results: Results) -> list[dict[str, Any]]:
