@@ -17,6 +17,7 @@ import pytest
 
 from opensesh.config import Skill, rule
 from opensesh.errors import PermissionDeniedError, ToolFailedError
+from opensesh.storage.disk import Disk
 from opensesh.tools import file_search, path_access, real_files
 from opensesh.tools.apply_patch import ApplyPatchTool
 from opensesh.tools.edit import EditTool, WriteTool
@@ -113,16 +114,16 @@ async def test_h4_what_a_failed_write_destroyed_is_reverted(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     Path("a").write_text(OLD)
     os.link("a", "b")
-    write_all = real_files._write_all  # pyright: ignore[reportPrivateUsage]
 
-    def broken(descriptor: int, data: bytes) -> None:
-        write_all(descriptor, b"bad")
-        raise OSError(errno.EIO, "the disk is broken")
+    class Broken(Disk):
+        def write(self, descriptor: int, data: bytes) -> None:
+            super().write(descriptor, b"bad")
+            raise OSError(errno.EIO, "the disk is broken")
 
     script = 'CALL read {"filePath":"a"}\n---\nCALL write {"filePath":"a","content":"new"}\n---\nSAY end'
     async with stage(script, rules=[rule("*", "allow")]) as on:
         with monkeypatch.context() as patched:
-            patched.setattr(real_files, "_write_all", broken)
+            patched.setattr(real_files, "Disk", Broken)
             await on.ask()
         assert [part["state"]["status"] for part in on.parts("tool")] == ["completed", "error"]
         assert Path("a").read_text() != OLD
