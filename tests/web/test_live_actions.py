@@ -160,6 +160,50 @@ async def test_a_session_is_shared_after_a_question_and_taken_down(context: Brow
             await page.close()
 
 
+async def test_journey_14_a_session_is_driven_by_keyboard_alone(page: Page, server: WebServer) -> None:
+    project = server.home / "keyboard"
+    project.mkdir()
+    (project / "opencode.json").write_text('{"permission": {"bash": "ask"}}')
+    session_id = server.create("SAY Ready.", title="Keys", directory=project)
+    await open_session(page, server, session_id)
+    await page.keyboard.press("i")
+    await page.keyboard.insert_text('CALL bash {"command": "echo by keys", "description": "Say"}\n---\nSAY Done.')
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".dock .ask")).to_be_focused()
+    await page.wait_for_timeout(600)
+    await page.keyboard.press("y")
+    await expect(page.locator("#log .turn.answer").last).to_contain_text("Done.")
+    await is_idle(page)
+    await expect(page.locator("#prompt")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("p")
+    await page.keyboard.press(".")
+    await page.keyboard.press("End")
+    await expect(page.get_by_role("menuitem", name="Revert to before this")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("dialog").get_by_role("button", name="Cancel")).to_be_focused()
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await expect(page.locator("#log .turn.prompt .more:focus")).to_have_count(1)
+    await page.reload()
+    await expect(page.locator("html")).to_have_attribute("data-run", "idle")
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    menu = page.get_by_label("More actions")
+    for _ in range(30):
+        await page.keyboard.press("Tab")
+        if await menu.evaluate("(element) => element === document.activeElement"):
+            break
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_label("Title")).to_be_focused()
+    await page.keyboard.insert_text("Named by keys")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Named by keys")
+    await expect(menu).to_be_focused()
+
+
 async def test_files_and_long_texts_are_attached_by_paste_and_drop(page: Page, server: WebServer) -> None:
     session_id = server.create("SAY Ready.", title="Attaches")
     await open_session(page, server, session_id)

@@ -306,7 +306,7 @@ async def test_hostile_content_does_nothing_on_any_page_of_a_session(
         await expect(folds.nth(at).locator("a.load:not(.all)")).to_have_count(0)
     texts = await page.locator("#log").inner_text()
     assert "<script>window.pwned=1</script>" in texts
-    for path in ("", "/changes", "/context", "/panel", "/find?q=pwned"):
+    for path in ("", "/changes", "/changes?view=split", "/context", "/panel", "/find?q=pwned", "/../../?children=1"):
         if path:
             await page.goto(f"{server.url}/ui/session/{shelf.hostile['id']}{path}")
         assert await page.evaluate("window.pwned === undefined")

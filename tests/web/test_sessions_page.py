@@ -166,12 +166,14 @@ async def test_hostile_titles_are_shown_as_text(page: Page, server: WebServer) -
         "</template></textarea>]]><!-- hostile",
     )
     for title in titles:
-        server.create(title=title)
+        server.create(f"SAY {title}", title=title)
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: dialogs.append(dialog.message))
     await page.goto(f"{server.url}/ui/")
     for title in titles:
-        await expect(page.locator(".session .title", has_text=title.replace("\u202e", "␦202E␦"))).to_be_visible()
+        shown = title.replace("\u202e", "␦202E␦")
+        await expect(page.locator(".session .title", has_text=shown)).to_be_visible()
+        await expect(page.locator(".session .prompt", has_text=f"SAY {shown}")).to_be_visible()
     assert await page.locator("#rows script, #rows img").count() == 0
     assert dialogs == []
 

@@ -111,6 +111,7 @@ document.addEventListener("click", (event) => {
     void replaceBody(load);
   }
   if (more instanceof HTMLElement && !more.hasAttribute("aria-expanded")) openMenu(more);
+  else if (target.closest("#turn-menu")) closeMenu()?.focus(); // what the entry opens gives the focus back there
   else closeMenu();
 });
 
