@@ -84,6 +84,7 @@ async def journey(ask: Ask, server: Authorization, logins: Path) -> dict[str, An
     return seen
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("version", [JSON_FILES, pytest.param(DATABASE, marks=pytest.mark.slow)])
 async def test_logging_in_to_a_server_is_answered_as_by_opencode_and_each_uses_the_others_login(
     tmp_path: Path, isolated: Path, version: str
