@@ -340,7 +340,7 @@ class Engine:
                 last = run.loop.history.last_user()
                 if last is None:
                     raise UsageError("there is nothing in this session to compact")
-                await runs.prepare_for_prompt(run)
+                await run_in_thread_uncancellable(runs.prepare_for_prompt, run)
                 request = await self.components.compactor.request(last.info | chosen, auto=auto)
             return await runs.join(run, request)
 

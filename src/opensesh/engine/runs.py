@@ -7,6 +7,7 @@ import logging
 import socket
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -252,22 +253,18 @@ class Runs:
         if run.task is None:
             await run_in_thread_uncancellable(self._services.reverts.cleanup, run.session_id)
 
-    async def prepare_for_prompt(self, run: Run) -> None:
-        """Do what comes before a valid prompt is stored: :meth:`commit_revert`, and the outcome of a prompt whose
-        runner died."""
-
-        def prepare() -> None:
+    def prepare_for_prompt(self, run: Run) -> None:
+        """Do what comes before a valid prompt is stored, in a thread: :meth:`commit_revert`, and the outcome of a
+        prompt whose runner died."""
+        if run.task is None:
             self._services.reverts.cleanup(run.session_id)
             close_interrupted(self._services.writer.sessions, run.loop.history)
-
-        if run.task is None:
-            await run_in_thread_uncancellable(prepare)
 
     async def add_prompt(self, run: Run, prompt: Prompt) -> StoredMessage:
         """Store a prompt in a session that is open, if it is valid."""
         message = await run.composer.compose(prompt)
-        await self.prepare_for_prompt(run)
-        return await self._services.writer.add_message(message, touch=True)
+        prepare = partial(self.prepare_for_prompt, run)
+        return await self._services.writer.add_message(message, first=prepare, touch=True)
 
     async def join(self, run: Run, message: StoredMessage) -> asyncio.Future[Outcome]:
         """Add a stored prompt to the run; to a new one if it ended while the prompt was being stored."""

@@ -101,10 +101,14 @@ class SessionWriter:
         """Change a session's record. ``touch`` also sets the time of its last update."""
         return await run_in_thread_uncancellable(self.sessions.update, session_id, edit, touch=touch)
 
-    async def add_message(self, message: StoredMessage, *, touch: bool = False) -> StoredMessage:
-        """Store a new message with its parts, and return it."""
+    async def add_message(
+        self, message: StoredMessage, *, first: Callable[[], None] | None = None, touch: bool = False
+    ) -> StoredMessage:
+        """Store a new message with its parts, after ``first`` was called in the same thread, and return it."""
 
         def add() -> None:
+            if first is not None:
+                first()
             self._register_project()
             self.sessions.add_message(message)
             if touch:
