@@ -24,6 +24,7 @@ NAMES = (
     "database",
     "streaming",
     "web_pages",
+    "web_peers",
     "peers",
 )
 

@@ -100,9 +100,9 @@ class Builder:
         self.files += 1
 
 
-def plant(root: str, session: str, text: str) -> None:
-    """Make ``text`` the first prompt of a session."""
-    message = sorted(os.listdir(os.path.join(root, "message", session)))[0].removesuffix(".json")
+def plant(root: str, session: str, text: str, *, position: int = 0) -> None:
+    """Make ``text`` the only part of a message of a session: of its first prompt, or at another position."""
+    message = sorted(os.listdir(os.path.join(root, "message", session)))[position].removesuffix(".json")
     (name,) = os.listdir(os.path.join(root, "part", message))
     path = os.path.join(root, "part", message, name)
     with open(path, encoding="utf-8") as file:
@@ -117,6 +117,8 @@ def to_database(root: str, path: str) -> None:
     theirs, database = sqlite3.connect(made), sqlite3.connect(path)
     for (sql,) in theirs.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'"):
         database.execute(sql)
+    migrations = theirs.execute("SELECT * FROM migration").fetchall()  # without them, OpenCode makes its tables again
+    database.executemany(f"INSERT INTO migration VALUES ({', '.join('?' * len(migrations[0]))})", migrations)
     theirs.close()
     project = "INSERT INTO project (id, worktree, time_created, time_updated, sandboxes) VALUES (?, ?, 1, 1, '[]')"
     database.execute(project, ["global", "/"])

@@ -1,6 +1,5 @@
 """The list and the search page in Chromium: 15,000 sessions compared with 150, from a key stroke to the paint.
 
-agentsview is measured on the same store, from the navigation to the first row of its list, if it can be installed.
 ``OPENSESH_WEB_STORE`` names a folder in which the stores are kept for the next run.
 """
 
@@ -8,20 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
-import subprocess
 import tempfile
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.web.conftest import ARGUMENTS, PROGRAM
 from tests.web.web_server import WebServer, web_server
 
-from .listing import isolated
-from .peers import install
 from .report import line
 from .search import NEEDLE, vocabulary
 from .stores import Builder, plant
@@ -66,7 +59,6 @@ def run() -> None:
         for name, budget in (("list", LIST_MS), ("filter", LIST_MS), ("search", SEARCH_MS), ("prefix", SEARCH_MS)):
             line(f"{name}: 15,000 / 150 sessions", large[name] / small[name], "150 sessions", 2.0)
             verdict(f"{name}, 15,000 sessions", large[name], budget, "ms")
-        agentsview(many)
 
 
 def store(home: Path, sessions: int) -> Path:
@@ -124,52 +116,3 @@ async def typed(page: Page, address: str, box: str, area: str, text: str) -> lis
     """Return the time from each key stroke to the paint of its results, with the 80 ms that the page waits."""
     await page.goto(address)
     return await page.evaluate(_TYPE, [box, area, text])
-
-
-def agentsview(home: Path) -> None:
-    """Measure how long its list takes on the same store, once its index is made."""
-    program = install().get("agentsview", "")
-    if not program:
-        return
-    with peer_server(program, home) as url:
-        times = asyncio.run(_opened(url))
-        print(f"  agentsview, from the navigation to its list: {', '.join(f'{value:.0f}' for value in times)} ms")
-
-
-@contextmanager
-def peer_server(program: str, home: Path) -> Generator[str]:
-    """Run agentsview on a free port, over the same sessions."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    data = home / ".local/share/opencode"
-    environ = isolated(str(home)) | {"OPENCODE_DATA_DIR": str(data), "OPENCODE_DIR": str(data)}
-    environ |= {"AGENTSVIEW_DATA_DIR": str(home / "agentsview")}
-    words = [program, "serve", "--port", str(port), "--no-browser"]
-    process = subprocess.Popen(words, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-async def _opened(url: str) -> list[float]:
-    times: list[float] = []
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=PROGRAM, args=ARGUMENTS)
-        page = await browser.new_page(viewport={"width": 1280, "height": 800})
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            try:
-                begun = time.perf_counter()
-                await page.goto(url, timeout=60_000)
-                await page.locator("[class*=session-item]").first.wait_for(timeout=60_000)
-                times.append((time.perf_counter() - begun) * 1000)
-            except Exception as error:  # it is still starting, or reads the sessions for the first time
-                print(f"  agentsview: {str(error).splitlines()[0]}")
-                await asyncio.sleep(5)
-            if len(times) == ROUNDS:
-                break
-        await browser.close()
-    return times

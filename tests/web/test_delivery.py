@@ -23,6 +23,8 @@ async def test_a_list_that_has_not_changed_is_not_rendered_again(tmp_path: Path)
         unchanged = first.headers["etag"]
         again = await browser.request("GET", "/ui/?fragment=rows", if_none_match=unchanged)
         assert (again.status_code, again.content) == (304, b"")
+        filtered = await browser.request("GET", "/ui/?q=one&fragment=rows", if_none_match=unchanged)
+        assert filtered.status_code == 200
         await client.create(title="Two")
         changed = await browser.request("GET", "/ui/?fragment=rows", if_none_match=unchanged)
         assert changed.status_code == 200

@@ -73,7 +73,7 @@ async def sessions_page(call: Call, query: ListQuery) -> object:
         table, is_fresh = history.sessions(wait)
         if not history.table_progress.is_ready:
             return None
-        version = _version(call.state.streams.run_id, table, states)
+        version = _version(call.state.streams.run_id, table, states, query)
         if known == version:
             return {"version": version, "is_known": True}
         failure, near = "", list[str]()
@@ -180,15 +180,11 @@ def _by_day(items: Iterable[Document], sort: str) -> list[tuple[str, list[Docume
     return groups
 
 
-def _version(run_id: str, table: SessionTable, states: Mapping[str, Document]) -> str:
-    """Return an entity tag that changes with everything that lists show, apart from their filters."""
-    shown = (
-        run_id,
-        table.version,
-        f"{datetime.now():%Y-%m-%d}",
-        sorted((name, *state.values()) for name, state in states.items()),
-    )
-    return f'"{blake2b(repr(shown).encode(errors="replace"), digest_size=12).hexdigest()}"'
+def _version(run_id: str, table: SessionTable, states: Mapping[str, Document], query: ListQuery) -> str:
+    """Return an entity tag that changes with everything that a list shows."""
+    shown = sorted((name, *state.values()) for name, state in states.items())
+    parts = run_id, table.version, f"{datetime.now():%Y-%m-%d}", shown, address(query, fragment="")
+    return f'"{blake2b(repr(parts).encode(errors="replace"), digest_size=12).hexdigest()}"'
 
 
 def _joined(export: Export, delimiters: tuple[bytes, bytes, bytes]) -> Iterator[bytes]:

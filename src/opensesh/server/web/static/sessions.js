@@ -53,8 +53,10 @@ async function show(path, keepsSelection = false, known = "") {
 /** The server answers at once with what it knows; if something changed meanwhile, the rows are asked for again. */
 function refreshIfStale() {
   const stale = /** @type {HTMLElement | null} */ (rows.querySelector("[data-stale]"));
-  const isWhole = () => stale?.isConnected && !hasMore; // further pages must not vanish
-  if (isWhole()) setTimeout(() => { if (isWhole()) void show(address(), true, stale?.dataset.stale); }, 400);
+  const path = address();
+  // Further pages must not vanish, and what was typed meanwhile is being asked for.
+  const isWhole = () => stale?.isConnected && !hasMore && address() === path;
+  if (isWhole()) setTimeout(() => { if (isWhole()) void show(path, true, stale?.dataset.stale); }, 400);
 }
 
 form.addEventListener("input", () => {
