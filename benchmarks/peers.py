@@ -48,9 +48,11 @@ def run() -> None:
         to_database(tree.store, os.path.join(database.data, "opencode.db"))
         time.sleep(3.1)  # what was written just now is not relied on
         print(f"  a tree of {files:,} files, and the same sessions in an opencode.db")
-        _money(programs, tree)
+        for name, home in (("tree", tree), ("database", database)):
+            print(f"  on the {name}:")
+            _money(programs, home)
+            _index(programs, home)
         _opencode_stats(tree)
-        _index(programs, tree)
         _search(programs, tree)
         _export(programs, database)
 

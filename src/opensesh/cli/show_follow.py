@@ -6,7 +6,7 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from ..history.transcript import ToolBlock
+from ..history.transcript import ReasoningBlock, TextBlock, ToolBlock
 from ..storage.protocol import LiveEvents, member_stores
 from .show_command import turn_lines
 from .terminal import escape_control
@@ -52,7 +52,13 @@ def _finished(turn: TranscriptMessage) -> Iterator[Block]:
     """Yield the blocks of a message that will not change any more, as far as that is known."""
     is_over = turn.role == "user" or turn.completed is not None or bool(turn.failure)
     for number, block in enumerate(turn.blocks):
-        is_running = isinstance(block, ToolBlock) and block.status not in ("completed", "error")
-        if not is_over and (is_running or (number == len(turn.blocks) - 1 and not isinstance(block, ToolBlock))):
+        match block:
+            case ToolBlock():
+                has_ended = block.status in ("completed", "error")
+            case TextBlock(duration=duration) | ReasoningBlock(duration=duration):
+                has_ended = duration is not None or number < len(turn.blocks) - 1
+            case _:
+                has_ended = number < len(turn.blocks) - 1
+        if not is_over and not has_ended:
             return
         yield block

@@ -49,6 +49,8 @@ class TextBlock(NamedTuple):
     synthetic: bool = False
     id: str = ""
     """The id of its part, as in every block."""
+    duration: int | None = None
+    """Milliseconds from its first to its last character, once it has ended."""
 
 
 class ReasoningBlock(NamedTuple):
@@ -257,7 +259,7 @@ class _TranscriptReader:
             if self._options.reasoning:
                 yield ReasoningBlock(content, _duration(part), text(part, "id"))
         elif self._options.synthetic or not synthetic:
-            yield TextBlock(content, synthetic, text(part, "id"))
+            yield TextBlock(content, synthetic, text(part, "id"), _duration(part))
 
     def _tool_call(self, part: Document) -> ToolBlock:
         state = as_object(part.get("state")) or {}
