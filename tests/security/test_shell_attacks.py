@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,8 @@ async def check_plan_mode(lines: Sequence[str], shell: str, project: Path) -> No
     for line in lines:
         bench = Bench(project)
         bench.confined = Confinement(planning=True)
-        await bench.run(tool, command=line)
+        with suppress(ToolFailedError):  # a line with a NUL character cannot be run at all
+            await bench.run(tool, command=line)
         assert state(project) == before, line
 
 
