@@ -82,6 +82,16 @@ class Config(Struct, frozen=True, kw_only=True):
         steps = _split(self.document, path) if isinstance(path, str) else path
         return None if steps is None else self.origins.get(steps)
 
+    def rule_origin(self, permission: str, pattern: str) -> Origin | None:
+        """Return where a permission rule of all agents or of one was set; ``None`` for a built-in rule."""
+        # A permission, or "permission" itself, that is "ask" stands for every pattern.
+        whole = ((permission,), ()) if pattern == "*" else ()
+        for path, origin in reversed(self.origins.items()):
+            steps = path[path.index("permission") + 1 :] if "permission" in path else None
+            if steps == (permission, pattern) or steps in whole:
+                return origin
+        return None
+
 
 def _split(value: Any, path: str) -> SettingPath | None:
     """Split ``path`` into steps that exist in ``value``; names may contain dots."""

@@ -380,15 +380,7 @@ class Engine:
     def permission_rule(self, request_id: str) -> tuple[Rule, Origin | None] | None:
         """Return the rule that makes a waiting request ask, and where it was set; ``None`` if no rule does."""
         rule = self.components.permissions.asking_rule(request_id)
-        if rule is None:
-            return None
-        whole = ((rule.permission,), ()) if rule.pattern == "*" else ()
-        for path, origin in reversed(self.config.origins.items()):
-            # Below "permission", of all agents or of one; "ask" alone stands for every pattern.
-            steps = path[path.index("permission") + 1 :] if "permission" in path else None
-            if steps == (rule.permission, rule.pattern) or steps in whole:
-                return rule, origin
-        return rule, None
+        return None if rule is None else (rule, self.config.rule_origin(rule.permission, rule.pattern))
 
     def reply_permission(self, request_id: str, reply: PermissionReply, message: str | None = None) -> None:
         """Answer a permission request. A ``message`` with a rejection tells the model what to do instead."""
@@ -455,23 +447,20 @@ class Engine:
 
     async def diff(self, session_id: str, message_id: str | None = None) -> list[Document]:
         """Return the file changes of a session, or of one prompt and its answers."""
+        components, sessions = self.components, self.sessions
 
         def read() -> list[Document]:
-            messages = self.sessions.messages(session_id)
+            messages = sessions.messages(session_id)
             changed = turn_messages(messages, message_id) if message_id is not None else messages
-            return history_diffs(changed, components.snapshots, components.originals, self.sessions.messages)
+            return history_diffs(changed, components.snapshots, components.originals, sessions.messages)
 
-        components = self.components
         return await run_in_thread_uncancellable(read)
 
     async def summarize(self, session_id: str) -> list[Document]:
-        """Store what a session changed in files, as at the end of every step, and return it (OpenCode:
-        ``SessionSummary.summarize``)."""
-        components = self.components
+        """Store and return the file changes of a session, as a step does (OpenCode: ``SessionSummary.summarize``)."""
+        snapshots, publish = self.components.snapshots, self.components.writer.publish
         async with self._runs.session_lock(session_id):
-            return await run_in_thread_uncancellable(
-                summarize, self.sessions, components.snapshots, session_id, publish=components.writer.publish
-            )
+            return await run_in_thread_uncancellable(summarize, self.sessions, snapshots, session_id, publish=publish)
 
     async def messages(self, session_id: str) -> AsyncIterator[StoredMessage]:
         """Yield the messages of a session with their parts, newest first (OpenCode: ``MessageV2.stream``)."""
@@ -499,8 +488,7 @@ class Engine:
             return await service.unshare(session_id)
 
     async def remove_pending_shares(self) -> list[UnshareResult]:
-        """Take down the shares of sessions that were deleted, if sharing is not disabled. Those that fail stay
-        pending."""
+        """Take down the shares of deleted sessions, if sharing is not disabled. Those that fail stay pending."""
         if next(revocations.waiting(self.sessions.store), None) is None:
             return []
         async with self._share_service() as service:
