@@ -244,11 +244,13 @@ async def test_both_prompt_one_session_in_turns(theirs: Original, wire: WireServ
     assert all(f"SAY theirs {number}." in requests[-1] and f"ours {number}." in requests[-1] for number in range(4))
     info = theirs.opencode.get(session)
     messages = theirs.opencode.messages(session)
-    assert info["cost"] == pytest.approx(sum(message["info"].get("cost", 0) for message in messages))
+    if "cost" in info:  # since 1.15
+        assert info["cost"] == pytest.approx(sum(message["info"].get("cost", 0) for message in messages))
 
 
 EDIT = 'CALL bash {"command": "echo two > {at}/a.txt", "description": "write"}\n---\nSAY Written.'
-FILES = Scenario("files that change", (Ask(EDIT),), files={"a.txt": "one\n"})
+# The texts have different lengths: OpenCode 1.2 does not notice a change within a second that leaves the size as it is.
+FILES = Scenario("files that change", (Ask(EDIT),), files={"a.txt": "first\n"})
 
 
 async def test_each_reverts_and_restores_what_the_other_changed(theirs: Original, wire: WireServer) -> None:
@@ -259,7 +261,7 @@ async def test_each_reverts_and_restores_what_the_other_changed(theirs: Original
     file = project / "files-that-change" / "a.txt"
     assert file.read_text() == "two\n"
     theirs.opencode.revert(session, prompt)
-    assert file.read_text() == "one\n"
+    assert file.read_text() == "first\n"
     theirs.opencode.unrevert(session)
     assert file.read_text() == "two\n"
 
@@ -269,7 +271,7 @@ async def test_each_reverts_and_restores_what_the_other_changed(theirs: Original
     theirs.opencode.settle()
     async with ours_beside(theirs) as ours:
         await ours.revert(other, (await ours.messages(other))[0].info["id"], None)
-        assert file.read_text() == "one\n"
+        assert file.read_text() == "first\n"
         assert theirs.opencode.get(other)["revert"]["messageID"]
         await ours.unrevert(other)
     assert file.read_text() == "two\n"
