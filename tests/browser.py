@@ -143,12 +143,12 @@ class Browser:
         return json.loads(message)
 
     def _note(self, event: dict[str, Any]) -> None:
-        said: dict[str, Any] = event.get("params", {})
+        text: dict[str, Any] = event.get("params", {})
         known: dict[str, Callable[[], None]] = {
-            "Network.requestWillBeSent": lambda: self.requests.append(said["request"]["url"]),
-            "Runtime.exceptionThrown": lambda: self.complaints.append(str(said["exceptionDetails"])),
-            "Log.entryAdded": lambda: self.complaints.append(said["entry"]["text"]),
-            "Page.javascriptDialogOpening": lambda: self._dismiss(said["message"]),
+            "Network.requestWillBeSent": lambda: self.requests.append(text["request"]["url"]),
+            "Runtime.exceptionThrown": lambda: self.complaints.append(str(text["exceptionDetails"])),
+            "Log.entryAdded": lambda: self.complaints.append(text["entry"]["text"]),
+            "Page.javascriptDialogOpening": lambda: self._dismiss(text["message"]),
         }
         known.get(event.get("method", ""), lambda: None)()
 

@@ -12,12 +12,12 @@ def touched(number: int) -> events.SessionIdle:
 
 
 async def take(subscription: Subscription, count: int) -> list[Envelope]:
-    found: list[Envelope] = []
+    result: list[Envelope] = []
     async for envelope in subscription:
-        found.append(envelope)
-        if len(found) == count:
+        result.append(envelope)
+        if len(result) == count:
             break
-    return found
+    return result
 
 
 async def test_a_subscriber_receives_everything_from_now_on_in_order() -> None:
@@ -26,15 +26,15 @@ async def test_a_subscriber_receives_everything_from_now_on_in_order() -> None:
     async with bus.subscribe() as subscription:
         for number in range(1, 4):
             bus.publish(touched(number))
-        assert [each.sequence for each in await take(subscription, 3)] == [2, 3, 4]
+        assert [item.sequence for item in await take(subscription, 3)] == [2, 3, 4]
 
 
 async def test_joining_after_a_number_misses_nothing() -> None:
     bus = Bus()
     for number in range(10):
         bus.publish(touched(number))
-    heard = await take(bus.subscribe(after=4), 6)
-    assert [each.sequence for each in heard] == [5, 6, 7, 8, 9, 10]
+    received = await take(bus.subscribe(after=4), 6)
+    assert [item.sequence for item in received] == [5, 6, 7, 8, 9, 10]
 
 
 async def test_a_slow_subscriber_gets_the_number_it_missed_and_continues() -> None:
@@ -44,7 +44,7 @@ async def test_a_slow_subscriber_gets_the_number_it_missed_and_continues() -> No
         bus.publish(touched(number))
     missed, *rest = await take(slow, 11)
     assert missed.event == events.Missed(first=1, last=90)
-    assert [each.sequence for each in rest] == list(range(91, 101))
+    assert [item.sequence for item in rest] == list(range(91, 101))
 
 
 async def test_publishing_from_threads_wakes_a_waiting_subscriber_and_loses_nothing() -> None:
@@ -61,7 +61,7 @@ async def test_publishing_from_threads_wakes_a_waiting_subscriber_and_loses_noth
         await asyncio.sleep(0)
         for thread in threads:
             thread.start()
-    assert [each.sequence for each in reader.result()] == list(range(1, 2_001))
+    assert [item.sequence for item in reader.result()] == list(range(1, 2_001))
 
 
 async def test_closing_ends_a_subscriber_that_waits() -> None:
@@ -76,18 +76,18 @@ async def test_closing_ends_a_subscriber_that_waits() -> None:
 
 def test_a_listener_that_fails_stops_no_other() -> None:
     bus = Bus()
-    heard: list[int] = []
+    received: list[int] = []
 
     def broken(_: Envelope) -> None:
         raise ValueError("mine")
 
     bus.listen(broken)
-    stop = bus.listen(lambda envelope: heard.append(envelope.sequence))
+    stop = bus.listen(lambda envelope: received.append(envelope.sequence))
     bus.publish(touched(1))
     stop()
     stop()
     bus.publish(touched(2))
-    assert heard == [1]
+    assert received == [1]
 
 
 def test_events_carry_opencodes_names_and_payloads() -> None:

@@ -50,9 +50,9 @@ def test_every_command_of_the_page_works_in_the_order_it_stands(
     assert len(COMMANDS) > 45
     for command in COMMANDS:
         out = b""
-        for each in command.split(" | opensesh "):
+        for word in command.split(" | opensesh "):
             monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(out)))
-            code = run(shlex.split(each))
+            code = run(shlex.split(word))
             sys.stdout.flush()
             out, error = capfdbinary.readouterr()
             assert code == 0, (command, out.decode(), error.decode())
@@ -63,8 +63,8 @@ def test_every_command_of_the_page_works_in_the_order_it_stands(
 
 
 def test_every_command_that_the_page_is_about_is_on_it() -> None:
-    said = {command.split()[0] for command in COMMANDS}
-    assert said == {"list", "projects", "show", "search", "stats", "export", "import", "session", "doctor"}
+    text = {command.split()[0] for command in COMMANDS}
+    assert text == {"list", "projects", "show", "search", "stats", "export", "import", "session", "doctor"}
 
 
 def test_the_python_of_the_page_works(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,7 @@ def test_order_is_the_order_of_minting_independent_of_the_clock(start: int, step
         times.append(times[-1] + step)
     mint = minter(*times)
     made = [mint.ascending("prt") for _ in times]
-    keys = [ids.order(each, start) for each in made]
+    keys = [ids.order(item, start) for item in made]
     assert keys == sorted(keys)
     assert len(set(keys)) == len(keys)
 
@@ -97,15 +97,15 @@ def test_four_thousand_in_one_millisecond_all_tell_that_millisecond() -> None:
 
 def test_the_clock_counts_milliseconds_since_1970() -> None:
     before = time.time()
-    told = ids.now_ms() / 1000
-    assert before - 0.001 <= told <= time.time()
-    assert ids.timestamp_of(ids.ascending("msg")) == pytest.approx(told * 1000, abs=60_000)
+    reported = ids.now_ms() / 1000
+    assert before - 0.001 <= reported <= time.time()
+    assert ids.timestamp_of(ids.ascending("msg")) == pytest.approx(reported * 1000, abs=60_000)
 
 
 def test_ten_thousand_in_one_millisecond_stay_in_order() -> None:
     mint = minter(WRAPS[1] - 1)
     made = [mint.ascending("msg") for _ in range(10_000)]
-    keys = [ids.order(each, WRAPS[1]) for each in made]
+    keys = [ids.order(item, WRAPS[1]) for item in made]
     assert all(one < two for one, two in pairwise(keys))
 
 
@@ -139,7 +139,7 @@ def test_threads_never_share_a_moment() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({each[:16] for each in made}) == 1_600
+    assert len({item[:16] for item in made}) == 1_600
 
 
 @pytest.mark.parametrize(

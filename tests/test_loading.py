@@ -66,6 +66,8 @@ def test_entry_points_are_not_loaded_where_no_distribution_names_the_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "silent-1.dist-info").mkdir()
-    monkeypatch.setattr(sys, "path", [*(place for place in sys.path if place), str(tmp_path), str(tmp_path / "gone")])
+    monkeypatch.setattr(
+        sys, "path", [*(location for location in sys.path if location), str(tmp_path), str(tmp_path / "gone")]
+    )
     monkeypatch.setattr(metadata, "entry_points", None)
     assert named() == []

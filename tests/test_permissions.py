@@ -19,8 +19,8 @@ def rule(permission: str, pattern: str, action: Any) -> Rule:
     return Rule(permission=permission, pattern=pattern, action=action)
 
 
-class Desk:
-    """A user who reads what is asked, and answers when told to."""
+class PermissionSetup:
+    """Permissions with a user whose replies are prepared."""
 
     def __init__(self, **options: Any) -> None:
         self.events: list[Event] = []
@@ -44,7 +44,7 @@ class Desk:
         return [request["id"] for request in self.permissions.pending]
 
     @property
-    def told(self) -> list[str]:
+    def published(self) -> list[str]:
         return [event.type for event in self.events]
 
 
@@ -125,26 +125,26 @@ def test_a_tool_whose_permission_has_another_name_can_be_switched_off_by_its_own
 
 
 async def test_what_rules_allow_is_not_asked() -> None:
-    desk = Desk()
-    decided = await desk.ask("ls", "git log", rules=[rule("bash", "*", "allow")])
+    setup = PermissionSetup()
+    decided = await setup.ask("ls", "git log", rules=[rule("bash", "*", "allow")])
     assert decided == [rule("bash", "*", "allow")] * 2
-    assert desk.events == []
+    assert setup.events == []
 
 
 async def test_a_deny_anywhere_is_found_before_anyone_is_asked() -> None:
-    desk = Desk()
+    setup = PermissionSetup()
     with pytest.raises(PermissionDeniedError) as caught:
-        await desk.ask("ls", "rm x", rules=[rule("read", "*", "allow"), rule("bash", "rm *", "deny")])
-    assert desk.events == []
+        await setup.ask("ls", "rm x", rules=[rule("read", "*", "allow"), rule("bash", "rm *", "deny")])
+    assert setup.events == []
     assert caught.value.data["rules"] == [rule("bash", "rm *", "deny")]
     assert "rm x" in caught.value.message
 
 
 async def test_a_request_waits_and_is_listed_until_it_is_answered() -> None:
-    desk = Desk()
+    setup = PermissionSetup()
     async with asyncio.TaskGroup() as group:
         asking = group.create_task(
-            desk.permissions.ask(
+            setup.permissions.ask(
                 session_id="ses_1",
                 permission="bash",
                 patterns=["ls"],
@@ -154,8 +154,8 @@ async def test_a_request_waits_and_is_listed_until_it_is_answered() -> None:
                 tool={"messageID": "msg_1", "callID": "c"},
             )
         )
-        (request_id,) = await desk.asked()
-        assert desk.permissions.pending == [
+        (request_id,) = await setup.asked()
+        assert setup.permissions.pending == [
             {
                 "id": request_id,
                 "sessionID": "ses_1",
@@ -168,60 +168,60 @@ async def test_a_request_waits_and_is_listed_until_it_is_answered() -> None:
         ]
         assert request_id.startswith("per_")
         assert not asking.done()
-        desk.permissions.reply(request_id, "once")
+        setup.permissions.reply(request_id, "once")
     assert [decided.action for decided in asking.result()] == ["ask"]
-    assert desk.permissions.pending == []
-    assert desk.told == ["permission.asked", "permission.replied"]
-    assert desk.events[1].properties == {"sessionID": "ses_1", "requestID": request_id, "reply": "once"}
-    assert desk.permissions.approved == ()
+    assert setup.permissions.pending == []
+    assert setup.published == ["permission.asked", "permission.replied"]
+    assert setup.events[1].properties == {"sessionID": "ses_1", "requestID": request_id, "reply": "once"}
+    assert setup.permissions.approved == ()
 
 
 async def test_always_lets_the_like_pass_from_then_on() -> None:
     kept: list[Sequence[Rule]] = []
-    desk = Desk(remember=kept.append)
+    setup = PermissionSetup(remember=kept.append)
     async with asyncio.TaskGroup() as group:
-        group.create_task(desk.ask("git log", always=["git log *"]))
-        alike = group.create_task(desk.ask("git log -1", always=["git log *"]))
-        elsewhere = group.create_task(desk.ask("git log", session="ses_2"))
-        other = group.create_task(desk.ask("git log", "rm x"))
-        first, *_ = await desk.asked(4)
-        desk.permissions.reply(first, "always")
+        group.create_task(setup.ask("git log", always=["git log *"]))
+        alike = group.create_task(setup.ask("git log -1", always=["git log *"]))
+        elsewhere = group.create_task(setup.ask("git log", session="ses_2"))
+        other = group.create_task(setup.ask("git log", "rm x"))
+        first, *_ = await setup.asked(4)
+        setup.permissions.reply(first, "always")
         await alike
         assert not elsewhere.done()
         assert not other.done()
-        for request_id in await desk.asked(2):
-            desk.permissions.reply(request_id, "once")
-    await desk.ask("git log --all", session="ses_3")
+        for request_id in await setup.asked(2):
+            setup.permissions.reply(request_id, "once")
+    await setup.ask("git log --all", session="ses_3")
     assert kept == [[rule("bash", "git log *", "allow")]]
-    assert desk.permissions.approved == (rule("bash", "git log *", "allow"),)
+    assert setup.permissions.approved == (rule("bash", "git log *", "allow"),)
 
 
 async def test_what_was_approved_is_known_next_time_but_undoes_no_rule() -> None:
-    desk = Desk(approved=[rule("bash", "git *", "allow")])
-    await desk.ask("git log", rules=[rule("bash", "*", "ask")])
+    setup = PermissionSetup(approved=[rule("bash", "git *", "allow")])
+    await setup.ask("git log", rules=[rule("bash", "*", "ask")])
     with pytest.raises(PermissionDeniedError):
-        await desk.ask("git push", rules=[rule("bash", "git push*", "deny")])
+        await setup.ask("git push", rules=[rule("bash", "git push*", "deny")])
 
 
 async def test_a_no_ends_everything_else_the_session_waits_for() -> None:
-    desk = Desk()
+    setup = PermissionSetup()
     async with asyncio.TaskGroup() as group:
-        mine = [group.create_task(settled(desk.ask(name))) for name in ("a", "b", "c")]
-        elsewhere = group.create_task(desk.ask("d", session="ses_2"))
-        requests = await desk.asked(4)
-        desk.permissions.reply(requests[1], "reject")
-        assert [type(await each) for each in mine] == [PermissionRejectedError] * 3
+        mine = [group.create_task(settled(setup.ask(name))) for name in ("a", "b", "c")]
+        elsewhere = group.create_task(setup.ask("d", session="ses_2"))
+        requests = await setup.asked(4)
+        setup.permissions.reply(requests[1], "reject")
+        assert [type(await item) for item in mine] == [PermissionRejectedError] * 3
         assert not elsewhere.done()
-        desk.permissions.reply(requests[3], "once")
-    assert desk.told.count("permission.replied") == 4
+        setup.permissions.reply(requests[3], "once")
+    assert setup.published.count("permission.replied") == 4
 
 
 async def test_a_no_with_a_word_corrects_the_one_and_ends_the_others() -> None:
-    desk = Desk()
+    setup = PermissionSetup()
     async with asyncio.TaskGroup() as group:
-        one, other = (group.create_task(settled(desk.ask(name))) for name in ("a", "b"))
-        requests = await desk.asked(2)
-        desk.permissions.reply(requests[0], "reject", "use b instead")
+        one, other = (group.create_task(settled(setup.ask(name))) for name in ("a", "b"))
+        requests = await setup.asked(2)
+        setup.permissions.reply(requests[0], "reject", "use b instead")
     corrected = one.result()
     assert isinstance(corrected, PermissionCorrectedError)
     assert "use b instead" in corrected.message
@@ -238,55 +238,55 @@ async def settled(asking: Any) -> object:
 
 
 async def test_cancelling_withdraws_the_request() -> None:
-    desk = Desk()
+    setup = PermissionSetup()
     async with asyncio.TaskGroup() as group:
-        asking = group.create_task(desk.ask("a"))
-        (request_id,) = await desk.asked()
+        asking = group.create_task(setup.ask("a"))
+        (request_id,) = await setup.asked()
         asking.cancel()
-    assert desk.permissions.pending == []
+    assert setup.permissions.pending == []
     with pytest.raises(NotFoundError):
-        desk.permissions.reply(request_id, "once")
+        setup.permissions.reply(request_id, "once")
 
 
 async def test_a_reply_to_an_unknown_request_fails() -> None:
     with pytest.raises(NotFoundError):
-        Desk().permissions.reply("per_unknown", "once")
+        PermissionSetup().permissions.reply("per_unknown", "once")
 
 
 async def test_an_answer_counts_once() -> None:
-    desk = Desk()
+    setup = PermissionSetup()
     async with asyncio.TaskGroup() as group:
-        group.create_task(desk.ask("a"))
-        (request_id,) = await desk.asked()
-        desk.permissions.reply(request_id, "once")
+        group.create_task(setup.ask("a"))
+        (request_id,) = await setup.asked()
+        setup.permissions.reply(request_id, "once")
         with pytest.raises(NotFoundError):
-            desk.permissions.reply(request_id, "reject")
+            setup.permissions.reply(request_id, "reject")
 
 
 async def test_closing_refuses_those_who_wait_and_those_who_come() -> None:
-    desk = Desk()
+    setup = PermissionSetup()
     async with asyncio.TaskGroup() as group:
-        waiting = [group.create_task(settled(desk.ask(name, session=name))) for name in ("a", "b")]
-        await desk.asked(2)
-        desk.permissions.close()
-    assert [type(each.result()) for each in waiting] == [PermissionRejectedError] * 2
+        waiting = [group.create_task(settled(setup.ask(name, session=name))) for name in ("a", "b")]
+        await setup.asked(2)
+        setup.permissions.close()
+    assert [type(item.result()) for item in waiting] == [PermissionRejectedError] * 2
     with pytest.raises(PermissionRejectedError):
-        await desk.ask("c")
-    await desk.ask("c", rules=[rule("*", "*", "allow")])
-    assert desk.permissions.pending == []
+        await setup.ask("c")
+    await setup.ask("c", rules=[rule("*", "*", "allow")])
+    assert setup.permissions.pending == []
 
 
 async def test_a_refusal_without_a_user_has_a_reason() -> None:
-    desk = Desk()
+    setup = PermissionSetup()
     async with asyncio.TaskGroup() as group:
-        waiting = [group.create_task(settled(desk.ask(name))) for name in ("a", "b")]
-        await desk.asked(2)
-        desk.permissions.refuse(desk.permissions.pending[0]["id"], "the office is closed")
-    for each, name in zip(waiting, "ab", strict=True):
-        assert isinstance(each.result(), PermissionRejectedError)
-        assert str(each.result()).endswith(f" was not allowed for {name}: the office is closed")
+        waiting = [group.create_task(settled(setup.ask(name))) for name in ("a", "b")]
+        await setup.asked(2)
+        setup.permissions.refuse(setup.permissions.pending[0]["id"], "the office is closed")
+    for item, name in zip(waiting, "ab", strict=True):
+        assert isinstance(item.result(), PermissionRejectedError)
+        assert str(item.result()).endswith(f" was not allowed for {name}: the office is closed")
     with pytest.raises(NotFoundError):
-        desk.permissions.refuse("per_gone", "the office is closed")
+        setup.permissions.refuse("per_gone", "the office is closed")
 
 
 async def test_a_failed_publication_leaves_no_pending_request() -> None:

@@ -40,8 +40,8 @@ def commit(folder: Path, message: str) -> str:
 
 
 def place_of(folder: Path) -> tuple[str, str, str, str | None]:
-    place = resolve(folder)
-    return place.id, place.worktree, place.sandbox, place.vcs
+    path = resolve(folder)
+    return path.id, path.worktree, path.sandbox, path.vcs
 
 
 def test_outside_of_a_repository_it_is_global(tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_a_git_file_beside_a_hidden_bare_repository_is_followed(repository: Path
     holder.mkdir()
     git(holder, "clone", "-q", "--bare", str(repository), ".bare")
     (holder / ".git").write_text("gitdir: ./.bare\n")
-    place = resolve(holder)
-    assert (place.id, place.worktree, place.vcs) == (resolve(repository).id, str(holder), "git")
+    path = resolve(holder)
+    assert (path.id, path.worktree, path.vcs) == (resolve(repository).id, str(holder), "git")
 
 
 def test_a_submodule_is_a_project_of_its_own(repository: Path, tmp_path: Path) -> None:
@@ -105,9 +105,9 @@ def test_a_submodule_is_a_project_of_its_own(repository: Path, tmp_path: Path) -
     git(outer, "init", "-q")
     commit(outer, "outer")
     git(outer, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(repository), "sub")
-    place = resolve(outer / "sub")
-    assert place.id == resolve(repository).id
-    assert (place.sandbox, place.worktree) == (str(outer / "sub"), str(outer / ".git" / "modules"))
+    path = resolve(outer / "sub")
+    assert path.id == resolve(repository).id
+    assert (path.sandbox, path.worktree) == (str(outer / "sub"), str(outer / ".git" / "modules"))
 
 
 def test_a_shallow_clone_is_named_by_its_boundary(repository: Path, tmp_path: Path) -> None:
@@ -144,18 +144,18 @@ def test_nothing_is_written_into_git_unless_asked(repository: Path) -> None:
 def test_without_git_the_cache_still_answers(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = resolve(repository, remember=True).id
     monkeypatch.setenv("PATH", "/nowhere")
-    place = resolve(repository)
-    assert (place.id, place.worktree, place.vcs) == (known, str(repository), None)
-    assert str(place.note).startswith("git is not installed")
+    path = resolve(repository)
+    assert (path.id, path.worktree, path.vcs) == (known, str(repository), None)
+    assert str(path.note).startswith("git is not installed")
 
 
 def test_a_repository_of_another_user_is_not_trusted_and_it_says_so(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
-    place = resolve(repository)
-    assert place.id == "global"
-    assert "belongs to another user" in str(place.note)
+    path = resolve(repository)
+    assert path.id == "global"
+    assert "belongs to another user" in str(path.note)
 
 
 def test_a_stray_git_dir_in_the_environment_is_ignored(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,9 +204,9 @@ class Slow(Memory):
     """Takes its time to read."""
 
     def read(self, key: Key) -> Any:
-        found = super().read(key)
+        result = super().read(key)
         time.sleep(0.01)
-        return found
+        return result
 
 
 def test_checkouts_that_are_opened_at_the_same_time_are_all_noted(tmp_path: Path) -> None:
@@ -221,12 +221,12 @@ def test_checkouts_that_are_opened_at_the_same_time_are_all_noted(tmp_path: Path
     assert sorted(store.read(("project", "abc"))["sandboxes"]) == folders
 
 
-@pytest.mark.parametrize("found", [[], None, "text"])
-def test_an_invalid_record_is_made_anew(repository: Path, found: Any) -> None:
+@pytest.mark.parametrize("result", [[], None, "text"])
+def test_an_invalid_record_is_made_anew(repository: Path, result: Any) -> None:
     store = Memory()
-    place = resolve(repository)
-    store.write(("project", place.id), found)
-    assert register(store, place).worktree == str(repository)
+    path = resolve(repository)
+    store.write(("project", path.id), result)
+    assert register(store, path).worktree == str(repository)
 
 
 def test_sessions_of_global_in_that_folder_are_adopted_once(repository: Path) -> None:
@@ -234,9 +234,9 @@ def test_sessions_of_global_in_that_folder_are_adopted_once(repository: Path) ->
     here = {"id": "ses_1", "projectID": "global", "directory": str(repository), "own": 1, "time": {"created": 1}}
     store.write(("session", "global", "ses_1"), here)
     store.write(("session", "global", "ses_2"), here | {"id": "ses_2", "directory": "/elsewhere"})
-    place = resolve(repository)
-    register(store, place)
-    assert store.read(("session", place.id, "ses_1")) == here | {"projectID": place.id}
+    path = resolve(repository)
+    register(store, path)
+    assert store.read(("session", path.id, "ses_1")) == here | {"projectID": path.id}
     with pytest.raises(NotFoundError):
         store.read(("session", "global", "ses_1"))
     assert store.list(("session", "global")) == [("session", "global", "ses_2")]

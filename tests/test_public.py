@@ -20,7 +20,7 @@ from opensesh.sessions import Sessions
 from opensesh.storage.memory import Memory
 from opensesh.testing.scripted import ScriptedModel
 
-from .history.shelf import Database
+from .history.sample_stores import Database
 
 EXAMPLE = """
 import asyncio, opensesh
@@ -74,7 +74,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
     assert done.stdout.split() == ["__future__", "opensesh"]
 
 
-def test_names_that_do_not_exist_are_said_not_to() -> None:
+def test_names_that_do_not_exist_are_reported() -> None:
     name = "nonsense"
     assert name not in dir(opensesh)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
@@ -89,8 +89,8 @@ def test_every_public_name_can_be_used() -> None:
 
 
 def test_what_goes_with_a_prompt_of_words_is_what_a_prompt_holds() -> None:
-    held = {*opensesh.Prompt.__struct_fields__} - {"parts", "steering", "checks_model"}
-    assert {*PromptOptions.__annotations__} == held
+    kept = {*opensesh.Prompt.__struct_fields__} - {"parts", "steering", "checks_model"}
+    assert {*PromptOptions.__annotations__} == kept
 
 
 async def test_the_text_of_an_answer_is_at_hand() -> None:

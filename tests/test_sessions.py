@@ -25,9 +25,9 @@ class EventRecorder:
         bus.listen(self.envelopes.append)
 
     def types(self) -> list[str]:
-        found = [envelope.event.type for envelope in self.envelopes]
+        result = [envelope.event.type for envelope in self.envelopes]
         self.envelopes.clear()
-        return found
+        return result
 
 
 @pytest.fixture
@@ -202,20 +202,20 @@ def test_descendants_are_walked_in_order_and_a_circle_does_not_trap_them(session
     two = sessions.create(title="two", parent_id=root.id)
     deep = sessions.create(title="deep", parent_id=one.id)
     sessions.update(root.id, lambda info: info.update(parentID=deep.id))
-    assert [each.title for each in sessions.descendants(root.id)] == ["one", "deep", "two"]
-    assert [each.id for each in sessions.children(root.id)] == [one.id, two.id]
+    assert [descendant.title for descendant in sessions.descendants(root.id)] == ["one", "deep", "two"]
+    assert [child.id for child in sessions.children(root.id)] == [one.id, two.id]
 
 
 def test_ancestors_are_those_that_are_still_there_and_a_circle_does_not_trap_them(sessions: Sessions) -> None:
     root = sessions.create()
     child = sessions.create(parent_id=root.id)
     leaf = sessions.create(parent_id=child.id)
-    assert [each.id for each in sessions.ancestors(leaf.id)] == [child.id, root.id]
+    assert [ancestor.id for ancestor in sessions.ancestors(leaf.id)] == [child.id, root.id]
     assert sessions.ancestors(root.id) == []
     sessions.update(root.id, lambda info: info.update(parentID=leaf.id))
-    assert [each.id for each in sessions.ancestors(leaf.id)] == [child.id, root.id]
+    assert [ancestor.id for ancestor in sessions.ancestors(leaf.id)] == [child.id, root.id]
     sessions.update(child.id, lambda info: info.update(parentID=ids.descending("ses")))
-    assert [each.id for each in sessions.ancestors(leaf.id)] == [child.id]
+    assert [ancestor.id for ancestor in sessions.ancestors(leaf.id)] == [child.id]
 
 
 def test_a_message_with_its_parts_is_published_once_all_of_it_is_stored(
@@ -237,10 +237,10 @@ def test_removing_takes_everything_with_it_and_leaves_no_empty_folder(
     talk(sessions, keep, "stays")
     root = sessions.create(title="root")
     child = sessions.create(title="child", parent_id=root.id)
-    for each in (root, child):
-        talk(sessions, each, "goes")
-        sessions.set_todos(each.id, [{"content": "x", "status": "pending", "priority": "low", "id": "1"}])
-        sessions.store.write(("session_diff", each.id), [])
+    for item in (root, child):
+        talk(sessions, item, "goes")
+        sessions.set_todos(item.id, [{"content": "x", "status": "pending", "priority": "low", "id": "1"}])
+        sessions.store.write(("session_diff", item.id), [])
     sessions.store.write(("session_share", root.id), {"id": "s", "secret": "hush", "url": "https://example.invalid/s"})
     kept = len(sessions.store.list(("message", keep.id))) + 2 + 1
     recorder.types()

@@ -30,8 +30,8 @@ def screen() -> Iterator[Callable[..., Screen]]:
         return opened[-1]
 
     yield start
-    for each in opened:
-        each.close()
+    for item in opened:
+        item.close()
 
 
 @pytest.fixture

@@ -45,22 +45,22 @@ def test_children_are_listed_if_wanted_and_costs_are_own_and_with_them() -> None
     assert root["title"] == "Looking"
     assert root["cost"] == pytest.approx(3 * 4.301)
     assert root["inclusiveCost"] == pytest.approx(3 * 4.321)
-    child = next(each for each in sessions("--children") if each.get("parentID"))
+    child = next(session for session in sessions("--children") if session.get("parentID"))
     assert child["parentID"] == root["id"]
     assert child["cost"] == child["inclusiveCost"] == pytest.approx(3 * 0.02)
 
 
-def test_what_a_child_said_stands_inside_the_call_that_began_it() -> None:
+def test_the_text_of_a_child_is_inside_the_call_that_began_it() -> None:
     assert "  | the child says hi" in said("show", "last", "--children")
     assert "the child says hi" not in said("show", "last")
 
 
 def test_stats_count_a_session_with_its_children_and_everything_once() -> None:
-    found = json.loads(said("stats", "--by", "session", "--json"))
-    (root,) = [row for row in found["rows"] if row["title"] == "Looking"]
+    result = json.loads(said("stats", "--by", "session", "--json"))
+    (root,) = [row for row in result["rows"] if row["title"] == "Looking"]
     assert root["cost"] == pytest.approx(3 * 4.301)
     assert root["inclusive"]["cost"] == pytest.approx(3 * 4.321)
-    assert found["total"]["cost"] == pytest.approx(3 * 4.321)
+    assert result["total"]["cost"] == pytest.approx(3 * 4.321)
 
 
 def test_python_tells_the_same() -> None:

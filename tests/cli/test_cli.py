@@ -61,9 +61,9 @@ def test_the_wrap_corpus_is_shown_in_true_order(terminal: Terminal) -> None:
 
 
 def test_the_database_generation_is_listed_and_shown_as_its_server_answers(terminal: Terminal) -> None:
-    place = str(FIXTURES / "opencode-1.18.33")
+    location = str(FIXTURES / "opencode-1.18.33")
     api = json.loads((FIXTURES / "opencode-1.18.33" / "api.json").read_text())
-    answer = terminal.json("list", "--children", "--archived", "--limit", "0", "--store", place)
+    answer = terminal.json("list", "--children", "--archived", "--limit", "0", "--store", location)
     ours = {entry["id"]: entry for entry in answer["sessions"]}
     for theirs in api["/session"]:
         assert {key: ours[theirs["id"]][key] for key in theirs if key != "cost"} == {
@@ -73,7 +73,7 @@ def test_the_database_generation_is_listed_and_shown_as_its_server_answers(termi
         assert ours[theirs["id"]]["cost"] == pytest.approx(0 if copied else theirs["cost"])
     for path, expected in api.items():
         if path.endswith("/message"):
-            assert terminal.json("show", path.split("/")[2], "--store", place)["messages"] == expected
+            assert terminal.json("show", path.split("/")[2], "--store", location)["messages"] == expected
 
 
 def test_list_is_honest_about_how_many_it_shows(terminal: Terminal, store: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_shared_session_says_so_where_it_is_listed_and_read(terminal: Terminal
     sample.write(("session_share", shared["id"]), {"id": "1", "secret": "hush", **link})
     titles = [line.split("shop")[1].strip() for line in terminal.run("list").splitlines()[1:]]
     assert titles == ["[shared] Told to all", "Kept to ourselves"]
-    assert [each.get("share") for each in terminal.json("list")["sessions"]] == [link, None]
+    assert [item.get("share") for item in terminal.json("list")["sessions"]] == [link, None]
     head = terminal.run("show", shared["id"]).splitlines()[:4]
     assert head[2].endswith(", 2 messages")
     assert head[3] == "shared at https://example.com/s/1"
@@ -122,9 +122,9 @@ def test_a_shared_session_says_so_where_it_is_listed_and_read(terminal: Terminal
 def test_a_list_of_things_to_do_is_shown_with_the_state_of_each(terminal: Terminal, sample: Sample) -> None:
     session = sample.talk(answers=1)
     states = {"look": "completed", "fix": "in_progress", "tell": "pending", "ask": "cancelled"}
-    given = {"todos": [{"content": what, "status": status, "id": "1"} for what, status in states.items()]}
+    arguments = {"todos": [{"content": what, "status": status, "id": "1"} for what, status in states.items()]}
     message = sample.messages(session)[-1]
-    sample.tool(message, "todowrite", input=given)
+    sample.tool(message, "todowrite", input=arguments)
     sample.tool(message, "tickets", input={"ids": [1], "open": True})
     shown = terminal.run("show", session["id"])
     assert "> todowrite 1 of 4 done\n  [x] look\n  [~] fix\n  [ ] tell\n  [-] ask\n" in shown
@@ -161,9 +161,9 @@ def test_a_day_begins_in_the_zone_of_its_times(
         elsewhere.setenv("TZ", "Pacific/Auckland")
         time.tzset()
         asked = (("2025-11-05",), ("2025-11-05", "--utc"), ("2025-11-05T00:00+00:00",))
-        found = [terminal.json("list", "--since", *words)["total"] for words in asked]
+        result = [terminal.json("list", "--since", *words)["total"] for words in asked]
     time.tzset()
-    assert found == [1, 0, 0]
+    assert result == [1, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -190,9 +190,9 @@ def test_an_empty_store_is_not_an_error_nor_is_a_missing_default_store(terminal:
     assert terminal.run("list") == ""
     assert (terminal.code, "There are no sessions in " in terminal.error) == (0, True)
     assert "--store" in terminal.error
-    told = terminal.error.replace("/storage.", ".")
+    reported = terminal.error.replace("/storage.", ".")
     terminal.run("search", "anything")
-    assert (terminal.code, terminal.error) == (0, told)
+    assert (terminal.code, terminal.error) == (0, reported)
     terminal.run("list", "--since", "1d")
     assert terminal.error == "No sessions match.\n"
     terminal.run("stats")
@@ -264,21 +264,21 @@ def test_a_running_session_is_not_removed(terminal: Terminal, store: Path) -> No
 
 
 def test_a_database_of_an_unknown_opencode_is_not_written(terminal: Terminal, tmp_path: Path) -> None:
-    place = shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", tmp_path)
-    with closing(sqlite3.connect(place)) as connection:
+    path = shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", tmp_path)
+    with closing(sqlite3.connect(path)) as connection:
         connection.execute("ALTER TABLE session ADD COLUMN later TEXT")
-    session = terminal.json("show", "last", "--store", str(place))["info"]["id"]
-    terminal.run("session", "rename", session, "x", "--store", str(place))
+    session = terminal.json("show", "last", "--store", str(path))["info"]["id"]
+    terminal.run("session", "rename", session, "x", "--store", str(path))
     assert terminal.code == 5
     assert "only read: its table session has an unknown later TEXT" in terminal.error
 
 
 def test_a_session_in_a_database_is_renamed(terminal: Terminal, tmp_path: Path) -> None:
-    place = str(shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", tmp_path))
-    session = terminal.json("show", "last", "--store", place)["info"]["id"]
-    terminal.run("session", "rename", session, "x", "--store", place)
+    path = str(shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", tmp_path))
+    session = terminal.json("show", "last", "--store", path)["info"]["id"]
+    terminal.run("session", "rename", session, "x", "--store", path)
     assert terminal.code == 0
-    assert terminal.json("list", "--store", place)["sessions"][0]["title"] == "x"
+    assert terminal.json("list", "--store", path)["sessions"][0]["title"] == "x"
 
 
 def test_damage_is_reported_and_costs_only_itself(terminal: Terminal, store: Path) -> None:

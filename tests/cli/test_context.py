@@ -16,15 +16,15 @@ from .running import write_script
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
-def words(capfd: pytest.CaptureFixture[str], *given: str, code: int = 0) -> str:
-    assert run(given) == code
+def words(capfd: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert run(arguments) == code
     sys.stdout.flush()
     out, error = capfd.readouterr()
     return out + error
 
 
-def as_json(capfd: pytest.CaptureFixture[str], *given: str) -> Any:
-    assert run((*given, "--json")) == 0
+def as_json(capfd: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert run((*arguments, "--json")) == 0
     sys.stdout.flush()
     return json.loads(capfd.readouterr().out)
 
@@ -42,10 +42,12 @@ def test_the_next_request_and_a_past_one_are_shown_for_people_and_programs(capfd
     full = words(capfd, "show", "last", "--context", "--step", "2", "--full")
     assert "the provider counted 900" in full
     assert "tools                todowrite" in full
-    found = as_json(capfd, "show", "last", "--context", "--step", "2")
-    assert found["tokens"]["counted"] == 900
+    result = as_json(capfd, "show", "last", "--context", "--step", "2")
+    assert result["tokens"]["counted"] == 900
     assert (
-        sum(found["parts"].values()) == found["tokens"]["estimated"] == sum(each["tokens"] for each in found["pieces"])
+        sum(result["parts"].values())
+        == result["tokens"]["estimated"]
+        == sum(item["tokens"] for item in result["pieces"])
     )
     assert "there is no step 7" in words(capfd, "show", "last", "--context", "--step", "7", code=3)
     assert "--step needs --context" in words(capfd, "show", "last", "--step", "1", code=2)
@@ -55,14 +57,14 @@ def test_the_next_request_and_a_past_one_are_shown_for_people_and_programs(capfd
 def test_sessions_of_every_generation_are_shown_without_a_key_a_catalogue_or_the_folder(
     store: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    place = str(FIXTURES / store)
-    listed = as_json(capfd, "list", "--children", "--limit", "0", "--store", place)["sessions"]
+    path = str(FIXTURES / store)
+    listed = as_json(capfd, "list", "--children", "--limit", "0", "--store", path)["sessions"]
     for session in listed:
         for step in ([], ["--step", "1"]) if session["messages"] > 1 else ([],):
-            found = as_json(capfd, "show", session["id"], "--context", *step, "--store", place)
-            assert found["window"] is None
-            assert found["tokens"]["estimated"] > 0
-            assert any("is not known" in note for note in found["notes"])
+            result = as_json(capfd, "show", session["id"], "--context", *step, "--store", path)
+            assert result["window"] is None
+            assert result["tokens"]["estimated"] > 0
+            assert any("is not known" in note for note in result["notes"])
 
 
 def test_showing_a_session_loads_no_engine_unless_it_is_wanted() -> None:

@@ -41,9 +41,9 @@ def test_the_demo_touches_nothing_of_the_users(terminal: Terminal, isolated: Pat
 
 def test_the_demo_works_without_git(terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("bash", "sh", "env"):
-        found = shutil.which(name)
-        assert found
-        (tmp_path / name).symlink_to(found)
+        result = shutil.which(name)
+        assert result
+        (tmp_path / name).symlink_to(result)
     (tmp_path / "python3").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
@@ -75,7 +75,7 @@ def test_what_the_demo_leaves_can_be_read(terminal: Terminal) -> None:
             ("bash", "completed"),
         ]
         listed = terminal.json("list", "--store", str(folder / "data" / "opencode"))
-        assert {each["id"] for each in listed["sessions"]} == {answer["sessionID"], answer["forkID"]}
+        assert {item["id"] for item in listed["sessions"]} == {answer["sessionID"], answer["forkID"]}
         assert "1 - discount" in (folder / "project" / "prices.py").read_text()
     finally:
         shutil.rmtree(folder)

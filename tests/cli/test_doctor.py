@@ -62,12 +62,12 @@ def test_an_old_tree_is_brought_forward_when_asked(terminal: Terminal, store: Pa
 
 
 def test_a_database_alone_is_looked_at_and_never_touched(terminal: Terminal) -> None:
-    place = FIXTURES / "opencode-1.2" / "opencode.db"
-    before = place.read_bytes()
-    answer = terminal.json("doctor", "--fix", "--store", str(place))
+    path = FIXTURES / "opencode-1.2" / "opencode.db"
+    before = path.read_bytes()
+    answer = terminal.json("doctor", "--fix", "--store", str(path))
     assert [(finding["kind"], finding["fixable"]) for finding in answer["findings"]] == [("folder", False)]
     assert answer["stores"][0]["sessions"] == 13
-    assert place.read_bytes() == before
+    assert path.read_bytes() == before
 
 
 def test_an_empty_place_has_nothing_wrong_with_it(terminal: Terminal, tmp_path: Path) -> None:

@@ -42,20 +42,20 @@ NEEDED = {
 
 def helps(terminal: Terminal, code: int, *, lines: int = 2) -> str:
     """What was said is short, no trace of the inside, and the exit code tells what kind of trouble it is."""
-    said = terminal.error
-    assert terminal.code == code, said
-    assert said.startswith("opensesh: "), said
-    assert "Traceback" not in said
-    assert len(said.splitlines()) <= lines
-    return said
+    text = terminal.error
+    assert terminal.code == code, text
+    assert text.startswith("opensesh: "), text
+    assert "Traceback" not in text
+    assert len(text.splitlines()) <= lines
+    return text
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_option_that_is_not_there_is_named_with_a_way_on(terminal: Terminal, command: str) -> None:
     terminal.run(command, *NEEDED.get(command, ()), "--nonsense")
-    said = helps(terminal, 2)
-    assert "--nonsense" in said
-    assert f"opensesh {command}" in said
+    text = helps(terminal, 2)
+    assert "--nonsense" in text
+    assert f"opensesh {command}" in text
 
 
 @pytest.mark.parametrize("command", READERS)
@@ -91,8 +91,8 @@ def test_a_database_that_cannot_be_read_costs_itself_alone(
 def test_an_error_on_writing_says_how_to_continue_without_such_a_database(terminal: Terminal, sample: Sample) -> None:
     session = sample.talk()["id"]
     sample.root.with_name("opencode.db").write_bytes(b"junk")
-    place = str(sample.root.parent)
-    terminal.run("session", "rename", session, "New", "--store", place)
+    path = str(sample.root.parent)
+    terminal.run("session", "rename", session, "New", "--store", path)
     assert f"--store {sample.root}" in helps(terminal, 5)
     assert "renamed: New" in terminal.run("session", "rename", session, "New", "--store", str(sample.root))
 
@@ -109,7 +109,7 @@ def test_a_database_that_cannot_be_read_is_an_error_where_there_is_nothing_else(
 @pytest.mark.parametrize(
     ("command", "folder"),
     # What is inside the data folder, the doctor looks at and mends.
-    [(each, "data") for each in READERS] + [(each, "data/storage") for each in READERS if each != "doctor"],
+    [(reader, "data") for reader in READERS] + [(reader, "data/storage") for reader in READERS if reader != "doctor"],
 )
 def test_a_store_that_may_not_be_read_is_not_taken_for_an_empty_one(
     terminal: Terminal, command: str, folder: str, monkeypatch: pytest.MonkeyPatch
@@ -294,9 +294,9 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("broken")
 def test_a_fault_of_ours_is_one_line_and_the_rest_is_in_the_log(terminal: Terminal) -> None:
     terminal.run("list")
-    said = helps(terminal, 1)
+    output = helps(terminal, 1)
     log = Path(logfile.log_path())
-    assert str(log) in said
+    assert str(log) in output
     text = log.read_text()
     assert "ZeroDivisionError" in text
     assert "test_errors.py" in text
@@ -329,7 +329,7 @@ def test_the_log_is_begun_anew_when_it_is_long(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "text"),
     [
         (lambda: PermissionError(13, "Permission denied", "/some/where"), "/some/where: Permission denied"),
         (lambda: OSError(28, "No space left on device"), "No space left on device"),
@@ -337,7 +337,7 @@ def test_the_log_is_begun_anew_when_it_is_long(terminal: Terminal) -> None:
     ],
 )
 def test_what_the_system_says_is_passed_on(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception], said: str
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception], text: str
 ) -> None:
     class Failing(Broken):
         def run(self, options: object) -> int:
@@ -348,7 +348,7 @@ def test_what_the_system_says_is_passed_on(
 
     monkeypatch.setattr(app, "load_command", load_command)
     terminal.run("list")
-    assert said in helps(terminal, 1)
+    assert text in helps(terminal, 1)
     assert not Path(logfile.log_path()).exists()
 
 

@@ -58,14 +58,14 @@ def test_what_was_left_out_and_why_is_printed_beside_the_output(
         assert terminal.error == ""
 
 
-def test_sessions_without_a_prompt_are_not_said_to_be_there_already(
+def test_sessions_without_a_prompt_are_not_reported_as_already_imported(
     terminal: Terminal, sample: Sample, tmp_path: Path
 ) -> None:
     sample.session("nothing was asked")
     sample.talk()
     terminal.run("export", "--format", "prompts", "-o", str(tmp_path / "prompts.txt"))
-    told = f"1 session to {tmp_path / 'prompts.txt'}; omitted: 1 session without a prompt.\n"
-    assert terminal.error == told
+    reported = f"1 session to {tmp_path / 'prompts.txt'}; omitted: 1 session without a prompt.\n"
+    assert terminal.error == reported
 
 
 def test_json_is_one_document_for_one_session(terminal: Terminal, store: Path) -> None:

@@ -42,10 +42,10 @@ def test_an_export_comes_in_through_a_pipe(terminal: Terminal, here: Path, monke
     assert "13 sessions: 13 added." in piped(exported.encode())
     assert piped(exported.encode()) == "13 sessions: 13 unchanged.\n"
     assert terminal.run("export", "--format", "json") == exported
-    for data, told in ((b"", "standard input is empty"), (b"[1]", "standard input: not a session.")):
+    for data, reported in ((b"", "standard input is empty"), (b"[1]", "standard input: not a session.")):
         piped(data)
         assert terminal.code == 2
-        assert told in terminal.error
+        assert reported in terminal.error
     piped(exported.encode()[:5000])
     assert terminal.code == 5
     assert "standard input at byte 5000: torn: it ends in the middle; export it again" in terminal.error
@@ -67,10 +67,10 @@ def test_one_file_of_several_that_cannot_be_brought_in_stops_none_of_the_others(
 
 
 def test_a_database_is_copied_into_the_tree(terminal: Terminal, here: Path) -> None:
-    place = str(FIXTURES / "opencode-1.18.33" / "opencode.db")
-    assert "13 would be added" in terminal.run("import", place, "--dry-run")
+    path = str(FIXTURES / "opencode-1.18.33" / "opencode.db")
+    assert "13 would be added" in terminal.run("import", path, "--dry-run")
     assert not here.exists()
-    assert "13 added" in terminal.run("import", place)
+    assert "13 added" in terminal.run("import", path)
     assert len(list(here.glob("session/*/*.json"))) == 13
     assert terminal.json("list", "--limit", "0", "--children", "--archived")["total"] == 13
 
@@ -83,9 +83,9 @@ def test_folders_are_mapped_as_given(terminal: Terminal, here: Path, tmp_path: P
     assert terminal.json("show", session["id"])["info"]["directory"] == str(tmp_path / "shop")
 
 
-@pytest.mark.parametrize("given", ["nonsense", "relative=/srv", "=/srv", "/srv="])
-def test_a_mapping_that_cannot_mean_anything_is_refused(terminal: Terminal, here: Path, given: str) -> None:
-    terminal.run("import", str(FIXTURES / "opencode-1.1.65" / "storage"), "--map", given)
+@pytest.mark.parametrize("arguments", ["nonsense", "relative=/srv", "=/srv", "/srv="])
+def test_a_mapping_that_cannot_mean_anything_is_refused(terminal: Terminal, here: Path, arguments: str) -> None:
+    terminal.run("import", str(FIXTURES / "opencode-1.1.65" / "storage"), "--map", arguments)
     assert terminal.code == 2
     assert "--map OLD=NEW" in terminal.error
     assert not here.exists()
@@ -127,7 +127,7 @@ def test_folders_that_are_not_here_are_asked_for(
     assert terminal.json("show", session["id"])["info"]["directory"] == str(tmp_path / "shop")
 
 
-def test_what_cannot_be_brought_in_is_said_in_a_line(terminal: Terminal, here: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_imported_is_reported_in_one_line(terminal: Terminal, here: Path, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"session_id": "ses_1", "messages": []}\n')
     terminal.run("import", str(tmp_path / "x.jsonl"))
     assert (terminal.code, terminal.error.count("\n")) == (2, 1)

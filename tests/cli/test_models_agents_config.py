@@ -54,7 +54,7 @@ def test_models_as_json_keep_the_unknown_unknown(terminal: Terminal) -> None:
     assert KEY not in json.dumps(answer)
     assert "hidden-too" not in json.dumps(answer)
     assert (answer["default"], answer["catalogue"]["date"][:2]) == ("mine/known", "20")
-    mine = next(each for each in answer["providers"] if each["id"] == "mine")
+    mine = next(item for item in answer["providers"] if item["id"] == "mine")
     assert mine["key"]["kind"] == "config"
     known, unknown = mine["models"]
     assert known["limit"] == {"context": 100_000, "input": None, "output": 4_000}
@@ -86,9 +86,9 @@ def test_models_that_play_a_script_are_listed_without_a_provider(terminal: Termi
     assert (terminal.code, out.splitlines()[-1]) == (0, "default: scripted/prompt   small: scripted/prompt")
     assert [line.split()[0] for line in out.splitlines()[1:3]] == ["scripted/prompt", "scripted/FILE"]
     assert "$" not in out
-    told = terminal.json("models", "scripted")
-    assert (list(told["scripted"]), told["providers"]) == (["scripted/prompt", "scripted/FILE"], [])
-    assert "scripted" not in [each["id"] for each in terminal.json("models", "--all")["providers"]]
+    reported = terminal.json("models", "scripted")
+    assert (list(reported["scripted"]), reported["providers"]) == (["scripted/prompt", "scripted/FILE"], [])
+    assert "scripted" not in [item["id"] for item in terminal.json("models", "--all")["providers"]]
 
 
 def test_a_small_model_may_play_a_script(terminal: Terminal) -> None:
@@ -194,8 +194,8 @@ def test_settings_are_shown_with_who_made_them(terminal: Terminal, monkeypatch: 
     path = configure(model="mine/known", **MINE)
     monkeypatch.setenv("OPENCODE_DISABLE_PRUNE", "1")
     out = terminal.run("config")
-    place = f"~{str(path)[len(str(Path.home())) :]}"
-    assert f'model = "mine/known"\n    {place}:2\n' in out
+    location = f"~{str(path)[len(str(Path.home())) :]}"
+    assert f'model = "mine/known"\n    {location}:2\n' in out
     assert "compaction.prune = false\n    OPENCODE_DISABLE_PRUNE\n" in out
     assert 'provider.mine.options.apiKey = "(not shown)"' in out
     assert KEY not in out
@@ -231,7 +231,7 @@ def test_what_holds_elsewhere_is_asked_for_by_directory(terminal: Terminal, tmp_
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "opencode.json").write_text('{"model": "scripted/over-there", "default_agent": "plan"}')
     answer = json.dumps(terminal.json(command, "--dir", str(tmp_path / "there")))
-    told = {"models": "scripted/over-there", "agents": '"default": "plan"', "config": "scripted/over-there"}
-    assert told.get(command, "") in answer
+    reported = {"models": "scripted/over-there", "agents": '"default": "plan"', "config": "scripted/over-there"}
+    assert reported.get(command, "") in answer
     terminal.run(command, "--dir", str(tmp_path / "nowhere"))
     assert (terminal.code, terminal.error) == (2, f"opensesh: the directory {tmp_path / 'nowhere'} does not exist\n")

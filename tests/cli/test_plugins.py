@@ -13,16 +13,16 @@ TOOL = 'import opensesh\n@opensesh.tool\ndef tickets() -> str:\n    "List ticket
 
 @pytest.fixture
 def project(isolated: Path) -> Path:
-    place = isolated / "work"
-    (place / ".git").mkdir()
-    (place / ".opencode" / "plugin").mkdir(parents=True)
-    (place / ".opencode" / "plugin" / "theirs.py").write_text(HOOK)
+    path = isolated / "work"
+    (path / ".git").mkdir()
+    (path / ".opencode" / "plugin").mkdir(parents=True)
+    (path / ".opencode" / "plugin" / "theirs.py").write_text(HOOK)
     own = isolated / ".config" / "opencode" / "plugin"
     own.mkdir(parents=True)
     (own / "mine.py").write_text(TOOL)
     (own / "broken.py").write_text("raise ValueError('oh no')")
     (own / "other.ts").write_text("")
-    return place
+    return path
 
 
 def test_plugins_lists_what_is_at_work_and_what_is_not_and_why(
@@ -56,12 +56,12 @@ def test_trusting_lets_a_projects_plugins_run_until_that_is_taken_back(
     assert "  hooks: chat.params" in out
     assert error == "loaded\n", "what a plugin prints is not part of the answer"
     assert run(["plugins", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [(each["name"], each["hooks"], each["tools"]) for each in told["plugins"]] == [
+    reported = json.loads(capsys.readouterr().out)
+    assert [(event["name"], event["hooks"], event["tools"]) for event in reported["plugins"]] == [
         ("mine", [], ["tickets"]),
         ("theirs", ["chat.params"], []),
     ]
-    assert told["plugins"][1]["source"] == {
+    assert reported["plugins"][1]["source"] == {
         "kind": "folder",
         "place": str(project / ".opencode/plugin/theirs.py"),
         "namedBy": None,
@@ -81,8 +81,8 @@ def test_plugins_says_that_they_are_switched_off(
     assert run(["plugins"]) == 0
     assert capsys.readouterr().out == "Plugins are disabled by OPENCODE_DISABLE_PLUGINS.\n"
     assert run(["plugins", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["off"], told["plugins"], told["skipped"]) == ("OPENCODE_DISABLE_PLUGINS", [], [])
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["off"], reported["plugins"], reported["skipped"]) == ("OPENCODE_DISABLE_PLUGINS", [], [])
 
 
 def test_run_tells_of_plugins_that_do_not_run_and_leaves_all_out_if_asked_to(
@@ -132,10 +132,10 @@ def test_a_projects_servers_are_listed_and_trusted_like_its_plugins(
     assert run(["tools"]) == 1
     assert "MCP server box: untrusted: it came with the project" in capsys.readouterr().out
     assert run(["config", "mcp.box.command"]) == 0
-    told = "the MCP server box is not used: it came with the project and is not trusted"
-    assert f"opencode.json:1:18: {told} (see 'opensesh plugins')" in capsys.readouterr().err
+    reported = "the MCP server box is not used: it came with the project and is not trusted"
+    assert f"opencode.json:1:18: {reported} (see 'opensesh plugins')" in capsys.readouterr().err
     assert run(["config", "--json"]) == 0
-    assert told in json.loads(capsys.readouterr().out)["problems"][0]["message"]
+    assert reported in json.loads(capsys.readouterr().out)["problems"][0]["message"]
     assert run(["config", "username"]) == 0
     assert capsys.readouterr().err == ""
 

@@ -59,8 +59,8 @@ def test_damage_is_found_quarantined_and_healthy_records_stay(terminal: Terminal
     document = loads(stale.read_bytes())
     document["state"] = {"status": "running", "input": {}, "time": {"start": 1}}
     stale.write_bytes(dumps(document))
-    found = terminal.run("doctor", "--store", str(store))
-    assert part.name.removesuffix(".json") in found
+    result = terminal.run("doctor", "--store", str(store))
+    assert part.name.removesuffix(".json") in result
     healthy = {name: data for name, data in records(store).items() if name.endswith(".json")}
     terminal.run("doctor", "--fix", "--store", str(store))
     kept = records(store)

@@ -143,14 +143,16 @@ def test_an_interruption_while_only_the_title_is_missing_keeps_the_answer(screen
 
 
 def test_json_is_one_event_a_line_and_the_result_at_the_end(terminal: Terminal) -> None:
-    said = "SAY Odd\u2028line \u0085ends.\nUSAGE input=1000 output=100"
-    model = write_script(f"{said}\n---\nTITLE A title\nUSAGE input=100 output=10")
+    text = "SAY Odd\u2028line \u0085ends.\nUSAGE input=1000 output=100"
+    model = write_script(f"{text}\n---\nTITLE A title\nUSAGE input=100 output=10")
     events = lines(terminal.run("run", "--format", "json", "-m", model, "hello"))
-    *heard, result = events
-    sequence = [event["sequence"] for event in heard]
+    *received, result = events
+    sequence = [event["sequence"] for event in received]
     assert sequence == sorted(set(sequence))
-    assert {"session.created", "message.updated", "message.part.updated", "session.idle"} <= {e["type"] for e in heard}
-    titles = [e["properties"]["info"]["title"] for e in heard if e["type"] == "session.updated"]
+    assert {"session.created", "message.updated", "message.part.updated", "session.idle"} <= {
+        e["type"] for e in received
+    }
+    titles = [e["properties"]["info"]["title"] for e in received if e["type"] == "session.updated"]
     assert titles[-1] == "A title"
     session = shown(terminal)["info"]["id"]
     assert result == {
@@ -178,7 +180,7 @@ def test_a_failure_is_a_result_too(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "text"),
     [
         (["run"], 2, "no prompt: "),
         (["run", "--session", "x", "--continue", "hello"], 2, "cannot be combined"),
@@ -198,11 +200,11 @@ def test_a_failure_is_a_result_too(terminal: Terminal) -> None:
         (["run", "hello"], 3, "there is no model to use: none was named"),
     ],
 )
-def test_what_cannot_work_is_said_in_a_line_and_leaves_no_session(
-    terminal: Terminal, words: list[str], code: int, said: str
+def test_what_cannot_work_is_reported_in_one_line_and_leaves_no_session(
+    terminal: Terminal, words: list[str], code: int, text: str
 ) -> None:
     terminal.run(*words)
-    assert (terminal.code, said in terminal.error, terminal.error.count("\n")) == (code, True, 1), terminal.error
+    assert (terminal.code, text in terminal.error, terminal.error.count("\n")) == (code, True, 1), terminal.error
     assert terminal.json("list")["total"] == 0
 
 
@@ -269,9 +271,9 @@ def test_where_no_user_can_be_asked_the_request_is_refused(terminal: Terminal, c
     assert "--yes" in terminal.error
     assert "stopped, because a permission was refused" in terminal.error
     assert "the user refused" not in terminal.error
-    told = [line for line in terminal.error.splitlines() if "edit was not allowed for " in line]
-    assert len(told) == 1
-    assert ": no user could be asked; --yes approves everything" in told[0]
+    reported = [line for line in terminal.error.splitlines() if "edit was not allowed for " in line]
+    assert len(reported) == 1
+    assert ": no user could be asked; --yes approves everything" in reported[0]
     assert "a - b" in calc.read_text()
 
 
@@ -279,8 +281,8 @@ def test_a_list_of_things_to_do_is_printed_with_the_state_of_each(terminal: Term
     todos = [{"content": "look", "status": "completed"}, {"content": "fix", "status": "in_progress"}]
     script = f"CALL todowrite {json.dumps({'todos': todos})}\n---\nSAY Noted."
     terminal.run("run", "-m", write_script(script), "plan it")
-    told = terminal.error[terminal.error.index("> todowrite 1 of 2 done  ") :].splitlines()
-    assert told[1:3] == ["  [x] look", "  [~] fix"]
+    reported = terminal.error[terminal.error.index("> todowrite 1 of 2 done  ") :].splitlines()
+    assert reported[1:3] == ["  [x] look", "  [~] fix"]
 
 
 def test_yes_allows_what_would_be_asked_for(terminal: Terminal, calc: Path) -> None:
@@ -408,9 +410,7 @@ def test_questions_are_put_at_the_terminal(screen: Callable[..., Screen]) -> Non
     assert "Thank you." in seen.text
 
 
-def test_an_interruption_aborts_the_turn_and_keeps_what_was_said(
-    screen: Callable[..., Screen], terminal: Terminal
-) -> None:
+def test_an_interruption_aborts_the_turn_and_keeps_its_text(screen: Callable[..., Screen], terminal: Terminal) -> None:
     seen = screen(
         "run", "-m", write_script('SAY One moment.\nCALL bash {"command": "sleep 30"}\n---\nSAY Never.'), "go"
     )
@@ -584,8 +584,8 @@ def test_running_from_a_thread_of_the_tests_leaves_no_handlers(terminal: Termina
 
 def test_a_command_of_the_configuration_is_given_by_name(terminal: Terminal) -> None:
     Path("opencode.json").write_text('{"command": {"greet": {"template": "Greet $1 politely."}}}')
-    told = terminal.run("run", "-m", "scripted/prompt", "--command", "greet", "Ada")
-    assert told == "You said: Greet Ada politely.\n"
+    reported = terminal.run("run", "-m", "scripted/prompt", "--command", "greet", "Ada")
+    assert reported == "You said: Greet Ada politely.\n"
     assert terminal.code == 0
 
 
@@ -628,12 +628,12 @@ def test_a_reverted_session_says_so_until_the_next_prompt_makes_it_final(termina
     assert head.startswith("reverted to before message 3: 2 messages hidden from the model; ")
     assert f"'opensesh session unrevert {session}'" in head
     terminal.run("run", "-m", model, "-s", session, "three")
-    (line,) = [each for each in terminal.error.splitlines() if "is final" in each]
-    said, _, rest = line.partition(" to ")
-    assert said == f"! the revert of {session} is final: moved 2 messages"
+    (line,) = [item for item in terminal.error.splitlines() if "is final" in item]
+    text, _, rest = line.partition(" to ")
+    assert text == f"! the revert of {session} is final: moved 2 messages"
     path, how = rest.split(" ", 1)
     assert how == f"('opensesh session fork {session} --reverted' creates a session with them)"
-    assert [each["info"]["role"] for each in json.loads(Path(path).read_text())["messages"]] == ["user", "assistant"]
+    assert [load["info"]["role"] for load in json.loads(Path(path).read_text())["messages"]] == ["user", "assistant"]
     assert "reverted" not in terminal.run("show", session)
     terminal.run("run", "-m", model, "-s", session, "four")
     assert "is final" not in terminal.error
@@ -651,7 +651,7 @@ def test_what_a_final_revert_took_can_be_forked(terminal: Terminal) -> None:
     assert f"'opensesh session unrevert {session}'" in terminal.error
     terminal.run("run", "-m", model, "-s", session, "three")
     fork = terminal.json("session", "fork", session, "--reverted")["id"]
-    assert [prompts(terminal, each) for each in (session, fork)] == [["one", "three"], ["one", "two"]]
+    assert [prompts(terminal, item) for item in (session, fork)] == [["one", "three"], ["one", "two"]]
 
 
 def prompts(terminal: Terminal, session: str) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from ..history.sample_stores import Tree
 from ..history.sample_tree import Sample
-from ..history.shelf import Tree
 from .running import Terminal
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -258,7 +258,7 @@ def test_list_says_how_many_more_may_belong(terminal: Terminal, tree: Tree) -> N
 def test_projects_whose_folder_is_gone_say_so(terminal: Terminal, tree: Tree, tmp_path: Path) -> None:
     tree.project("abc", "/srv/never/there")
     tree.project("def", str(tmp_path))
-    assert [each["missing"] for each in terminal.json("projects")["projects"]] == [True, False]
+    assert [item["missing"] for item in terminal.json("projects")["projects"]] == [True, False]
     assert "/srv/never/there (missing)" in terminal.run("projects")
 
 
@@ -270,18 +270,18 @@ def test_sessions_without_a_project_go_by_their_own_folder(terminal: Terminal, t
     tree.text(shop, "a needle")
     lines = terminal.run("list").splitlines()
     assert [line.split()[-2:] for line in lines[1:]] == [["shop", "second"], ["proj", "first"]]
-    assert [each["id"] for each in terminal.json("list", "--project", "shop")["sessions"]] == [shop]
-    assert [each["id"] for each in terminal.json("list", "--project", f"{tmp_path}/proj")["sessions"]] == [proj]
+    assert [item["id"] for item in terminal.json("list", "--project", "shop")["sessions"]] == [shop]
+    assert [item["id"] for item in terminal.json("list", "--project", f"{tmp_path}/proj")["sessions"]] == [proj]
     assert terminal.json("session", "remove", "--project", "shop", "--dry-run")["sessions"] == [shop]
     assert terminal.json("session", "archive", "--project", "proj", "--dry-run")["sessions"] == [proj]
-    found = terminal.run("search", "needle", "--project", "shop")
-    assert (shop in found, proj in found) == (True, False)
+    result = terminal.run("search", "needle", "--project", "shop")
+    assert (shop in result, proj in result) == (True, False)
     exported = terminal.run("export", "--project", "shop", "--format", "jsonl")
     assert (shop in exported, proj in exported) == (True, False)
     rows = [line.split() for line in terminal.run("projects").splitlines()[1:]]
     assert [(row[0], row[1]) for row in rows] == [("shop", "1"), ("proj", "1")]
-    assert [each["worktree"] for each in terminal.json("projects", "proj")["projects"]] == [f"{tmp_path}/proj"]
-    assert {each["worktree"] for each in terminal.json("projects", "global")["projects"]} == {
+    assert [item["worktree"] for item in terminal.json("projects", "proj")["projects"]] == [f"{tmp_path}/proj"]
+    assert {item["worktree"] for item in terminal.json("projects", "global")["projects"]} == {
         f"{tmp_path}/proj",
         f"{tmp_path}/shop",
     }
@@ -321,8 +321,8 @@ def test_history_is_found_where_nothing_can_be_written(terminal: Terminal, tree:
     command = [sys.executable, "-B", "-c", WITHOUT_ROOM, "search", "gravel", "--json"]
     done = subprocess.run(command, capture_output=True, check=True)
     assert json.loads(done.stdout)["total"] == 1 + indexed
-    (told,) = done.stderr.decode().splitlines()
-    assert told.startswith("(a temporary index was used, because it cannot be stored: ")
+    (reported,) = done.stderr.decode().splitlines()
+    assert reported.startswith("(a temporary index was used, because it cannot be stored: ")
     for name in ("list", "stats"):
         shown = json.loads(subprocess.run([*command[:4], name, "--json"], capture_output=True, check=True).stdout)
         assert shown["total"]

@@ -9,8 +9,8 @@ from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import leases_of
 from opensesh.storage.paths import digest
 
+from ..history.sample_stores import Database
 from ..history.sample_tree import DAY, Sample, contents
-from ..history.shelf import Database
 from .running import Terminal
 
 
@@ -54,8 +54,8 @@ def test_what_was_done_is_printed_newest_first_across_projects(bulk: Bulk, sampl
     for number, project in enumerate(("b" * 40, "a" * 40, "b" * 40)):
         sample.clock += DAY
         sample.talk(f"number {number}", project=project)
-    told = bulk.run("remove", "--larger", "1", "--dry-run").splitlines()
-    assert [line.split()[-1] for line in told[:-1]] == ["2", "1", "0"]
+    reported = bulk.run("remove", "--larger", "1", "--dry-run").splitlines()
+    assert [line.split()[-1] for line in reported[:-1]] == ["2", "1", "0"]
 
 
 def test_a_session_to_move_without_a_folder_is_asked_where_to(bulk: Bulk, sample: Sample) -> None:
@@ -167,7 +167,7 @@ def test_a_named_session_moves_to_the_project_of_the_folder(bulk: Bulk, sample: 
     assert (bulk.code, "does not exist" in bulk.error) == (3, True)
 
 
-def test_a_running_session_is_left_alone_and_said_so(bulk: Bulk, sample: Sample) -> None:
+def test_a_running_session_is_left_alone_and_reported(bulk: Bulk, sample: Sample) -> None:
     session = sample.talk()
     with leases_of(JsonTree(sample.root)).acquire(session["id"], "opensesh run"):
         bulk.run("remove", session["id"], "--yes")
@@ -189,7 +189,7 @@ def test_sessions_of_a_database_are_left_alone_and_reported_together(bulk: Bulk,
     assert bulk.error.count("not changed") == 1
     bulk.run("restore", here["id"], *store)
     left = bulk.json("remove", here["id"], *elsewhere, "--dry-run", *store)["left"]
-    assert [each["sessionID"] for each in left] == elsewhere
+    assert [item["sessionID"] for item in left] == elsewhere
     bulk.run("archive", elsewhere[0], *store)
     assert bulk.error.startswith("ses_0 not changed: in a database that is only read: its table message has an unknown")
     assert bulk.code == 5
@@ -227,9 +227,9 @@ def test_each_store_has_a_trash_of_its_own(bulk: Bulk, sample: Sample, tmp_path:
     (tmp_path / "link").symlink_to(tmp_path / "other")
     bulk.run("remove", here["id"], "--yes")
     bulk.run("remove", there["id"], "--yes", "--store", str(other))
-    assert [list(each["sessions"]) for each in bulk.json("trash")["trash"]] == [[here["id"]]]
+    assert [list(item["sessions"]) for item in bulk.json("trash")["trash"]] == [[here["id"]]]
     through = ("--store", str(tmp_path / "link"))
-    assert [list(each["sessions"]) for each in bulk.json("trash", *through)["trash"]] == [[there["id"]]]
+    assert [list(item["sessions"]) for item in bulk.json("trash", *through)["trash"]] == [[there["id"]]]
     bulk.run("restore", there["id"])
     assert (bulk.code, f"--store {other}" in bulk.error) == (3, True)
     bulk.run("restore", "last")
@@ -240,7 +240,7 @@ def test_each_store_has_a_trash_of_its_own(bulk: Bulk, sample: Sample, tmp_path:
     assert bulk.run("restore", there["id"], *through) == "13 files restored.\n"
 
 
-def test_where_nothing_is_left_to_take_back_that_is_said(bulk: Bulk, sample: Sample) -> None:
+def test_having_nothing_to_revert_is_reported(bulk: Bulk, sample: Sample) -> None:
     gone, session = sample.talk("gone"), sample.talk("one")
     before = contents(sample.root)
     assert "is not archived: one" in bulk.run("archive", session["id"], "--undo")

@@ -27,8 +27,8 @@ def verdict(agent: Agent, permission: str, subject: str = "x") -> Action:
 
 
 def test_the_built_in_agents_are_there_with_build_first(folders: ConfigFolders) -> None:
-    found = configured(folders)
-    assert {name: (agent.mode, agent.hidden) for name, agent in found.items()} == {
+    result = configured(folders)
+    assert {name: (agent.mode, agent.hidden) for name, agent in result.items()} == {
         "build": ("primary", False),
         "plan": ("primary", False),
         "general": ("subagent", False),
@@ -37,15 +37,15 @@ def test_the_built_in_agents_are_there_with_build_first(folders: ConfigFolders) 
         "title": ("primary", True),
         "summary": ("primary", True),
     }
-    assert [name for name, agent in found.items() if agent.prompt] == ["explore", "compaction", "title", "summary"]
-    assert found["title"].temperature == 0.5
-    assert all(agent.native and agent.description for agent in found.values())
+    assert [name for name, agent in result.items() if agent.prompt] == ["explore", "compaction", "title", "summary"]
+    assert result["title"].temperature == 0.5
+    assert all(agent.native and agent.description for agent in result.values())
 
 
 def test_build_has_the_default_rules_in_their_order(folders: ConfigFolders) -> None:
     outputs = os.path.join(str(folders.home), ".local/share/opencode/tool-output/*")
-    found = agents(folders.load(), ["/skills/one"])["build"].permission
-    assert [(each.permission, each.pattern, each.action) for each in found] == [
+    result = agents(folders.load(), ["/skills/one"])["build"].permission
+    assert [(item.permission, item.pattern, item.action) for item in result] == [
         ("*", "*", "allow"),
         ("doom_loop", "*", "ask"),
         ("external_directory", "*", "ask"),
@@ -101,40 +101,40 @@ def test_explore_only_searches(folders: ConfigFolders) -> None:
     ],
 )
 def test_agents_that_read_ask_before_they_read_secrets(folders: ConfigFolders, permission: Any, expected: str) -> None:
-    found = configured(folders, permission=permission)
+    result = configured(folders, permission=permission)
     for name in ("build", "plan", "general", "explore"):
-        assert verdict(found[name], "read", "vault/.env") == expected, name
-        assert verdict(found[name], "read", "vault/x.py") == ("deny" if "vault/*" in str(permission) else "allow")
-    assert verdict(found["explore"], "read", "src/.env.example") == "allow"
+        assert verdict(result[name], "read", "vault/.env") == expected, name
+        assert verdict(result[name], "read", "vault/x.py") == ("deny" if "vault/*" in str(permission) else "allow")
+    assert verdict(result["explore"], "read", "src/.env.example") == "allow"
 
 
 @pytest.mark.parametrize("permission", ["allow", {"*": "allow"}, {"edit": "allow", "task": "allow"}, {"e*": "allow"}])
 def test_a_global_allow_does_not_lift_what_a_built_in_agent_must_not_do(
     folders: ConfigFolders, permission: Any
 ) -> None:
-    found = configured(folders, permission=permission)
-    assert verdict(found["plan"], "edit", "src/x.py") == "deny"
-    assert verdict(found["plan"], "edit", PLAN_FILE) == "allow"
-    assert verdict(found["explore"], "edit") == "deny"
-    assert verdict(found["explore"], "task") == "deny"
-    assert verdict(found["explore"], "grep") == "allow"
-    assert verdict(found["general"], "todowrite") == "deny"
-    assert verdict(found["title"], "bash") == "deny"
-    assert verdict(found["build"], "edit") == "allow"
+    result = configured(folders, permission=permission)
+    assert verdict(result["plan"], "edit", "src/x.py") == "deny"
+    assert verdict(result["plan"], "edit", PLAN_FILE) == "allow"
+    assert verdict(result["explore"], "edit") == "deny"
+    assert verdict(result["explore"], "task") == "deny"
+    assert verdict(result["explore"], "grep") == "allow"
+    assert verdict(result["general"], "todowrite") == "deny"
+    assert verdict(result["title"], "bash") == "deny"
+    assert verdict(result["build"], "edit") == "allow"
 
 
 def test_an_agents_own_section_lifts_it(folders: ConfigFolders) -> None:
-    found = configured(folders, agent={"plan": {"permission": {"edit": "ask"}}, "explore": {"permission": "allow"}})
-    assert verdict(found["plan"], "edit", "src/x.py") == "ask"
-    assert verdict(found["explore"], "edit") == "allow"
+    result = configured(folders, agent={"plan": {"permission": {"edit": "ask"}}, "explore": {"permission": "allow"}})
+    assert verdict(result["plan"], "edit", "src/x.py") == "ask"
+    assert verdict(result["explore"], "edit") == "allow"
 
 
 def test_global_rules_still_narrow_what_a_built_in_agent_may_do(folders: ConfigFolders) -> None:
-    found = configured(
+    result = configured(
         folders,
         permission={"*": "ask", "bash": {"*": "deny", "git *": "allow"}, "webfetch": "deny", "read": {"*": "allow"}},
     )
-    explore, plan = found["explore"], found["plan"]
+    explore, plan = result["explore"], result["plan"]
     assert verdict(explore, "bash", "rm x") == "deny"
     assert verdict(explore, "bash", "git log") == "allow"
     assert verdict(explore, "webfetch") == "deny"
@@ -164,8 +164,8 @@ def test_a_rule_about_a_link_is_one_about_where_it_leads(folders: ConfigFolders)
     (folders.home / "secret").symlink_to(secret)
     (folders.home / ".local").mkdir(exist_ok=True)
     (folders.home / ".local" / "share").symlink_to(data)
-    found = configured(folders, permission={"external_directory": {"*": "allow", "~/secret/*": "deny"}})["build"]
-    assert verdict(found, "external_directory", f"{os.path.realpath(secret)}/*") == "deny"
+    result = configured(folders, permission={"external_directory": {"*": "allow", "~/secret/*": "deny"}})["build"]
+    assert verdict(result, "external_directory", f"{os.path.realpath(secret)}/*") == "deny"
     strict = configured(folders, permission={"external_directory": "deny"})["build"]
     outputs = os.path.join(os.path.realpath(data), "opencode", "tool-output")
     assert verdict(strict, "external_directory", f"{outputs}/*") == "allow"
@@ -173,15 +173,15 @@ def test_a_rule_about_a_link_is_one_about_where_it_leads(folders: ConfigFolders)
 
 def test_every_agent_may_read_long_outputs_unless_exactly_that_is_forbidden(folders: ConfigFolders) -> None:
     pattern = f"{folders.home}/.local/share/opencode/tool-output/*"
-    found = configured(
+    result = configured(
         folders,
         permission={"external_directory": "deny"},
         agent={"mine": {}, "strict": {"permission": {"external_directory": {pattern: "deny"}}}},
     )
     output = pattern.replace("*", "tool_1")
-    assert verdict(found["mine"], "external_directory", output) == "allow"
-    assert verdict(found["explore"], "external_directory", output) == "allow"
-    assert verdict(found["strict"], "external_directory", output) == "deny"
+    assert verdict(result["mine"], "external_directory", output) == "allow"
+    assert verdict(result["explore"], "external_directory", output) == "allow"
+    assert verdict(result["strict"], "external_directory", output) == "deny"
 
 
 def test_an_agent_of_ones_own_has_the_defaults_then_global_then_own_rules(folders: ConfigFolders) -> None:
@@ -208,10 +208,12 @@ def test_an_agent_of_ones_own_has_the_defaults_then_global_then_own_rules(folder
 
 
 def test_an_agent_can_be_disabled_and_renamed(folders: ConfigFolders) -> None:
-    found = configured(folders, agent={"plan": {"disable": True}, "ghost": {"disable": True}, "x": {"name": "Display"}})
-    assert "plan" not in found
-    assert "ghost" not in found
-    assert found["x"].name == "Display"
+    result = configured(
+        folders, agent={"plan": {"disable": True}, "ghost": {"disable": True}, "x": {"name": "Display"}}
+    )
+    assert "plan" not in result
+    assert "ghost" not in result
+    assert result["x"].name == "Display"
 
 
 def test_an_overlay_keeps_what_it_does_not_mention(folders: ConfigFolders) -> None:
@@ -258,7 +260,7 @@ def test_what_cannot_be_the_default_agent_is_an_error_where_it_was_set(
     assert str(caught.value).endswith("; choose one of: build, plan")
 
 
-def test_without_any_agent_left_that_is_said(folders: ConfigFolders) -> None:
+def test_having_no_agent_left_is_reported(folders: ConfigFolders) -> None:
     folders.write("project/opencode.json", {"agent": {"build": {"disable": True}, "plan": {"hidden": True}}})
     config = folders.load()
     with pytest.raises(ConfigError, match="every primary agent is disabled"):

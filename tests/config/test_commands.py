@@ -108,20 +108,20 @@ def test_mentions_are_found_by_their_grammar(text: str, names: list[str]) -> Non
 
 
 def test_built_in_commands_come_with_templates(folders: ConfigFolders) -> None:
-    found = commands(folders.load())
-    assert list(found) == ["init", "review"]
-    assert str(folders.project) in found["init"].template
-    assert "${path}" not in found["init"].template
-    assert (found["init"].subtask, found["review"].subtask) == (None, True)
-    assert found["review"].hints == ("$ARGUMENTS",)
+    result = commands(folders.load())
+    assert list(result) == ["init", "review"]
+    assert str(folders.project) in result["init"].template
+    assert "${path}" not in result["init"].template
+    assert (result["init"].subtask, result["review"].subtask) == (None, True)
+    assert result["review"].hints == ("$ARGUMENTS",)
 
 
 def test_configured_commands_override_and_skills_do_not(folders: ConfigFolders) -> None:
     folders.write("project/opencode.json", {"command": {"review": {"template": "mine $1", "model": "p/m"}}})
     skills = [Skill("review", "d", "/x/SKILL.md", "skill"), Skill("pdf", "reads PDF", "/y/SKILL.md", "How to")]
     prompts = [Command(name="server:ask", template="$1", source="mcp", hints=("$1",))]
-    found = commands(folders.load(), skills, prompts)
-    assert (found["review"].template, found["review"].model, found["review"].subtask) == ("mine $1", "p/m", None)
-    assert found["review"].source == "command"
-    assert (found["pdf"].source, found["pdf"].template, found["pdf"].description) == ("skill", "How to", "reads PDF")
-    assert found["server:ask"].source == "mcp"
+    result = commands(folders.load(), skills, prompts)
+    assert (result["review"].template, result["review"].model, result["review"].subtask) == ("mine $1", "p/m", None)
+    assert result["review"].source == "command"
+    assert (result["pdf"].source, result["pdf"].template, result["pdf"].description) == ("skill", "How to", "reads PDF")
+    assert result["server:ask"].source == "mcp"

@@ -124,9 +124,9 @@ def test_an_agent_file_is_read_with_all_its_levels() -> None:
     ],
 )
 def test_yaml_means_what_it_means_elsewhere(yaml: str, value: Any) -> None:
-    found = settings(yaml)["a"]
-    assert found == value
-    assert type(found) is type(value)
+    result = settings(yaml)["a"]
+    assert result == value
+    assert type(result) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +161,10 @@ def test_what_is_not_yaml_is_refused_where_it_stands(yaml: str, line: int, colum
 
 
 def test_a_colon_in_a_value_makes_it_the_text_it_is() -> None:
-    found = settings(
+    result = settings(
         "description: Use this: it helps # really\n  and more\nmodel: ollama/qwen:7b\nargument-hint: [a] [b]\nn: 1"
     )
-    assert found == {
+    assert result == {
         "description": "Use this: it helps # really\nand more",
         "model": "ollama/qwen:7b",
         "argument-hint": "[a] [b]",
@@ -198,7 +198,7 @@ def test_windows_line_ends_are_line_ends() -> None:
     assert markdown[:2] == ({"a": 1, "b": "x\ny\n", "c": {"d": "e"}}, "body")
 
 
-def test_front_matter_that_is_never_closed_is_said_to_be() -> None:
+def test_front_matter_without_an_end_is_reported() -> None:
     with pytest.raises(ConfigError, match="never closed"):
         frontmatter.parse("---\na: 1\n\nbody\n", "x.md")
 

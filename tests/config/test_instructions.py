@@ -98,12 +98,12 @@ def test_the_text_names_its_source_and_is_the_same_every_time(folders: ConfigFol
     folders.write("project/docs/empty.md", "")
     folders.write("project/docs/z.md", "z")
     folders.write("project/opencode.json", {"instructions": ["docs/*.md"]})
-    first = [each.text for each in system_instructions(folders.load())]
+    first = [instruction.text for instruction in system_instructions(folders.load())]
     assert first == [
         f"Instructions from: {folders.project}/AGENTS.md\nUse tabs.\r\nÄ\n",
         f"Instructions from: {folders.project}/docs/z.md\nz",
     ]
-    assert [each.text for each in system_instructions(folders.load())] == first
+    assert [instruction.text for instruction in system_instructions(folders.load())] == first
 
 
 def test_urls_are_asked_for_five_seconds_and_failures_left_out(folders: ConfigFolders) -> None:
@@ -116,8 +116,8 @@ def test_urls_are_asked_for_five_seconds_and_failures_left_out(folders: ConfigFo
             raise TimeoutError(timeout)
         return f"{url} in {timeout}".encode()
 
-    found = [(each.source, each.content) for each in system_instructions(folders.load(), fetch)]
-    assert found[1:] == [(url, f"{url} in 5.0") for url in urls[:2]]
+    result = [(instruction.source, instruction.content) for instruction in system_instructions(folders.load(), fetch)]
+    assert result[1:] == [(url, f"{url} in 5.0") for url in urls[:2]]
     assert len(system_instructions(folders.load())) == 1
 
 
@@ -132,14 +132,14 @@ def test_reading_a_file_brings_the_instructions_around_it(folders: ConfigFolders
         folders.write(f"project/{path}", path)
     config = folders.load()
     source = str(folders.directory / "src/deep/er/x.py")
-    found = nearby(config, source, set())
-    assert relative(folders, [each.source for each in found]) == [
+    result = nearby(config, source, set())
+    assert relative(folders, [item.source for item in result]) == [
         "project/a/b/src/deep/AGENTS.md",
         "project/a/b/src/CLAUDE.md",
     ]
-    known = {found[0].source}
-    assert [each.source for each in nearby(config, source, known)] == [found[1].source]
-    assert nearby(config, found[0].source, set())[0].source == found[1].source
+    known = {result[0].source}
+    assert [item.source for item in nearby(config, source, known)] == [result[1].source]
+    assert nearby(config, result[0].source, set())[0].source == result[1].source
 
 
 @pytest.mark.parametrize("file", ["project/a/b/x.py", "project/a/x.py", "project/a/bee/x.py", "elsewhere/x.py"])

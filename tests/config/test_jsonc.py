@@ -144,7 +144,7 @@ def test_a_byte_order_mark_is_overlooked() -> None:
 
 def test_whole_floats_are_whole_numbers_as_in_javascript() -> None:
     value = jsonc.decode('{"a": 5e3, "b": 1.0, "c": 1.5}').value
-    assert [type(each) for each in value.values()] == [int, int, float]
+    assert [type(item) for item in value.values()] == [int, int, float]
 
 
 def test_the_last_of_two_equal_keys_counts_and_has_the_position() -> None:

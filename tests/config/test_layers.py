@@ -252,7 +252,7 @@ def test_a_file_that_a_placeholder_names_must_exist(folders: ConfigFolders) -> N
     assert (caught.value.path, caught.value.line, caught.value.column) == (str(path), 2, 16)
 
 
-def test_a_path_that_is_none_is_said_to_be(folders: ConfigFolders) -> None:
+def test_an_invalid_path_is_reported(folders: ConfigFolders) -> None:
     folders.write("project/opencode.json", r'{"username": "{file:a\u0000b}"}')
     with pytest.raises(ConfigError, match="not a UTF-8 text file"):
         folders.load()
@@ -315,7 +315,7 @@ def test_a_markdown_file_that_is_not_yaml_is_left_out_and_reported(folders: Conf
     folders.write("project/.opencode/agent/good.md", "hi")
     config = folders.load()
     assert list(config.settings.agent) == ["good"]
-    assert [(each.path, each.line) for each in config.problems] == [
+    assert [(problem.path, problem.line) for problem in config.problems] == [
         (str(folders.project / ".opencode/agent/bad.md"), 3)
     ]
 
@@ -331,7 +331,7 @@ def test_a_mode_like_that_is_only_left_out(folders: ConfigFolders) -> None:
     folders.write("project/.opencode/mode/bad.md", "---\ntemperature: warm\n---\nhi")
     config = folders.load()
     assert config.settings.agent == {}
-    assert [each.reason for each in config.problems] == ["expected a number, found 'warm'"]
+    assert [problem.reason for problem in config.problems] == ["expected a number, found 'warm'"]
 
 
 def test_links_that_lead_in_circles_end(folders: ConfigFolders, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         ('{"model": "a/b" "theme": "x"}', 1, 17, "not JSON: expecting ',' delimiter"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_said_with_its_place(
+def test_a_problem_in_a_file_is_reported_with_its_line(
     folders: ConfigFolders, text: str, line: int, column: int, reason: str
 ) -> None:
     path = folders.write("project/a/opencode.jsonc", text)
@@ -99,7 +99,7 @@ def test_an_unknown_key_further_inside_has_no_effect_and_is_reported(folders: Co
     folders.write("project/opencode.json", '{"compaction": {"atuo": false},\n "provider": {"p": {"modles": {}}}}')
     config = folders.load()
     assert config.settings.compaction.auto is True
-    assert [(each.line, each.column, each.reason) for each in config.problems] == [
+    assert [(problem.line, problem.column, problem.reason) for problem in config.problems] == [
         (1, 17, "unknown key 'atuo'; did you mean 'auto'?"),
         (2, 21, "unknown key 'modles'; did you mean 'models'?"),
     ]

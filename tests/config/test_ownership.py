@@ -37,7 +37,7 @@ def test_an_organisation_names_addresses_and_no_programs(organised: Config) -> N
     assert owner_of(organised.origin("provider.corp.options.baseURL"), organised) == "organisation"
     assert models(organised) == []
     assert load_share_settings(organised).chosen_by_user
-    assert [each.name for each in servers(organised)] == ["box"]
+    assert [server.name for server in servers(organised)] == ["box"]
 
 
 def test_what_no_text_says_is_the_programs(organised: Config) -> None:

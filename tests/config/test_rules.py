@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def triples(permission: Permission | None) -> list[tuple[str, str, str]]:
-    return [(each.permission, each.pattern, each.action) for each in rules(permission, "/home/me")]
+    return [(item.permission, item.pattern, item.action) for item in rules(permission, "/home/me")]
 
 
 def test_rules_stand_in_the_order_in_which_they_are_written() -> None:

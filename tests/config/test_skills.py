@@ -82,7 +82,7 @@ def test_a_skill_without_name_or_description_is_left_out_and_reported(
     put(folders, "project/.opencode/skill", "good")
     reported: list[ConfigError] = []
     assert list(skills(folders.load(), report=reported.append)) == ["good"]
-    assert [(each.path, reason in each.reason) for each in reported] == [(str(path), True)]
+    assert [(item.path, reason in item.reason) for item in reported] == [(str(path), True)]
 
 
 # Skills behind URLs.
@@ -129,7 +129,7 @@ def test_without_a_way_to_fetch_urls_are_reported_and_left_alone(folders: Config
     folders.write("project/opencode.json", {"skills": {"urls": [BASE]}})
     reported: list[ConfigError] = []
     assert skills(folders.load(), report=reported.append) == {}
-    assert [each.path for each in reported] == [BASE]
+    assert [item.path for item in reported] == [BASE]
 
 
 @pytest.mark.parametrize(

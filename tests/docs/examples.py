@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from .world import World
+from .example_environment import ExampleEnvironment
 
 _BLOCK = re.compile(
     r"(?:^<!-- (?:not run: (?P<why>.+?)|(?P<vary>figures vary)) -->\n+)?"
@@ -74,14 +74,14 @@ def blocks(page: Path, name: str) -> list[Block]:
     return [
         Block(
             name,
-            text.count("\n", 0, found.start("kind")) + 1,
-            found["kind"],
-            found["text"],
-            title[1] if (title := _TITLE.search(found["more"])) else None,
-            found["why"],
-            found["vary"] is not None,
+            text.count("\n", 0, result.start("kind")) + 1,
+            result["kind"],
+            result["text"],
+            title[1] if (title := _TITLE.search(result["more"])) else None,
+            result["why"],
+            result["vary"] is not None,
         )
-        for found in _BLOCK.finditer(text)
+        for result in _BLOCK.finditer(text)
     ]
 
 
@@ -104,7 +104,7 @@ def commands(text: str) -> Iterator[Command]:
 class Reader:
     """Someone who types what a page says, from top to bottom."""
 
-    def __init__(self, world: World, state: Path) -> None:
+    def __init__(self, world: ExampleEnvironment, state: Path) -> None:
         self.world = world
         self._state = state
         state.mkdir()

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from .example_environment import ExampleEnvironment
 from .examples import Block, Reader, blocks, commands, fits
-from .world import World
 
 ROOT = Path(__file__).parents[2]
 PAGES = {str(path.relative_to(ROOT)): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))}
-EXAMPLES = {name: found for name, path in PAGES.items() if (found := blocks(path, name))}
+EXAMPLES = {name: result for name, path in PAGES.items() if (result := blocks(path, name))}
 NOT_RUN = {
     ("docs/quick-start.md", "$ pipx install ."): "fetches packages from the network",
     ("docs/quick-start.md", '$ opensesh run "Why does the parser test fail?"'): "needs a key",
@@ -28,14 +28,16 @@ pytestmark = [
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - ELSEWHERE.keys()))
 def test_every_example_of_a_page_does_what_it_says(name: str, tmp_path: Path) -> None:
-    reader = Reader(World(tmp_path / "ada"), tmp_path / "state")
+    reader = Reader(ExampleEnvironment(tmp_path / "ada"), tmp_path / "state")
     for block in EXAMPLES[name]:
         if block.is_run:
             reader.follow(block)
 
 
 def test_the_examples_that_are_not_run_are_the_known_ones() -> None:
-    left_out = {(each.page, each.first): each.why_not for found in EXAMPLES.values() for each in found if each.why_not}
+    left_out = {
+        (item.page, item.first): item.why_not for result in EXAMPLES.values() for item in result if item.why_not
+    }
     assert left_out == NOT_RUN
 
 
@@ -52,17 +54,17 @@ def test_no_example_hides_from_this_test() -> None:
 
 def test_the_documented_commands_of_dev_py_exist() -> None:
     known = (ROOT / "dev.py").read_text("utf-8")
-    for found in EXAMPLES.values():
-        for block in found:
+    for result in EXAMPLES.values():
+        for block in result:
             if block.text.startswith("$ python3 dev.py "):
-                assert all(f"python3 dev.py {each.words.split()[2]} " in known for each in commands(block.text))
+                assert all(f"python3 dev.py {command.words.split()[2]} " in known for command in commands(block.text))
 
 
 def test_a_program_that_is_put_into_a_file_is_run_from_there() -> None:
-    for found in EXAMPLES.values():
-        for place, block in enumerate(found):
+    for result in EXAMPLES.values():
+        for path, block in enumerate(result):
             if block.title is not None and block.kind == "python":
-                assert any(_runs(later, block.title) for later in found[place + 1 :]), block
+                assert any(_runs(later, block.title) for later in result[path + 1 :]), block
 
 
 def _runs(block: Block, name: str) -> bool:

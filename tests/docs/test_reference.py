@@ -29,9 +29,9 @@ def test_every_command_action_and_option_is_in_the_reference_and_in_the_manual()
         _, parser = command_parser(name)
         assert f"\n## {name}\n" in page
         actions = {f"{name} {action}": own for action, own in parser.actions.items()}
-        for words, each in {name: parser, **actions}.items():
+        for words, item in {name: parser, **actions}.items():
             assert f'.SS "opensesh {words}"' in manual
-            for action in each.declared:
+            for action in item.declared:
                 for option in set(action.option_strings) - {"-h", "--help"}:
                     assert option in page
                     assert option in manual

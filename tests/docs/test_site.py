@@ -23,18 +23,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environ = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(words, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
-    said = [line for line in (done.stdout + done.stderr).splitlines() if line and not line.startswith("INFO ")]
-    assert (done.returncode, said) == (0, [])
+    output = [line for line in (done.stdout + done.stderr).splitlines() if line and not line.startswith("INFO ")]
+    assert (done.returncode, output) == (0, [])
     return folder
 
 
 def test_every_page_is_built_and_can_be_reached_from_the_first(site: Path) -> None:
     first = (site / "index.html").read_text("utf-8")
     for page in (ROOT / "docs").rglob("*.md"):
-        place = page.relative_to(ROOT / "docs").with_suffix("")
-        place = place.parent if place.name == "index" else place
-        assert (site / place / "index.html").exists(), place
-        assert f'href="{place.as_posix()}/"' in first or place == Path(), place
+        path = page.relative_to(ROOT / "docs").with_suffix("")
+        path = path.parent if path.name == "index" else path
+        assert (site / path / "index.html").exists(), path
+        assert f'href="{path.as_posix()}/"' in first or path == Path(), path
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:

@@ -115,19 +115,19 @@ def files(draw: st.DrawFn) -> Document:
 
 @st.composite
 def states(draw: st.DrawFn) -> Document:
-    given = draw(inputs)
+    arguments = draw(inputs)
     match draw(st.sampled_from(("pending", "running", "completed", "error", "nobody knows"))):
         case "pending":
             return {"status": "pending", "input": {}, "raw": ""}
         case "running":
-            return {"status": "running", "input": given, "time": {"start": 1}}
+            return {"status": "running", "input": arguments, "time": {"start": 1}}
         case "completed":
             time = {"start": 1, "end": 2} | ({"compacted": 3} if draw(st.booleans()) else {})
             done = {"output": draw(texts), "title": "", "metadata": {}, "time": time}
             attached = draw(st.lists(files(), max_size=2))
-            return {"status": "completed", "input": given} | done | {"attachments": attached}
+            return {"status": "completed", "input": arguments} | done | {"attachments": attached}
         case "error":
-            return {"status": "error", "input": given, "error": draw(texts), "time": {}}
+            return {"status": "error", "input": arguments, "error": draw(texts), "time": {}}
         case other:
             return {"status": other}
 
@@ -159,8 +159,8 @@ def histories(draw: st.DrawFn) -> list[StoredMessage]:
             provider, name = draw(models)
             error = draw(errors)
             info |= {"providerID": provider, "modelID": name} | ({"error": error} if error else {})
-        found = draw(st.lists(parts(), max_size=6))
-        own: list[Document] = [{"id": f"prt_{number}_{at}"} | part for at, part in enumerate(found)]
+        result = draw(st.lists(parts(), max_size=6))
+        own: list[Document] = [{"id": f"prt_{number}_{at}"} | part for at, part in enumerate(result)]
         if draw(st.integers(0, 20)) == 0:
             own.append({"type": "text", "text": "a part without a name"})
         history.append(StoredMessage(info, own))

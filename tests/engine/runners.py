@@ -15,7 +15,7 @@ from opensesh.records import Rule
 from opensesh.storage.json_tree import JsonTree
 from opensesh.testing.scripted import ScriptedModel
 
-from .stage import Acting
+from .harness import Acting
 
 if TYPE_CHECKING:
     from ..harness import Report
@@ -95,7 +95,7 @@ def knock(tell: Report, home: str, session_id: str) -> None:
 def die_writing(tell: Report, home: str, half: bool) -> None:
     """Be killed while a tool writes a file: after half of it, or just before the call is recorded."""
 
-    async def act(given: dict[str, Any], ctx: Any) -> str:
+    async def act(arguments: dict[str, Any], ctx: Any) -> str:
         path = os.path.abspath("a.txt")
         await ctx.before_write({path: b"new text\n"})
         with open("a.txt", "wb") as file:

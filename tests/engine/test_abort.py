@@ -21,40 +21,42 @@ from opensesh.storage.leases import leases_of
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Key
 
-from .stage import IMPATIENT, Acting, Ledger, Stage, echo, hanging, stage
+from .harness import IMPATIENT, Acting, EngineHarness, WriteLog, echo, hanging, open_harness
 
-Moment = Callable[[Stage], Awaitable[Any]]
-
-
-async def while_text(on: Stage) -> None:
-    await on.until(lambda: "some words" in on.text())
+Moment = Callable[[EngineHarness], Awaitable[Any]]
 
 
-async def while_reasoning(on: Stage) -> None:
-    await on.until(lambda: on.parts("reasoning"))
+async def while_text(harness: EngineHarness) -> None:
+    await harness.until(lambda: "some words" in harness.text())
 
 
-async def while_a_tool_runs(on: Stage) -> None:
-    await on.until(lambda: [p for p in on.parts("tool") if p["state"].get("title") == "hanging"])
+async def while_reasoning(harness: EngineHarness) -> None:
+    await harness.until(lambda: harness.parts("reasoning"))
 
 
-async def while_it_waits_to_try_again(on: Stage) -> None:
-    await on.until(lambda: [s for s in on.told(events.SessionStatus) if s.status["type"] == "retry"])
+async def while_a_tool_runs(harness: EngineHarness) -> None:
+    await harness.until(lambda: [p for p in harness.parts("tool") if p["state"].get("title") == "hanging"])
 
 
-async def while_permission_is_asked(on: Stage) -> None:
-    await on.until_told(events.PermissionAsked)
+async def while_it_waits_to_try_again(harness: EngineHarness) -> None:
+    await harness.until(lambda: [s for s in harness.published(events.SessionStatus) if s.status["type"] == "retry"])
 
 
-async def while_a_question_waits(on: Stage) -> None:
-    await on.until_told(events.QuestionAsked)
+async def while_permission_is_asked(harness: EngineHarness) -> None:
+    await harness.until_published(events.PermissionAsked)
 
 
-async def while_a_child_runs(on: Stage) -> None:
-    await on.until(lambda: [e for e in on.told(events.PartUpdated) if e.part.get("text", "").startswith("child")])
+async def while_a_question_waits(harness: EngineHarness) -> None:
+    await harness.until_published(events.QuestionAsked)
 
 
-async def at_once(on: Stage) -> None:
+async def while_a_child_runs(harness: EngineHarness) -> None:
+    await harness.until(
+        lambda: [e for e in harness.published(events.PartUpdated) if e.part.get("text", "").startswith("child")]
+    )
+
+
+async def at_once(harness: EngineHarness) -> None:
     return
 
 
@@ -74,7 +76,7 @@ MOMENTS: list[tuple[str, Moment]] = [
 ]
 
 
-async def asks(given: dict[str, Any], ctx: Any) -> str:
+async def asks(arguments: dict[str, Any], ctx: Any) -> str:
     await ctx.ask("bash", ["rm x"], always=["rm *"])
     return "allowed"
 
@@ -91,58 +93,60 @@ async def test_a_run_can_be_aborted_at_any_moment(script: str, moment: Moment) -
         "\n---\nSAY afterwards" if moment is not while_a_child_runs else "\n---\nSAY child\nHANG\n---\nSAY afterwards"
     )
     settings = Settings(retry=RetryPolicy(initial_delay_ms=1))
-    async with stage(script + rest, tools=tools, rules=ASKING, settings=settings) as on:
-        first = await on.submit("Go.")
+    async with open_harness(script + rest, tools=tools, rules=ASKING, settings=settings) as harness:
+        first = await harness.submit("Go.")
         also = (
-            asyncio.ensure_future(on.engine.run(on.session, "And this.", model="scripted/it"))
+            asyncio.ensure_future(harness.engine.run(harness.session, "And this.", model="scripted/it"))
             if moment is while_text
             else None
         )
-        await moment(on)
-        assert on.engine.abort(on.session)
-        on.engine.abort(on.session)
+        await moment(harness)
+        assert harness.engine.abort(harness.session)
+        harness.engine.abort(harness.session)
         outcome = await asyncio.wait_for(first, 60)
         assert outcome.kind == "aborted"
         if also is not None:
             assert await also is outcome
-        last = on.messages()[-1].info
+        last = harness.messages()[-1].info
         assert (
             last["error"]
             == outcome.error
             == {"name": "MessageAbortedError", "data": {"message": "The user stopped this"}}
         )
         assert last["time"]["completed"] >= last["time"]["created"]
-        on.assert_sound()
-        assert on.engine.permissions() == []
-        assert on.engine.questions() == []
-        assert len(on.told(events.SessionIdle)) == len({e.session_id for e in on.told(events.SessionIdle)})
-        assert leases_of(on.store).holder(on.session) is None
-        assert await on.engine.resume(on.session) is None
+        harness.assert_sound()
+        assert harness.engine.permissions() == []
+        assert harness.engine.questions() == []
+        assert len(harness.published(events.SessionIdle)) == len(
+            {e.session_id for e in harness.published(events.SessionIdle)}
+        )
+        assert leases_of(harness.store).holder(harness.session) is None
+        assert await harness.engine.resume(harness.session) is None
         if moment is not at_once:
-            assert (await on.ask("Once more.")).kind == "answered"
-            assert on.text().endswith("afterwards")
-        on.assert_sound()
+            assert (await harness.ask("Once more.")).kind == "answered"
+            assert harness.text().endswith("afterwards")
+        harness.assert_sound()
 
 
-async def test_what_was_said_before_an_abort_is_kept_and_sent_along() -> None:
-    async with stage("SPLIT word\nSAY It is forty\nHANG\n---\nSAY two") as on:
-        outcome = await on.submit()
-        await on.until(lambda: len(on.told(events.PartDelta)) >= 2)
-        on.engine.abort(on.session)
+async def test_text_before_an_abort_is_kept_and_sent_along() -> None:
+    async with open_harness("SPLIT word\nSAY It is forty\nHANG\n---\nSAY two") as harness:
+        outcome = await harness.submit()
+        await harness.until(lambda: len(harness.published(events.PartDelta)) >= 2)
+        harness.engine.abort(harness.session)
         await outcome
-        assert on.text() == "It is forty"
-        assert "end" in on.parts("text")[-1]["time"]
-        await on.ask("Which number?")
-        assert "It is forty" in on.model.model_text(1)
+        assert harness.text() == "It is forty"
+        assert "end" in harness.parts("text")[-1]["time"]
+        await harness.ask("Which number?")
+        assert "It is forty" in harness.model.model_text(1)
 
 
 async def test_a_tool_that_is_aborted_keeps_what_it_last_showed() -> None:
-    async with stage("CALL hang {}", tools=[hanging()]) as on:
-        outcome = await on.submit()
-        await while_a_tool_runs(on)
-        on.engine.abort(on.session)
+    async with open_harness("CALL hang {}", tools=[hanging()]) as harness:
+        outcome = await harness.submit()
+        await while_a_tool_runs(harness)
+        harness.engine.abort(harness.session)
         await outcome
-        state = on.parts("tool")[0]["state"]
+        state = harness.parts("tool")[0]["state"]
         assert state["status"] == "error"
         assert state["error"] == "Tool execution aborted"
         assert state["metadata"] == {"so": "far"}
@@ -150,42 +154,42 @@ async def test_a_tool_that_is_aborted_keeps_what_it_last_showed() -> None:
 
 
 async def test_the_child_of_an_aborted_session_is_aborted_too() -> None:
-    async with stage(f"{TASK}\n---\nSAY child words\nHANG") as on:
-        outcome = await on.submit()
-        await while_a_child_runs(on)
-        on.engine.abort(on.session)
+    async with open_harness(f"{TASK}\n---\nSAY child words\nHANG") as harness:
+        outcome = await harness.submit()
+        await while_a_child_runs(harness)
+        harness.engine.abort(harness.session)
         await outcome
-        (child,) = on.engine.sessions.children(on.session)
-        await on.until(lambda: on.engine.status() == {})
-        last = on.messages(child.id)[-1]
+        (child,) = harness.engine.sessions.children(harness.session)
+        await harness.until(lambda: harness.engine.status() == {})
+        last = harness.messages(child.id)[-1]
         assert last.info["error"]["name"] == "MessageAbortedError"
         assert [part["text"] for part in last.parts if part["type"] == "text"] == ["child words"]
-        assert leases_of(on.store).holder(child.id) is None
+        assert leases_of(harness.store).holder(child.id) is None
 
 
 async def test_cancelling_the_one_who_waits_aborts_the_run_and_waits_for_its_end() -> None:
-    async with stage("SAY some words\nHANG\n---\nSAY again") as on:
-        waiting = asyncio.ensure_future(on.ask())
-        await while_text(on)
+    async with open_harness("SAY some words\nHANG\n---\nSAY again") as harness:
+        waiting = asyncio.ensure_future(harness.ask())
+        await while_text(harness)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        on.assert_sound()
-        assert (await on.ask()).kind == "answered"
+        harness.assert_sound()
+        assert (await harness.ask()).kind == "answered"
 
 
 @pytest.mark.parametrize("ticks", [0, 1, 2, 3, 5, 8, 13])
 async def test_cancelling_while_the_prompt_is_being_stored_leaves_no_lease_behind(ticks: int) -> None:
-    async with stage("SAY one\n---\nSAY two\n---\nSAY three") as on:
-        waiting = asyncio.ensure_future(on.engine.run(on.session, "Go.", model="scripted/it"))
+    async with open_harness("SAY one\n---\nSAY two\n---\nSAY three") as harness:
+        waiting = asyncio.ensure_future(harness.engine.run(harness.session, "Go.", model="scripted/it"))
         for _ in range(ticks):
             await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert leases_of(on.store).holder(on.session) is None
-        assert (await on.ask("Again.")).kind == "answered"
-        on.assert_sound()
+        assert leases_of(harness.store).holder(harness.session) is None
+        assert (await harness.ask("Again.")).kind == "answered"
+        harness.assert_sound()
 
 
 class Halting(Memory):
@@ -206,56 +210,56 @@ class Halting(Memory):
 
 async def test_a_prompt_that_comes_while_a_run_is_being_aborted_is_answered() -> None:
     store = Halting()
-    async with stage("SAY some words\nHANG\n---\nSAY fresh", store=store) as on:
-        first = await on.submit("Go.")
-        await while_text(on)
-        second = await on.submit("And this.")
-        store.parent = [m for m in on.messages() if m.info["role"] == "user"][-1].info["id"]
-        on.engine.abort(on.session)
-        await on.until(store.reached.is_set)
-        third = await on.submit("Something else.")
+    async with open_harness("SAY some words\nHANG\n---\nSAY fresh", store=store) as harness:
+        first = await harness.submit("Go.")
+        await while_text(harness)
+        second = await harness.submit("And this.")
+        store.parent = [m for m in harness.messages() if m.info["role"] == "user"][-1].info["id"]
+        harness.engine.abort(harness.session)
+        await harness.until(store.reached.is_set)
+        third = await harness.submit("Something else.")
         store.go_on.set()
         assert await first is await second is await third
         assert (await third).kind == "answered"
-        assert on.text().endswith("fresh")
-        on.assert_sound()
+        assert harness.text().endswith("fresh")
+        harness.assert_sound()
 
 
 async def test_an_abort_in_the_very_instant_a_run_begins_is_recorded() -> None:
     for _ in range(5):
-        async with stage("SAY never\nHANG") as on:
+        async with open_harness("SAY never\nHANG") as harness:
 
             async def eager() -> None:
-                while not on.engine.abort(on.session):
+                while not harness.engine.abort(harness.session):
                     await asyncio.sleep(0)
 
             async with asyncio.TaskGroup() as group:
                 for _ in range(3):
                     group.create_task(eager())
-                outcome = await on.submit()
+                outcome = await harness.submit()
             assert (await asyncio.wait_for(outcome, 60)).kind == "aborted"
-            assert on.messages()[-1].info["error"]["name"] == "MessageAbortedError"
-            on.assert_sound()
+            assert harness.messages()[-1].info["error"]["name"] == "MessageAbortedError"
+            harness.assert_sound()
 
 
 async def test_summing_up_can_be_aborted() -> None:
-    async with stage("SAY some words\n---\nSAY half a summary\nHANG\n---\nSAY on we go") as on:
-        await on.ask()
-        outcome = await on.engine.compact(on.session)
-        await on.until(lambda: len(on.model.calls) == 2)
-        on.engine.abort(on.session)
+    async with open_harness("SAY some words\n---\nSAY half a summary\nHANG\n---\nSAY on we go") as harness:
+        await harness.ask()
+        outcome = await harness.engine.compact(harness.session)
+        await harness.until(lambda: len(harness.model.calls) == 2)
+        harness.engine.abort(harness.session)
         assert (await asyncio.wait_for(outcome, 60)).kind == "aborted"
-        on.assert_sound()
-        assert await on.engine.resume(on.session) is None
-        assert (await on.ask()).kind == "answered"
-        assert "some words" in on.model.model_text(2)
+        harness.assert_sound()
+        assert await harness.engine.resume(harness.session) is None
+        assert (await harness.ask()).kind == "answered"
+        assert "some words" in harness.model.model_text(2)
 
 
 async def test_aborting_what_does_not_run_is_not_an_error() -> None:
-    async with stage("SAY fine") as on:
-        assert on.engine.abort(on.session) is False
-        await on.ask()
-        assert on.engine.abort(on.session) is False
+    async with open_harness("SAY fine") as harness:
+        assert harness.engine.abort(harness.session) is False
+        await harness.ask()
+        assert harness.engine.abort(harness.session) is False
 
 
 class Slow(Memory):
@@ -275,15 +279,15 @@ async def test_whenever_an_abort_comes_what_is_written_last_is_the_end(seed: int
     lottery = random.Random(seed)
     tools = [echo(), hanging()]
     script = 'THINK a\nSAY b\nCALL echo {"n": 1}\nCALL echo {"n": 2}\n---\nSAY c\nCALL hang {}\nCALL echo {"n": 3}'
-    async with stage(f"{script}\n---\nSAY end", store=Slow(seed), tools=tools) as on:
-        outcome = await on.submit()
+    async with open_harness(f"{script}\n---\nSAY end", store=Slow(seed), tools=tools) as harness:
+        outcome = await harness.submit()
         await asyncio.sleep(lottery.random() * 0.08)
-        on.engine.abort(on.session)
+        harness.engine.abort(harness.session)
         assert (await asyncio.wait_for(outcome, 60)).kind == "aborted"
-        before = on.messages()
+        before = harness.messages()
         await asyncio.sleep(0.02)
-        assert on.messages() == before, "something was written after the end"
-        on.assert_sound()
+        assert harness.messages() == before, "something was written after the end"
+        harness.assert_sound()
 
 
 async def test_an_abort_reaches_commands_and_nothing_of_them_is_left(tmp_path: Path) -> None:
@@ -292,19 +296,19 @@ async def test_an_abort_reaches_commands_and_nothing_of_them_is_left(tmp_path: P
     script = f'CALL bash {{"command": "{command}", "description": "wait"}}\n---\nSAY ok'
     tree = JsonTree(tmp_path / "storage", durability="relaxed")
     allow = [Rule(permission="*", pattern="*", action="allow")]
-    async with stage(script, store=tree, settings=IMPATIENT, rules=allow) as on:
-        outcome = await on.submit()
-        await on.until(
-            lambda: [p for p in on.parts("tool") if p["state"]["status"] == "running" and "metadata" in p["state"]]
+    async with open_harness(script, store=tree, settings=IMPATIENT, rules=allow) as harness:
+        outcome = await harness.submit()
+        await harness.until(
+            lambda: [p for p in harness.parts("tool") if p["state"]["status"] == "running" and "metadata" in p["state"]]
         )
-        on.engine.abort(on.session)
+        harness.engine.abort(harness.session)
         assert (await outcome).kind == "aborted"
         await asyncio.sleep(0.6)
         assert not mark.exists()
-        on.assert_sound()
+        harness.assert_sound()
 
 
-class AbortingAt(Ledger):
+class AbortingAt(WriteLog):
     """Has the session aborted while a certain write is under way; counted from when it is armed."""
 
     def __init__(self, number: int) -> None:
@@ -312,9 +316,9 @@ class AbortingAt(Ledger):
         self._number = number
         self._abort: Callable[[], None] | None = None
 
-    def watch(self, on: Stage) -> None:
+    def watch(self, harness: EngineHarness) -> None:
         loop = asyncio.get_running_loop()
-        self._abort = lambda: loop.call_soon_threadsafe(on.engine.abort, on.session) and None
+        self._abort = lambda: loop.call_soon_threadsafe(harness.engine.abort, harness.session) and None
 
     def write(self, key: Key, value: Any) -> None:
         if self._abort is not None:
@@ -336,7 +340,7 @@ async def agreeing(asked: events.QuestionAsked) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(each, marks=() if each % 2 else pytest.mark.slow) for each in range(1, 42)]
+    "number", [pytest.param(item, marks=() if item % 2 else pytest.mark.slow) for item in range(1, 42)]
 )
 async def test_an_abort_at_any_write_leaves_nothing_open_and_nothing_twice(
     number: int, monkeypatch: pytest.MonkeyPatch
@@ -344,21 +348,21 @@ async def test_an_abort_at_any_write_leaves_nothing_open_and_nothing_twice(
     monkeypatch.setenv("OPENCODE_EXPERIMENTAL_PLAN_MODE", "1")
     store = AbortingAt(number)
     settings = replace(IMPATIENT, question=agreeing)
-    async with stage(TO_AND_FRO, store=store, tools=[echo()], settings=settings) as on:
-        assert (await on.ask()).kind == "answered"
-        store.watch(on)
-        outcome = await on.ask("Go on.")
-        on.assert_sound()
+    async with open_harness(TO_AND_FRO, store=store, tools=[echo()], settings=settings) as harness:
+        assert (await harness.ask()).kind == "answered"
+        store.watch(harness)
+        outcome = await harness.ask("Go on.")
+        harness.assert_sound()
         await asyncio.sleep(0.01)
-        assert await on.engine.resume(on.session) is None, (outcome.kind, "there is something left to answer")
-        for answer in on.answers():
+        assert await harness.engine.resume(harness.session) is None, (outcome.kind, "there is something left to answer")
+        for answer in harness.answers():
             kinds = [part["type"] for part in answer.parts]
             assert kinds.count("step-finish") <= 1
             assert kinds.count("step-finish") == 1 or not answer.info["cost"]
             assert answer.info["cost"] == sum(p["cost"] for p in answer.parts if p["type"] == "step-finish")
 
 
-async def test_an_abort_that_comes_when_all_is_said_takes_nothing_back() -> None:
+async def test_an_abort_after_the_last_text_takes_nothing_back() -> None:
     class Pruning(Memory):
         reached, go_on = threading.Event(), threading.Event()
 
@@ -368,20 +372,20 @@ async def test_an_abort_that_comes_when_all_is_said_takes_nothing_back() -> None
                 self.go_on.wait(60)
             super().write(key, value)
 
-    async def act(given: dict[str, Any], ctx: Any) -> str:
+    async def act(arguments: dict[str, Any], ctx: Any) -> str:
         return "x" * 200_000
 
     store = Pruning()
     long = f"{chr(10).join(['CALL long {}'] * 2)}\n---\nSAY one\n---\nSAY two\n---\nSAY three"
-    async with stage(
+    async with open_harness(
         long, store=store, tools=[Acting("long", act)], config={"tool_output": {"max_bytes": 999_999}}
-    ) as on:
-        await on.ask()
-        await on.ask()
-        outcome = await on.submit("The last.")
-        await on.until(store.reached.is_set)
-        assert on.engine.abort(on.session)
+    ) as harness:
+        await harness.ask()
+        await harness.ask()
+        outcome = await harness.submit("The last.")
+        await harness.until(store.reached.is_set)
+        assert harness.engine.abort(harness.session)
         store.go_on.set()
         assert (await outcome).kind == "answered"
-        assert on.told(events.SessionError) == []
-        on.assert_sound()
+        assert harness.published(events.SessionError) == []
+        harness.assert_sound()

@@ -15,7 +15,7 @@ from opensesh.models.request import Assistant, Request, Text, User
 from opensesh.records import BudgetExceededError, read_failure, side_calls
 from opensesh.testing.scripted import ScriptedModel
 
-from .stage import Stage, echo, stage
+from .harness import EngineHarness, echo, open_harness
 
 # The scripted model costs 3 dollars a million tokens in, and 15 out.
 ONE_CENT = "USAGE input=2000 output=267"
@@ -29,14 +29,14 @@ def limited(**budget: Any) -> Settings:
     return Settings(budget=Budget(**budget))
 
 
-def over(it: Stage) -> BudgetExceededError:
+def over(it: EngineHarness) -> BudgetExceededError:
     failure = read_failure(it.answers()[-1].info["error"])
     assert isinstance(failure, BudgetExceededError)
     return failure
 
 
 async def test_a_run_ends_when_its_budget_is_used_up_and_nothing_more_is_sent() -> None:
-    async with stage(steps(9) + "SAY done", settings=limited(run=Decimal("0.028")), tools=[echo()]) as it:
+    async with open_harness(steps(9) + "SAY done", settings=limited(run=Decimal("0.028")), tools=[echo()]) as it:
         outcome = await it.ask()
         assert outcome.kind == "failed"
         assert len(it.model.calls) == 3
@@ -50,19 +50,23 @@ async def test_a_run_ends_when_its_budget_is_used_up_and_nothing_more_is_sent() 
 
 
 async def test_the_next_run_has_a_budget_of_its_own() -> None:
-    async with stage(steps(2) + f"SAY one\n{ONE_CENT}\n---\nSAY two", settings=limited(run=Decimal("0.02"))) as it:
+    async with open_harness(
+        steps(2) + f"SAY one\n{ONE_CENT}\n---\nSAY two", settings=limited(run=Decimal("0.02"))
+    ) as it:
         assert (await it.ask()).kind == "failed"
         assert (await it.ask()).kind == "answered"
 
 
 async def test_a_budget_that_is_enough_changes_nothing() -> None:
-    async with stage(steps(1) + "SAY done", settings=limited(run=Decimal(1), session=Decimal(1)), tools=[echo()]) as it:
+    async with open_harness(
+        steps(1) + "SAY done", settings=limited(run=Decimal(1), session=Decimal(1)), tools=[echo()]
+    ) as it:
         assert (await it.ask()).kind == "answered"
 
 
 async def test_the_budget_of_a_session_counts_what_earlier_runs_spent() -> None:
     settings = limited(session=Decimal("0.0201"))
-    async with stage(f"SAY one\n{ONE_CENT}\n---\nSAY two\n{ONE_CENT}\n---\nSAY never", settings=settings) as it:
+    async with open_harness(f"SAY one\n{ONE_CENT}\n---\nSAY two\n{ONE_CENT}\n---\nSAY never", settings=settings) as it:
         assert (await it.ask()).kind == "answered"
         assert (await it.ask()).kind == "answered"
         assert (await it.ask()).kind == "failed"
@@ -77,7 +81,9 @@ async def test_subagents_are_paid_from_the_budget_of_the_run() -> None:
     child = ScriptedModel(steps(3) + "SAY found it")
     config = {"agent": {"general": {"model": "scripted/child"}}, "permission": "allow"}
     script = f"{TASK}{ONE_CENT}\n---\nSAY never"
-    async with stage(script, settings=limited(run=Decimal("0.028")), config=config, tools=[echo()], child=child) as it:
+    async with open_harness(
+        script, settings=limited(run=Decimal("0.028")), config=config, tools=[echo()], child=child
+    ) as it:
         outcome = await it.ask()
         assert outcome.kind == "failed"
         assert (len(it.model.calls), len(child.calls)) == (1, 2)
@@ -91,7 +97,7 @@ async def test_subagents_are_paid_from_the_budget_of_the_run() -> None:
 
 async def test_titles_are_paid_from_it_too() -> None:
     script = f"SAY hello\n{ONE_CENT}\n---\nTITLE A greeting"
-    async with stage(script, settings=limited(run=Decimal(0)), title=None) as it:
+    async with open_harness(script, settings=limited(run=Decimal(0)), title=None) as it:
         assert (await it.ask()).kind == "failed"
     assert it.model.calls == ()
     assert it.model.title_calls == ()
@@ -99,7 +105,7 @@ async def test_titles_are_paid_from_it_too() -> None:
 
 async def test_the_cost_of_a_session_includes_its_title() -> None:
     script = f"SAY hello\n{ONE_CENT}\n---\nTITLE A greeting"
-    async with stage(script, settings=limited(session=Decimal(1)), title=None) as it:
+    async with open_harness(script, settings=limited(session=Decimal(1)), title=None) as it:
         await it.ask()
         (call,) = await it.until(lambda: side_calls(it.messages()[0].info))
         assert call["cost"] > 0
@@ -122,7 +128,7 @@ UNPRICED: dict[str, Any] = {
 
 async def test_with_a_model_of_unknown_price_a_budget_cannot_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENSESH_TRUST_PLUGINS", "1")
-    async with stage("SAY never", settings=limited(run=Decimal(1)), config=UNPRICED) as it:
+    async with open_harness("SAY never", settings=limited(run=Decimal(1)), config=UNPRICED) as it:
         outcome = await it.ask("Go.", model="own/big")
         assert outcome.kind == "failed"
         assert "cannot be enforced: the price of own/big is not known. Nothing was sent." in over(it).message
@@ -131,7 +137,7 @@ async def test_with_a_model_of_unknown_price_a_budget_cannot_be_held(monkeypatch
 async def test_or_it_is_only_warned_of(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENSESH_TRUST_PLUGINS", "1")
     settings = limited(run=Decimal(1), unpriced="warn")
-    async with stage("SAY never", settings=settings, config=UNPRICED) as it:
+    async with open_harness("SAY never", settings=settings, config=UNPRICED) as it:
         await it.submit("Go.", model="own/big")
         await it.until(lambda: "the budget cannot be enforced: the price of own/big is not known" in caplog.text)
         it.engine.abort(it.session)
@@ -139,14 +145,14 @@ async def test_or_it_is_only_warned_of(caplog: pytest.LogCaptureFixture, monkeyp
 
 async def test_the_environment_sets_the_budget_of_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENSESH_BUDGET", "0.02")
-    async with stage("SAY one\nUSAGE input=4000 output=267\n---\nSAY never") as it:
+    async with open_harness("SAY one\nUSAGE input=4000 output=267\n---\nSAY never") as it:
         assert (await it.ask()).kind == "answered"
         assert (await it.ask()).kind == "failed"
         assert over(it).budget == 0.02
 
 
 async def test_a_request_that_the_budget_does_not_pay_is_not_sent() -> None:
-    async with stage("SAY never", settings=limited(run=Decimal("0.0001"))) as it:
+    async with open_harness("SAY never", settings=limited(run=Decimal("0.0001"))) as it:
         assert (await it.ask()).kind == "failed"
         assert it.model.calls == ()
         assert over(it).message.startswith("the budget of this run, $0.0001, does not pay the next request: $0 are")
@@ -154,7 +160,7 @@ async def test_a_request_that_the_budget_does_not_pay_is_not_sent() -> None:
 
 
 async def test_an_answer_is_limited_to_what_the_budget_still_pays() -> None:
-    async with stage(steps(1) + "SAY done", settings=limited(run=Decimal("0.05")), tools=[echo()]) as it:
+    async with open_harness(steps(1) + "SAY done", settings=limited(run=Decimal("0.05")), tools=[echo()]) as it:
         assert (await it.ask()).kind == "answered"
         first, second = (call.request.max_output_tokens or 0 for call in it.model.calls)
         assert 1_000 < first < 0.05 / 15e-6
@@ -162,22 +168,22 @@ async def test_an_answer_is_limited_to_what_the_budget_still_pays() -> None:
 
 
 async def test_a_budget_that_pays_the_longest_answer_leaves_the_request_as_it_is() -> None:
-    async with stage("SAY done", settings=limited(run=Decimal(1))) as it:
+    async with open_harness("SAY done", settings=limited(run=Decimal(1))) as it:
         await it.ask()
         assert it.model.calls[0].request.max_output_tokens == 8_192
 
 
 async def test_an_answer_that_the_budget_cut_off_is_not_taken_for_a_whole_one() -> None:
-    async with stage("SAY half\nFINISH length", settings=limited(run=Decimal("0.05"))) as it:
+    async with open_harness("SAY half\nFINISH length", settings=limited(run=Decimal("0.05"))) as it:
         outcome = await it.ask()
         assert (outcome.kind, outcome.text) == ("failed", "half")
         assert outcome.description == "the budget of this run, $0.05, does not pay a longer answer: it was cut off."
-    async with stage("SAY half\nFINISH length", settings=limited(run=Decimal(1))) as it:
+    async with open_harness("SAY half\nFINISH length", settings=limited(run=Decimal(1))) as it:
         assert (await it.ask()).kind == "answered"
 
 
 async def test_a_budget_that_the_provider_exceeds_is_reported_with_the_answer(caplog: pytest.LogCaptureFixture) -> None:
-    async with stage("SAY dear\nUSAGE input=100000 output=1000", settings=limited(run=Decimal("0.05"))) as it:
+    async with open_harness("SAY dear\nUSAGE input=100000 output=1000", settings=limited(run=Decimal("0.05"))) as it:
         outcome = await it.ask()
         assert (outcome.kind, outcome.text) == ("failed", "dear")
         assert outcome.description in caplog.text
@@ -189,7 +195,7 @@ async def test_requests_at_the_same_time_share_what_is_left() -> None:
     child = ScriptedModel("\n---\n".join(f"SAY {word}\nWAIT 0.05" for word in ("one", "two", "three")))
     config = {"agent": {"general": {"model": "scripted/child"}}, "permission": "allow"}
     settings = limited(run=Decimal("0.1"), task=Decimal("0.09"))
-    async with stage(f"{TASK * 3}---\nSAY all done", settings=settings, config=config, child=child) as it:
+    async with open_harness(f"{TASK * 3}---\nSAY all done", settings=settings, config=config, child=child) as it:
         assert (await it.ask()).kind == "answered"
         assert [part["state"]["status"] for part in it.parts("tool")] == ["completed"] * 3
         assert len(child.calls) == 3

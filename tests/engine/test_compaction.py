@@ -23,7 +23,7 @@ from opensesh.storage.protocol import StoredMessage
 from opensesh.testing.scripted import ScriptedModel
 from opensesh.tools.tool import ToolOutput
 
-from .stage import Acting, Ledger, Playing, stage
+from .harness import Acting, Playing, WriteLog, open_harness
 
 FULL = 'CALL bash {"command":"seq 1 800","description":"count"}\nUSAGE input=199000 output=10'
 
@@ -44,7 +44,7 @@ def summary(number: int, of: int, **more: Any) -> StoredMessage:
 
 
 def names(messages: list[StoredMessage]) -> list[int]:
-    return [int(each.info["id"].removeprefix("msg_")) for each in messages]
+    return [int(item.info["id"].removeprefix("msg_")) for item in messages]
 
 
 def output(number: int, size: int, **time: Any) -> StoredMessage:
@@ -76,11 +76,11 @@ class Play:
         return await self.engine.run(self.session, text, model="scripted/x")
 
     def outline(self) -> list[str]:
-        found: list[str] = []
+        result: list[str] = []
         for stored in self.engine.sessions.messages(self.session):
             kinds = "+".join(part["type"] for part in stored.parts)
-            found.append(f"{stored.info['role']} {'!' if 'error' in stored.info else ''}{kinds}")
-        return found
+            result.append(f"{stored.info['role']} {'!' if 'error' in stored.info else ''}{kinds}")
+        return result
 
 
 def test_the_view_begins_at_the_newest_compaction_that_has_its_summary() -> None:
@@ -130,13 +130,13 @@ def test_old_outputs_are_pruned_only_when_it_is_worth_it_and_come_back() -> None
 
     sessions = Sessions(store, ProjectLocation("/x", "global", "/", "/", None))
     huge = [message(1), output(2, 200_000), output(3, 200_000), message(4), message(5)]
-    for each in huge:
-        sessions.update_message(each.info)
-        for part in each.parts:
+    for item in huge:
+        sessions.update_message(item.info)
+        for part in item.parts:
             sessions.update_part(part)
     assert context_window.prune(sessions, huge) == 2
     pruned = sessions.messages("ses_1")
-    assert [bool(each.parts[0]["state"]["time"].get("compacted")) for each in pruned[1:3]] == [True, True]
+    assert [bool(item.parts[0]["state"]["time"].get("compacted")) for item in pruned[1:3]] == [True, True]
     assert len(pruned[1].parts[0]["state"]["output"]) == 200_000
     assert context_window.prunable(pruned) == []
 
@@ -155,8 +155,8 @@ def test_a_transcript_goes_into_pieces_that_fit() -> None:
 
 
 def test_the_users_own_words_are_kept_to_the_letter() -> None:
-    said = user_prompts_verbatim([message(1, text="Never touch the API!"), message(2, text="And\nno tabs.")])
-    assert said == "> Never touch the API!\n\n> And\n> no tabs."
+    sentence = user_prompts_verbatim([message(1, text="Never touch the API!"), message(2, text="And\nno tabs.")])
+    assert sentence == "> Never touch the API!\n\n> And\n> no tabs."
 
 
 async def test_a_full_window_is_compacted_and_the_turn_continues() -> None:
@@ -225,7 +225,7 @@ async def test_compacting_by_hand_can_be_taken_back_exactly() -> None:
 
 
 def names_of(messages: Any) -> list[str]:
-    return [each.info["id"] for each in messages]
+    return [item.info["id"] for item in messages]
 
 
 def switched_off(how: str, setting: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -241,31 +241,31 @@ async def test_a_flag_or_a_setting_turns_automatic_compaction_off(
 ) -> None:
     config = switched_off(how, "auto", monkeypatch)
     turns = ["SAY one\nUSAGE input=199000 output=10", *(["SAY in short"] if compacted else []), "SAY two"]
-    async with stage("\n---\n".join(turns), config=config) as on:
-        await on.ask("first")
-        assert (await on.ask("second")).kind == "answered"
-        assert len(on.parts("compaction")) == compacted
-        on.model.assert_complete()
+    async with open_harness("\n---\n".join(turns), config=config) as harness:
+        await harness.ask("first")
+        assert (await harness.ask("second")).kind == "answered"
+        assert len(harness.parts("compaction")) == compacted
+        harness.model.assert_complete()
 
 
 async def test_what_is_not_done_by_itself_can_still_be_asked_for() -> None:
-    async with stage("SAY one\n---\nSAY in short", config={"compaction": {"auto": False}}) as on:
-        await on.ask("first")
-        assert (await (await on.engine.compact(on.session))).kind == "answered"
+    async with open_harness("SAY one\n---\nSAY in short", config={"compaction": {"auto": False}}) as harness:
+        await harness.ask("first")
+        assert (await (await harness.engine.compact(harness.session))).kind == "answered"
 
 
 @pytest.mark.parametrize(("how", "pruned"), [("nothing", 3), ("flag", 0), ("config", 0)])
 async def test_a_flag_or_a_setting_turns_pruning_off(how: str, pruned: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def much(given: dict[str, Any], ctx: Any) -> ToolOutput:
+    async def much(arguments: dict[str, Any], ctx: Any) -> ToolOutput:
         return ToolOutput("much", "x" * 80_000, {"truncated": False})
 
     config = switched_off(how, "prune", monkeypatch)
     calls = "\n".join(f'CALL much {{"n":{number}}}' for number in range(5))
     turns = [calls, "SAY one", "SAY two", "SAY three"]
-    async with stage("\n---\n".join(turns), config=config, tools=[Acting("much", much)]) as on:
+    async with open_harness("\n---\n".join(turns), config=config, tools=[Acting("much", much)]) as harness:
         for words in ("first", "second", "third"):
-            await on.ask(words)
-        marks = [part for part in on.parts("tool") if "compacted" in part["state"]["time"]]
+            await harness.ask(words)
+        marks = [part for part in harness.parts("tool") if "compacted" in part["state"]["time"]]
         assert len(marks) == pruned
 
 
@@ -273,35 +273,35 @@ async def test_a_flag_or_a_setting_turns_pruning_off(how: str, pruned: int, monk
 async def test_a_model_that_is_gone_is_the_answer_to_the_wish_to_sum_up(
     provider: str, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with stage("SAY one") as on:
-        await on.ask("first")
-        prompt = on.messages()[0].info
-        on.engine.sessions.update_message(prompt | {"model": {"providerID": provider, "modelID": "gone"}})
-        outcome = await (await on.engine.compact(on.session))
+    async with open_harness("SAY one") as harness:
+        await harness.ask("first")
+        prompt = harness.messages()[0].info
+        harness.engine.sessions.update_message(prompt | {"model": {"providerID": provider, "modelID": "gone"}})
+        outcome = await (await harness.engine.compact(harness.session))
         assert outcome.kind == "failed"
         assert why in outcome.description
-        on.assert_sound()
+        harness.assert_sound()
         assert not [record for record in caplog.records if record.exc_info], "it is no fault of ours"
 
 
 async def test_a_summary_that_the_provider_ends_leaves_no_connection_open() -> None:
-    said = [StartStep(), TextStart("t"), TextDelta("t", "one"), TextEnd("t"), FinishStep(reason="stop")]
-    playing = Playing(said, [StartStep(), FinishStep(reason="content-filter")])
-    async with stage(playing) as on:
-        await on.ask("first")
-        outcome = await (await on.engine.compact(on.session))
+    text = [StartStep(), TextStart("t"), TextDelta("t", "one"), TextEnd("t"), FinishStep(reason="stop")]
+    playing = Playing(text, [StartStep(), FinishStep(reason="content-filter")])
+    async with open_harness(playing) as harness:
+        await harness.ask("first")
+        outcome = await (await harness.engine.compact(harness.session))
         assert (outcome.kind, "content-filter" in outcome.description) == ("failed", True)
         assert playing.closed_in_place == 2
 
 
 async def test_the_wish_to_sum_up_is_on_disk_before_the_message_that_holds_it() -> None:
-    store = Ledger()
-    async with stage("SAY one\n---\nSAY in short", store=store) as on:
-        await on.ask("first")
-        await (await on.engine.compact(on.session))
-        (wish,) = on.parts("compaction")
+    store = WriteLog()
+    async with open_harness("SAY one\n---\nSAY in short", store=store) as harness:
+        await harness.ask("first")
+        await (await harness.engine.compact(harness.session))
+        (wish,) = harness.parts("compaction")
         keys = [key for key, _ in store.written if wish["messageID"] in key]
-        assert keys == [("part", wish["messageID"], wish["id"]), ("message", on.session, wish["messageID"])]
+        assert keys == [("part", wish["messageID"], wish["id"]), ("message", harness.session, wish["messageID"])]
 
 
 class Held(Playing):
@@ -325,34 +325,34 @@ def said(text: str, **usage: int) -> list[Any]:
 
 async def test_a_prompt_that_comes_while_a_session_is_summed_up_is_sent_once() -> None:
     model = Held(said("one", input=199_000), said("summary", input=9), said("two", input=9))
-    async with stage(model) as on:
-        await on.ask("First.")
-        outcome = await on.submit("Second.")
-        await on.until(lambda: on.parts("compaction"))
-        joined = await on.submit("Third.")
+    async with open_harness(model) as harness:
+        await harness.ask("First.")
+        outcome = await harness.submit("Second.")
+        await harness.until(lambda: harness.parts("compaction"))
+        joined = await harness.submit("Third.")
         model.go_on.set()
         assert (await outcome).kind == "answered"
         assert await joined is await outcome
         assert str(model.requests[-1].messages[1:]).count("Third.") == 1
-        on.assert_sound()
-        assert await on.engine.resume(on.session) is None
+        harness.assert_sound()
+        assert await harness.engine.resume(harness.session) is None
 
 
 async def test_every_error_in_a_summary_ends_it() -> None:
     model = Playing(said("one"), [StartStep(), RuntimeError("a defect")])
-    async with stage(model) as on:
-        await on.ask("First.")
-        outcome = await (await on.engine.compact(on.session))
+    async with open_harness(model) as harness:
+        await harness.ask("First.")
+        outcome = await (await harness.engine.compact(harness.session))
         assert outcome.kind == "failed"
         assert outcome.description == "RuntimeError: a defect"
-        assert [each.info.get("summary") for each in on.answers()] == [None, True]
-        on.assert_sound()
+        assert [answer.info.get("summary") for answer in harness.answers()] == [None, True]
+        harness.assert_sound()
 
 
 async def test_todos_that_cannot_be_read_cost_only_themselves(tmp_path: Path) -> None:
     store = JsonTree(tmp_path / "storage", durability="relaxed")
-    async with stage("SAY one\n---\nSAY the summary", store=store) as on:
-        await on.ask("First.")
-        on.engine.sessions.set_todos(on.session, [])
-        Path(store.locate(("todo", on.session))).write_bytes(b"")
-        assert (await (await on.engine.compact(on.session))).kind == "answered"
+    async with open_harness("SAY one\n---\nSAY the summary", store=store) as harness:
+        await harness.ask("First.")
+        harness.engine.sessions.set_todos(harness.session, [])
+        Path(store.locate(("todo", harness.session))).write_bytes(b"")
+        assert (await (await harness.engine.compact(harness.session))).kind == "answered"

@@ -80,8 +80,8 @@ class Asked(NamedTuple):
 
 def recorded() -> list[Asked]:
     lines = (CORPUS / "requests.jsonl").read_text("utf-8").splitlines()
-    given = [*in_order_of_asking(), *(None for _ in NO_HISTORY)]
-    pairs = zip(lines, given, strict=True)
+    arguments = [*in_order_of_asking(), *(None for _ in NO_HISTORY)]
+    pairs = zip(lines, arguments, strict=True)
     return [Asked(number, json.loads(line)["messages"], answer) for number, (line, answer) in enumerate(pairs)]
 
 
@@ -101,7 +101,7 @@ def history_before(answer: str) -> list[StoredMessage]:
     sessions = Sessions(JsonTree(CORPUS / "storage"), resolve("."))
     [path] = (CORPUS / "storage" / "message").glob(f"*/{answer}.json")
     messages = sessions.messages(path.parent.name)
-    return list(messages[: [each.info["id"] for each in messages].index(answer)])
+    return list(messages[: [message.info["id"] for message in messages].index(answer)])
 
 
 def ours(answer: str) -> list[Json]:
@@ -117,9 +117,9 @@ def as_we_word_it(asked: Asked) -> list[Json]:
     *before, last = asked.messages
     content = [wording.ours if part == wording.theirs else part for part in last["content"]]
     assert content != last["content"], wording.reason
-    said = [part for part in content if part is not None]
+    text = [part for part in content if part is not None]
     # One text alone is sent as such, by both.
-    return [*before, last | {"content": said[0]["text"] if len(said) == 1 else said}]
+    return [*before, last | {"content": text[0]["text"] if len(text) == 1 else text}]
 
 
 @pytest.mark.parametrize("asked", recorded(), ids=lambda asked: str(asked.number))
@@ -177,7 +177,7 @@ def engine_for(wire: WireServer, root: Path) -> Engine:
 
 def said(wire: WireServer) -> list[str]:
     """Every text of the last request, in order."""
-    messages = [each["content"] for each in wire.conversation[-1].outline["messages"]]
+    messages = [item["content"] for item in wire.conversation[-1].outline["messages"]]
     parts = [[{"text": content}] if isinstance(content, str) else content for content in messages]
     return [part["text"] for content in parts for part in content]
 

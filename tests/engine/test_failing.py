@@ -17,35 +17,35 @@ from opensesh.storage.protocol import Key
 from opensesh.testing.scripted import ScriptedModel
 
 from ..harness import FullDisk
-from .stage import Acting, hanging, stage
+from .harness import Acting, hanging, open_harness
 
 # -- what cannot begin -------------------------------------------------------------------------------------------------
 
 
 async def test_a_model_without_a_key_is_an_outcome_on_record() -> None:
-    async with stage("SAY never") as on:
-        outcome = await on.ask(model="anthropic/claude-sonnet-4-5")
+    async with open_harness("SAY never") as harness:
+        outcome = await harness.ask(model="anthropic/claude-sonnet-4-5")
         assert outcome.kind == "failed"
-        assert on.answers()[-1].info["error"]["name"] == "ProviderAuthError"
+        assert harness.answers()[-1].info["error"]["name"] == "ProviderAuthError"
         assert "ANTHROPIC_API_KEY" in outcome.description
-        on.assert_sound()
+        harness.assert_sound()
 
 
 @pytest.mark.parametrize("gone", [{"agent": "nobody"}, {"model": {"providerID": "gone", "modelID": "gone"}}])
 async def test_a_stored_prompt_whose_agent_or_model_is_gone_gets_that_as_its_outcome(gone: dict[str, Any]) -> None:
     store = Memory()
-    async with stage("HANG\n---\nSAY again", store=store) as on:
-        outcome = await on.submit()
-        on.engine.abort(on.session)
+    async with open_harness("HANG\n---\nSAY again", store=store) as harness:
+        outcome = await harness.submit()
+        harness.engine.abort(harness.session)
         await outcome
-        prompt, answer = on.messages()
-        store.remove(("message", on.session, answer.info["id"]))
-        store.write(("message", on.session, prompt.info["id"]), prompt.info | gone)
-        resumed = await on.engine.resume(on.session)
+        prompt, answer = harness.messages()
+        store.remove(("message", harness.session, answer.info["id"]))
+        store.write(("message", harness.session, prompt.info["id"]), prompt.info | gone)
+        resumed = await harness.engine.resume(harness.session)
         assert resumed is not None
         assert (await resumed).kind == "failed"
-        assert on.answers()[-1].info["error"]["name"] == "UnknownError"
-        on.assert_sound()
+        assert harness.answers()[-1].info["error"]["name"] == "UnknownError"
+        harness.assert_sound()
 
 
 @pytest.mark.parametrize(
@@ -59,35 +59,35 @@ async def test_a_stored_prompt_whose_agent_or_model_is_gone_gets_that_as_its_out
 async def test_a_prompt_that_names_what_is_not_there_is_refused_and_nothing_is_stored(
     bad: dict[str, Any], error: type[Exception]
 ) -> None:
-    async with stage("SAY fine") as on:
+    async with open_harness("SAY fine") as harness:
         with pytest.raises(error):
-            await on.submit(**bad)
-        assert on.messages() == []
-        assert (await on.ask()).kind == "answered", "the session is free"
+            await harness.submit(**bad)
+        assert harness.messages() == []
+        assert (await harness.ask()).kind == "answered", "the session is free"
 
 
 @pytest.mark.parametrize(
     "part", [{"type": "text"}, {"type": "poem", "text": "x"}, {}, {"type": "file"}, {"type": "agent"}, {"type": []}]
 )
 async def test_a_prompt_of_parts_that_make_no_sense_is_refused(part: dict[str, Any]) -> None:
-    async with stage("SAY fine") as on:
+    async with open_harness("SAY fine") as harness:
         with pytest.raises(UsageError):
-            await on.ask(Prompt(parts=(part,), model="scripted/it"))
-        assert (await on.ask()).kind == "answered"
+            await harness.ask(Prompt(parts=(part,), model="scripted/it"))
+        assert (await harness.ask()).kind == "answered"
 
 
 async def test_a_session_that_does_not_exist_cannot_be_run() -> None:
-    async with stage("SAY never") as on:
+    async with open_harness("SAY never") as harness:
         with pytest.raises(NotFoundError):
-            await on.submit(session="ses_0000037afffeUtcCVcW6jyYWWR")
+            await harness.submit(session="ses_0000037afffeUtcCVcW6jyYWWR")
 
 
 async def test_the_name_of_a_message_can_be_given_once() -> None:
-    async with stage("SAY one") as on:
-        await on.ask(message_id="msg_mine")
-        assert on.messages()[0].info["id"] == "msg_mine"
+    async with open_harness("SAY one") as harness:
+        await harness.ask(message_id="msg_mine")
+        assert harness.messages()[0].info["id"] == "msg_mine"
         with pytest.raises(UsageError):
-            await on.submit(message_id="msg_mine")
+            await harness.submit(message_id="msg_mine")
 
 
 # -- what goes wrong below ---------------------------------------------------------------------------------------------
@@ -109,34 +109,34 @@ class Failing(Memory):
 async def test_a_disk_that_is_full_fails_the_prompt_and_the_engine_continues(caplog: pytest.LogCaptureFixture) -> None:
     store = Failing()
 
-    async def fill(given: dict[str, Any], ctx: Any) -> str:
+    async def fill(arguments: dict[str, Any], ctx: Any) -> str:
         store.broken = True
         return "filled"
 
-    async with stage("CALL fill {}\n---\nSAY fine", store=store, tools=[Acting("fill", fill)]) as on:
-        outcome = await on.ask()
+    async with open_harness("CALL fill {}\n---\nSAY fine", store=store, tools=[Acting("fill", fill)]) as harness:
+        outcome = await harness.ask()
         assert outcome.kind == "failed"
         assert "disk is full" in outcome.description
-        assert on.engine.status() == {}
+        assert harness.engine.status() == {}
         store.broken = False
-        resumed = await on.engine.resume(on.session)
+        resumed = await harness.engine.resume(harness.session)
         assert resumed is not None
         assert (await resumed).kind == "answered"
-        on.assert_sound()
+        harness.assert_sound()
     assert "the run of" in caplog.text
 
 
 async def test_a_full_disk_of_a_tree_fails_the_prompt_with_the_reason(tmp_path: Any) -> None:
     disk = FullDisk(1_000_000, durable=False)
     tree = JsonTree(tmp_path / "storage", disk=disk)
-    async with stage("SAY one\n---\nSAY two", store=tree) as on:
-        await on.ask()
+    async with open_harness("SAY one\n---\nSAY two", store=tree) as harness:
+        await harness.ask()
         disk.free_bytes = 1_500
         with pytest.raises(OpenseshError):
-            await on.ask("x" * 2_000)
+            await harness.ask("x" * 2_000)
         disk.add_space(1_000_000)
-        assert (await on.ask()).kind == "answered"
-        on.assert_sound()
+        assert (await harness.ask()).kind == "answered"
+        harness.assert_sound()
 
 
 class Untitled(ScriptedModel):
@@ -153,60 +153,60 @@ class Untitled(ScriptedModel):
 
 
 async def test_a_title_that_goes_wrong_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    async with stage("SAY fine\n---\nTITLE half\nERROR 500", title=None) as on:
-        assert (await on.ask()).kind == "answered"
-    async with stage(Untitled(), title=None) as on:
-        assert (await on.ask()).kind == "answered"
-        await on.until(lambda: "KeyError" in caplog.text)
-        assert (await on.ask()).kind == "answered"
+    async with open_harness("SAY fine\n---\nTITLE half\nERROR 500", title=None) as harness:
+        assert (await harness.ask()).kind == "answered"
+    async with open_harness(Untitled(), title=None) as harness:
+        assert (await harness.ask()).kind == "answered"
+        await harness.until(lambda: "KeyError" in caplog.text)
+        assert (await harness.ask()).kind == "answered"
     disabled = {"agent": {"title": {"disable": True}}}
-    async with stage("SAY fine\n---\nSAY fine", config=disabled, title=None) as on:
-        assert (await on.ask()).kind == "answered"
-        assert (await on.ask()).kind == "answered"
+    async with open_harness("SAY fine\n---\nSAY fine", config=disabled, title=None) as harness:
+        assert (await harness.ask()).kind == "answered"
+        assert (await harness.ask()).kind == "answered"
 
 
 async def test_a_session_is_named_once_by_the_small_model_unless_it_was_renamed_first() -> None:
-    async with stage("SAY a\n---\nSAY b\n---\nTITLE Of Mice\n---\nTITLE Of Men", title=None) as on:
-        await on.ask("Write about mice.")
-        await on.until(lambda: on.engine.sessions.get(on.session).title == "Of Mice")
-        await on.ask()
-        assert len(on.model.title_calls) == 1
+    async with open_harness("SAY a\n---\nSAY b\n---\nTITLE Of Mice\n---\nTITLE Of Men", title=None) as harness:
+        await harness.ask("Write about mice.")
+        await harness.until(lambda: harness.engine.sessions.get(harness.session).title == "Of Mice")
+        await harness.ask()
+        assert len(harness.model.title_calls) == 1
 
 
 async def test_leaving_the_engine_does_not_wait_for_a_title_that_never_comes() -> None:
     settings = Settings(title_timeout_seconds=0.05)
     async with asyncio.timeout(60):
-        async with stage("SAY fine\n---\nTITLE never\nHANG", title=None, settings=settings) as on:
-            await on.ask()
-            await on.until(lambda: on.model.title_calls)
+        async with open_harness("SAY fine\n---\nTITLE never\nHANG", title=None, settings=settings) as harness:
+            await harness.ask()
+            await harness.until(lambda: harness.model.title_calls)
 
 
 async def test_a_closed_engine_takes_no_prompts_and_holds_no_lease() -> None:
     store = Memory()
-    async with stage("SAY never", store=store) as on:
-        engine, session = on.engine, on.session
+    async with open_harness("SAY never", store=store) as harness:
+        engine, session = harness.engine, harness.session
     with pytest.raises(UsageError):
         await engine.submit(session, "late", model="scripted/it")
-    async with stage("SAY fine", store=store) as on:
-        assert (await on.ask(session=session)).kind == "answered"
+    async with open_harness("SAY fine", store=store) as harness:
+        assert (await harness.ask(session=session)).kind == "answered"
 
 
 async def test_leaving_the_engine_aborts_what_still_runs_cleanly() -> None:
     store = Memory()
     started = asyncio.Event()
-    async with stage("CALL hang {}", store=store, tools=[hanging(started)]) as on:
-        outcome = await on.submit()
+    async with open_harness("CALL hang {}", store=store, tools=[hanging(started)]) as harness:
+        outcome = await harness.submit()
         await started.wait()
-        session = on.session
+        session = harness.session
     assert (await outcome).kind == "aborted"
-    async with stage("SAY on", store=store) as on:
-        on.session = session
-        assert await on.engine.resume(session) is None
-        on.assert_sound()
+    async with open_harness("SAY on", store=store) as harness:
+        harness.session = session
+        assert await harness.engine.resume(session) is None
+        harness.assert_sound()
 
 
 async def test_a_context_that_overflows_is_a_failure_where_compaction_is_off() -> None:
-    async with stage("ERROR overflow", config={"compaction": {"auto": False}}) as on:
-        assert (await on.ask()).kind == "failed"
-        assert on.answers()[-1].info["error"]["name"] == "ContextOverflowError"
-        on.assert_sound()
+    async with open_harness("ERROR overflow", config={"compaction": {"auto": False}}) as harness:
+        assert (await harness.ask()).kind == "failed"
+        assert harness.answers()[-1].info["error"]["name"] == "ContextOverflowError"
+        harness.assert_sound()

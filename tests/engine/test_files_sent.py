@@ -151,10 +151,10 @@ def test_a_result_without_words_holds_its_files_alone_and_one_without_anything_i
 
 def test_a_file_is_known_by_its_name_or_its_type_or_as_a_file() -> None:
     files = [{"mime": "video/mp4", "filename": "it.mp4"}, {"mime": "Video/MP4; codecs=x"}, {"mime": "", "filename": ""}]
-    (turn,) = turns_of(user(1, *({"type": "file", "url": "file:///gone"} | each for each in files)), CLAUDE)
+    (turn,) = turns_of(user(1, *({"type": "file", "url": "file:///gone"} | file for file in files)), CLAUDE)
     assert isinstance(turn, User)
-    told = [piece.text.partition(" was left out: ")[0] for piece in turn.content if isinstance(piece, Text)]
-    assert told == ["[it.mp4", "[video/mp4", "[A file"]
+    reported = [piece.text.partition(" was left out: ")[0] for piece in turn.content if isinstance(piece, Text)]
+    assert reported == ["[it.mp4", "[video/mp4", "[A file"]
     named = {"type": "file", "mime": "IMAGE/PNG; x=1", "url": f"data:image/png;base64,{PNG}", "filename": "it.png"}
     (turn,) = turns_of(user(1, named), CLAUDE)
     assert turn == User(content=(File(mime="image/png", url=named["url"], filename="it.png"),))

@@ -17,7 +17,7 @@ from opensesh.models.stream_events import FinishStep, StartStep, TextDelta, Text
 from opensesh.records import Rule
 from opensesh.storage.memory import Memory
 
-from .stage import Playing, Stage, echo, stage
+from .harness import EngineHarness, Playing, echo, open_harness
 
 ALLOW = [Rule(permission="*", pattern="*", action="allow")]
 LONG = 'CALL bash {"command":"seq 1 3000","description":"count"}\n---\nSAY counted'
@@ -32,9 +32,9 @@ def data(mime: str, content: bytes) -> str:
     return f"data:{mime};base64,{base64.b64encode(content).decode()}"
 
 
-def look(on: Stage, step: str | int | None = None) -> Inspection:
-    session = on.engine.sessions.get(on.session)
-    return on.engine.components.inspector.inspect(session, None if step is None else str(step))
+def look(harness: EngineHarness, step: str | int | None = None) -> Inspection:
+    session = harness.engine.sessions.get(harness.session)
+    return harness.engine.components.inspector.inspect(session, None if step is None else str(step))
 
 
 def answer(text: str = "ok") -> list[Any]:
@@ -50,72 +50,81 @@ def answer(text: str = "ok") -> list[Any]:
 async def test_every_past_step_is_shown_as_it_was_sent() -> None:
     Path("AGENTS.md").write_text("Use tabs. " * 50)
     script = 'CALL echo {"a":1}\n---\nTHINK hm\nSAY one\n---\nCALL echo {"b":2}\n---\nSAY two'
-    async with stage(script, tools=[echo()]) as on:
-        await on.ask("first")
-        await on.ask("second")
+    async with open_harness(script, tools=[echo()]) as harness:
+        await harness.ask("first")
+        await harness.ask("second")
         for number in range(4):
-            sent = on.model.calls[number].request
-            found = look(on, number + 1)
-            assert abs(found.tokens - sum(request_tokens(sent).values())) <= 2, number
-            assert {piece.what for piece in found.pieces if piece.part == "tools"} == {tool.name for tool in sent.tools}
-        assert look(on, 4).parts.keys() >= {"system prompt", "instructions", "tools", "prompts", "answers", "results"}
+            sent = harness.model.calls[number].request
+            result = look(harness, number + 1)
+            assert abs(result.tokens - sum(request_tokens(sent).values())) <= 2, number
+            assert {piece.what for piece in result.pieces if piece.part == "tools"} == {
+                tool.name for tool in sent.tools
+            }
+        assert look(harness, 4).parts.keys() >= {
+            "system prompt",
+            "instructions",
+            "tools",
+            "prompts",
+            "answers",
+            "results",
+        }
 
 
 async def test_the_providers_own_count_stands_beside_the_estimate() -> None:
-    async with stage(Playing(answer())) as on:
-        await on.ask("hello")
-        assert look(on, 1).counted == 100
-        assert look(on).counted is None
-        assert look(on).before == 103
+    async with open_harness(Playing(answer())) as harness:
+        await harness.ask("hello")
+        assert look(harness, 1).counted == 100
+        assert look(harness).counted is None
+        assert look(harness).before == 103
 
 
 async def test_a_step_is_named_by_its_number_its_message_or_its_prompt() -> None:
-    async with stage("SAY one\n---\nSAY two") as on:
-        await on.ask("first")
-        await on.ask("second")
-        prompt, reply = on.messages()[2:]
-        assert look(on, 2) == look(on, reply.info["id"]) == look(on, prompt.info["id"][-8:])
+    async with open_harness("SAY one\n---\nSAY two") as harness:
+        await harness.ask("first")
+        await harness.ask("second")
+        prompt, reply = harness.messages()[2:]
+        assert look(harness, 2) == look(harness, reply.info["id"]) == look(harness, prompt.info["id"][-8:])
         wrongs = {"0": "no step 0", "3": "no step 3", "nothing": "no message of the session", "msg_": "4 messages"}
         for wrong, why in wrongs.items():
             with pytest.raises(NotFoundError, match=why):
-                look(on, wrong)
-        on.engine.sessions.remove_message(on.session, reply.info["id"])
+                look(harness, wrong)
+        harness.engine.sessions.remove_message(harness.session, reply.info["id"])
         with pytest.raises(UsageError, match="no answer yet"):
-            look(on, prompt.info["id"])
+            look(harness, prompt.info["id"])
 
 
 async def test_what_was_pruned_later_was_still_sent_then() -> None:
     script = f"{LONG}\n---\n{LONG}\n---\nSAY a\n---\nSAY b\n---\nSAY c"
-    async with stage(script, rules=ALLOW) as on:
+    async with open_harness(script, rules=ALLOW) as harness:
         for words in ("one", "two", "three", "four"):
-            await on.ask(words)
-        before = look(on, 4)
-        stored = on.messages()
-        assert context_window.prune(on.engine.sessions, stored) == 0
+            await harness.ask(words)
+        before = look(harness, 4)
+        stored = harness.messages()
+        assert context_window.prune(harness.engine.sessions, stored) == 0
         part = stored[1].parts[1]
         marked = part["state"] | {"time": part["state"]["time"] | {"compacted": stored[-1].info["time"]["created"] + 1}}
-        on.engine.sessions.update_part(part | {"state": marked})
-        assert look(on, 4) == before
-        after = look(on)
-        assert [each.why for each in after.omitted] == ["pruned"]
+        harness.engine.sessions.update_part(part | {"state": marked})
+        assert look(harness, 4) == before
+        after = look(harness)
+        assert [item.why for item in after.omitted] == ["pruned"]
         assert after.omitted[0].tokens > 2_000
         assert [piece.note for piece in after.pieces if piece.part == "results"] == ["pruned", ""]
 
 
 async def test_a_compaction_hides_nothing_from_the_steps_before_it() -> None:
-    async with stage("SAY one\n---\nSAY two\n---\nSAY in short\n---\nSAY three") as on:
-        await on.ask("first")
-        await on.ask("second")
-        before = look(on, 2)
-        await (await on.engine.compact(on.session))
-        await on.ask("third")
-        assert look(on, 2) == before
-        summing = look(on, 3)
+    async with open_harness("SAY one\n---\nSAY two\n---\nSAY in short\n---\nSAY three") as harness:
+        await harness.ask("first")
+        await harness.ask("second")
+        before = look(harness, 2)
+        await (await harness.engine.compact(harness.session))
+        await harness.ask("third")
+        assert look(harness, 2) == before
+        summing = look(harness, 3)
         assert summing.agent == "compaction"
         assert "the conversation as text, 1 of 1" in [piece.what for piece in summing.pieces]
-        last = look(on, 4)
+        last = look(harness, 4)
         assert last.parts["summary"] > 0
-        assert [(each.why, each.what) for each in last.omitted] == [("summarised", "4 messages")]
+        assert [(item.why, item.what) for item in last.omitted] == [("summarised", "4 messages")]
 
 
 async def test_what_a_provider_refused_is_named_and_stays_left_out_in_the_next_run() -> None:
@@ -123,16 +132,16 @@ async def test_what_a_provider_refused_is_named_and_stays_left_out_in_the_next_r
     refusal = ModelError("messages.0.content.1.image.source: bad", status=400)
     store = Memory()
     playing = Playing([refusal], answer(), answer())
-    async with stage(playing, store=store) as on:
+    async with open_harness(playing, store=store) as harness:
         from opensesh.engine.prompt import Prompt
 
         parts = ({"type": "text", "text": "Look"}, picture)
-        assert (await on.ask(Prompt(parts=parts, model="scripted/it"))).kind == "answered"
-        session = on.session
-        assert [each.why for each in look(on, 1).omitted] == ["masked"]
-        assert look(on, 1).omitted[0].what == "x.png image/png"
-    async with stage(playing, store=store) as on:
-        await on.ask("And now?", session)
+        assert (await harness.ask(Prompt(parts=parts, model="scripted/it"))).kind == "answered"
+        session = harness.session
+        assert [item.why for item in look(harness, 1).omitted] == ["masked"]
+        assert look(harness, 1).omitted[0].what == "x.png image/png"
+    async with open_harness(playing, store=store) as harness:
+        await harness.ask("And now?", session)
         assert _pictures(playing, 0) == 1
         assert _pictures(playing, 1) == _pictures(playing, 2) == 0
 
@@ -145,24 +154,24 @@ def _pictures(playing: Playing, number: int) -> int:
 
 
 async def test_a_model_and_an_agent_that_are_gone_are_named_and_do_not_matter() -> None:
-    async with stage("SAY one") as on:
-        await on.ask("first")
-        stored = on.messages()[1].info
-        on.engine.sessions.update_message(stored | {"providerID": "gone", "modelID": "m", "agent": "nobody"})
-        found = look(on, 1)
-        assert (found.model, found.usable_tokens, found.agent) == ("gone/m", 0, "nobody")
-        assert any("gone" in note for note in found.notes)
-        assert any("nobody" in note for note in found.notes)
-        assert "The context limit of gone/m is not known." in found.notes
-        assert json.loads(json.dumps(found.document()))["window"] is None
+    async with open_harness("SAY one") as harness:
+        await harness.ask("first")
+        stored = harness.messages()[1].info
+        harness.engine.sessions.update_message(stored | {"providerID": "gone", "modelID": "m", "agent": "nobody"})
+        result = look(harness, 1)
+        assert (result.model, result.usable_tokens, result.agent) == ("gone/m", 0, "nobody")
+        assert any("gone" in note for note in result.notes)
+        assert any("nobody" in note for note in result.notes)
+        assert "The context limit of gone/m is not known." in result.notes
+        assert json.loads(json.dumps(result.document()))["window"] is None
 
 
 async def test_a_session_without_prompts_has_a_next_request_too() -> None:
-    async with stage("SAY one") as on:
-        found = look(on)
-        assert found.step == 1
-        assert found.parts["system prompt"] > 0
-        assert any("no model to use" in note for note in found.notes)
+    async with open_harness("SAY one") as harness:
+        result = look(harness)
+        assert result.step == 1
+        assert result.parts["system prompt"] > 0
+        assert any("no model to use" in note for note in result.notes)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Key, Store
 
-from .stage import echo
+from .harness import echo
 
 OPENED = (stream.Start(), stream.StartStep(), stream.TextStart("t"))
 FINISHED = (stream.TextEnd("t"), stream.FinishStep("stop"), stream.Finish("stop"))
@@ -99,7 +99,7 @@ async def crowd(store: Store, sessions: int, size: int, piece: int) -> tuple[Eng
         opened = [await engine.create(title="one of many") for _ in range(sessions)]
         async with asyncio.TaskGroup() as group:
             group.create_task(latency.watch(done))
-            runs = [group.create_task(engine.run(each.id, "Go.", model="scripted/it")) for each in opened]
+            runs = [group.create_task(engine.run(item.id, "Go.", model="scripted/it")) for item in opened]
             outcomes = await asyncio.gather(*runs)
             done.set()
         assert {outcome.kind for outcome in outcomes} == {"answered"}
@@ -117,28 +117,28 @@ async def test_fifty_sessions_stream_at_the_same_time_and_none_waits_long() -> N
 
 async def test_the_bus_holds_no_copies_of_a_growing_text() -> None:
     engine, _ = await crowd(Memory(), 1, 1_000_000, 100)
-    held = 0
-    async with engine.bus.subscribe(after=0) as heard:
-        heard.close_after(engine.bus.last)
-        async for envelope in heard:
+    kept = 0
+    async with engine.bus.subscribe(after=0) as received:
+        received.close_after(engine.bus.last)
+        async for envelope in received:
             if isinstance(envelope.event, events.PartUpdated):
-                held += len(envelope.event.part.get("text", ""))
-    assert 1_000_000 <= held < 2_200_000
+                kept += len(envelope.event.part.get("text", ""))
+    assert 1_000_000 <= kept < 2_200_000
 
 
 async def test_a_subscriber_that_is_too_slow_gets_the_number_of_missed_events_and_the_end() -> None:
     async with open_engine(".", store=Memory(), scripts={"it": Streaming(200_000, 10)}) as engine:
         session = await engine.create(title="fast")
-        heard: list[events.Event] = []
+        received: list[events.Event] = []
         async for envelope in engine.prompt(session.id, "Go.", model="scripted/it"):
-            heard.append(envelope.event)
-            if len(heard) == 3:
+            received.append(envelope.event)
+            if len(received) == 3:
                 while engine.status():
                     await asyncio.sleep(0.01)
-        (missed,) = [event for event in heard if isinstance(event, events.Missed)]
+        (missed,) = [event for event in received if isinstance(event, events.Missed)]
         assert missed.last - missed.first > 3_000
-        assert isinstance(heard[-2], events.SessionIdle)
-        assert isinstance(heard[-1], events.PromptEnded)
+        assert isinstance(received[-2], events.SessionIdle)
+        assert isinstance(received[-1], events.PromptEnded)
 
 
 async def peak(folder: Path, sessions: int) -> int:

@@ -28,7 +28,7 @@ def tool(call: str, **state: Any) -> dict[str, Any]:
 def history() -> History:
     text = {"type": "text", "text": "words"}
     attached = [{"mime": "image/png", "url": PICTURE}]
-    found = History(
+    result = History(
         [
             message(0, "user", text, {"type": "file", "mime": "image/png", "url": PICTURE}),
             message(1, "assistant", {"type": "reasoning", "text": "hm"}, tool("a"), tool("b", attachments=attached)),
@@ -37,8 +37,8 @@ def history() -> History:
             message(4, "user", text, {"type": "file", "mime": "image/png", "url": PICTURE}),
         ]
     )
-    found.turns(MODEL)
-    return found
+    result.turns(MODEL)
+    return result
 
 
 def refused(words: str, status: int = 400) -> ModelError:

@@ -9,7 +9,7 @@ import pytest
 from opensesh.engine.prompt import Prompt
 
 from ..tools.mcp.test_servers import ANTIQUE, OUTSIDE, alive, gone, local, started
-from .stage import stage
+from .harness import open_harness
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def server(*command: str, **more: Any) -> dict[str, Any]:
 
 async def test_a_model_calls_a_tool_of_a_server() -> None:
     script = "CALL box_pid {}\n---\nSAY Done.\n"
-    async with stage(script, config=server(*ANTIQUE)) as it:
+    async with open_harness(script, config=server(*ANTIQUE)) as it:
         assert not started(), "a server is not started before a session runs"
         outcome = await it.ask()
         assert outcome.kind == "answered"
@@ -41,7 +41,7 @@ async def test_a_model_calls_a_tool_of_a_server() -> None:
 async def test_the_rules_decide_over_a_tool_of_a_server() -> None:
     script = "CALL box_pid {}\n---\nSAY Done.\n"
     config = server(*ANTIQUE) | {"permission": {"box_pid": "deny", "box_h*": "deny"}}
-    async with stage(script, config=config) as it:
+    async with open_harness(script, config=config) as it:
         await it.ask()
         offered = set(it.model.tools_offered(0))
         assert "box_die" in offered
@@ -51,7 +51,7 @@ async def test_the_rules_decide_over_a_tool_of_a_server() -> None:
 
 async def test_tools_that_change_during_a_prompt_are_taken_up_by_the_next() -> None:
     script = "CALL box_grow {}\n---\nSAY Grown.\n---\nSAY Next.\n"
-    async with stage(script, config=server(*ANTIQUE)) as it:
+    async with open_harness(script, config=server(*ANTIQUE)) as it:
         await it.ask("Grow.")
         await it.ask("And now?")
         first, second, third = (it.model.tools_offered(number) for number in range(3))
@@ -62,15 +62,15 @@ async def test_tools_that_change_during_a_prompt_are_taken_up_by_the_next() -> N
 
 
 async def test_a_server_that_fails_is_reported_and_the_session_continues() -> None:
-    async with stage("SAY Without it.", config=server(*ANTIQUE, "dead")) as it:
+    async with open_harness("SAY Without it.", config=server(*ANTIQUE, "dead")) as it:
         assert (await it.ask()).kind == "answered"
-        (failed,) = [envelope.event for envelope in it.heard if envelope.event.type == "opensesh.mcp.failed"]
+        (failed,) = [envelope.event for envelope in it.received if envelope.event.type == "opensesh.mcp.failed"]
         assert failed.properties["server"] == "box"
         assert "no licence found" in failed.properties["error"]
 
 
 async def test_a_run_can_be_aborted_while_a_server_is_being_started() -> None:
-    async with stage("SAY Never.", config=server(*ANTIQUE, "slow")) as it:
+    async with open_harness("SAY Never.", config=server(*ANTIQUE, "slow")) as it:
         outcome = await it.submit()
         await it.until(lambda: it.engine.components.mcp.states["box"].status == "connecting")
         await asyncio.sleep(0.2)
@@ -80,7 +80,7 @@ async def test_a_run_can_be_aborted_while_a_server_is_being_started() -> None:
 
 
 async def test_a_run_can_be_aborted_during_a_call() -> None:
-    async with stage("CALL box_hang {}", config=server(*ANTIQUE)) as it:
+    async with open_harness("CALL box_hang {}", config=server(*ANTIQUE)) as it:
         outcome = await it.submit()
         await it.until(lambda: [part for part in it.parts("tool") if part["state"]["status"] == "running"])
         it.engine.abort(it.session)
@@ -94,15 +94,15 @@ async def test_prompts_of_a_server_are_commands_and_its_resources_can_be_attache
     source = {"type": "resource", "clientName": "box", "text": {"value": "@note", "start": 0, "end": 5}}
     attached = {"type": "file", "mime": "text/plain", "filename": "note", "url": "note://today"}
     Path("key.txt").write_text("sesame")
-    async with stage("SAY Greeted.\n---\nSAY Read.", config=server(*OUTSIDE)) as it:
+    async with open_harness("SAY Greeted.\n---\nSAY Read.", config=server(*OUTSIDE)) as it:
         parts = (
             {"type": "text", "text": "What does it say?"},
             attached | {"source": source | {"uri": "note://today"}},
             attached | {"source": source | {"uri": "note://never"}},
             attached | {"source": source | {"uri": "note://today", "clientName": "nobody"}},
         )
-        given = await it.engine.command(it.session, "/box:greet_someone", "Ann warmly", model="scripted/it")
-        assert (await given).kind == "answered"
+        arguments = await it.engine.command(it.session, "/box:greet_someone", "Ann warmly", model="scripted/it")
+        assert (await arguments).kind == "answered"
         first = it.messages()[0].parts
         assert first[0]["text"] == "Greet Ann warmly. ! `rm -rf /` @key.txt"
         assert [part["type"] for part in first] == ["text"], "a server has no file read"

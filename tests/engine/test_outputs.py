@@ -5,14 +5,14 @@ import json
 
 from opensesh.testing.scripted import ScriptedModel
 
-from .stage import stage
+from .harness import open_harness
 from .test_calls import child, task
 
 SEQ = "CALL bash " + json.dumps({"command": "seq 1 20", "description": "count"})
 
 
 async def test_the_configuration_says_how_long_an_output_may_be() -> None:
-    async with stage(f"{SEQ}\n---\nSAY done", config={"tool_output": {"max_lines": 5, "max_bytes": 1000}}) as it:
+    async with open_harness(f"{SEQ}\n---\nSAY done", config={"tool_output": {"max_lines": 5, "max_bytes": 1000}}) as it:
         await it.ask()
         (part,) = it.parts("tool")
         assert part["state"]["metadata"]["truncated"] is True
@@ -23,7 +23,7 @@ async def test_the_configuration_says_how_long_an_output_may_be() -> None:
 
 async def test_reading_a_long_output_is_left_to_another_agent_only_by_one_that_may() -> None:
     model = ScriptedModel(f"{SEQ}\n---\n{task()}\n---\nSAY ok", sessions={"CHILD": f"{SEQ}\n---\nSAY ok"}, route=child)
-    async with stage(model, config={"tool_output": {"max_lines": 5}}) as it:
+    async with open_harness(model, config={"tool_output": {"max_lines": 5}}) as it:
         await it.ask()
         (made,) = it.engine.sessions.children(it.session)
         own, childs = it.parts("tool")[0]["state"]["output"], it.parts("tool", made.id)[0]["state"]["output"]
@@ -33,7 +33,7 @@ async def test_reading_a_long_output_is_left_to_another_agent_only_by_one_that_m
 
 
 async def test_two_sessions_that_change_the_same_file_wait_for_each_other() -> None:
-    async with stage("SAY done") as it:
+    async with open_harness("SAY done") as it:
         other = await it.engine.create()
         order: list[str] = []
 

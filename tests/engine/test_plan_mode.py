@@ -24,7 +24,7 @@ from opensesh.tools.custom import tool
 from opensesh.tools.shell.process_table import processes
 from opensesh.tools.shell.sandbox import find_lock
 
-from .stage import Acting, Stage, stage
+from .harness import Acting, EngineHarness, open_harness
 
 BROAD: list[dict[str, Any]] = [
     {"permission": "allow"},
@@ -90,16 +90,18 @@ SHELL = [
 
 def digest(*folders: Path) -> dict[str, str]:
     """Every file of the project and beside it, with what is in it; the repository's references and settings too."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for folder in folders:
         for path in sorted(folder.rglob("*")):
             name = str(path.relative_to(folder.parent))
             inside = ".git/" in f"{name}/"
             if path.is_file() and (not inside or "refs" in name or path.name in ("HEAD", "config")):
-                found[name] = f"{path.is_symlink()} {path.stat().st_mode} {hashlib.sha1(path.read_bytes()).hexdigest()}"
+                result[name] = (
+                    f"{path.is_symlink()} {path.stat().st_mode} {hashlib.sha1(path.read_bytes()).hexdigest()}"
+                )
             elif path.is_dir() and not inside:
-                found[name] = "folder"
-    return found
+                result[name] = "folder"
+    return result
 
 
 @pytest.fixture
@@ -143,11 +145,11 @@ ATTACKS = [
 class Responder:
     """Gives one answer to everything that is asked, and remembers the requests."""
 
-    def __init__(self, on: Stage, answer: Answer) -> None:
+    def __init__(self, harness: EngineHarness, answer: Answer) -> None:
         self.asked: list[events.PermissionAsked] = []
-        self._on = on
+        self._on = harness
         self._answer: Answer = answer
-        on.engine.bus.listen(self._hear)
+        harness.engine.bus.listen(self._hear)
 
     def _hear(self, envelope: Envelope) -> None:
         if isinstance(envelope.event, events.PermissionAsked):
@@ -157,8 +159,8 @@ class Responder:
             asyncio.get_running_loop().call_soon(reply, asked, self._answer)
 
 
-def call(name: str, **given: Any) -> str:
-    return f"CALL {name} {json.dumps(given)}"
+def call(name: str, **arguments: Any) -> str:
+    return f"CALL {name} {json.dumps(arguments)}"
 
 
 def of_child(request: Any) -> str | None:
@@ -169,12 +171,12 @@ def of_child(request: Any) -> str | None:
 @asynccontextmanager
 async def planning(
     project: Path, script: Any, config: dict[str, Any], *, answer: Answer = "reject", **more: Any
-) -> AsyncGenerator[tuple[Stage, Responder]]:
+) -> AsyncGenerator[tuple[EngineHarness, Responder]]:
     config = config | EXTRA
     (project / "opencode.json").write_text(json.dumps(config))
     store = JsonTree(project.parent / "data" / "storage")
-    async with stage(script, config=config, store=store, **more) as on:
-        yield on, Responder(on, answer)
+    async with open_harness(script, config=config, store=store, **more) as harness:
+        yield harness, Responder(harness, answer)
 
 
 def folders(project: Path) -> tuple[Path, Path]:
@@ -184,12 +186,12 @@ def folders(project: Path) -> tuple[Path, Path]:
 @pytest.mark.parametrize("config", BROAD)
 async def test_no_shell_trick_writes_anything_however_much_is_allowed(project: Path, config: dict[str, Any]) -> None:
     turns = [f"{call('bash', command=command, description='x')}\n---\nSAY tried" for command in SHELL]
-    async with planning(project, "\n---\n".join(turns), config) as (on, refused):
+    async with planning(project, "\n---\n".join(turns), config) as (harness, refused):
         before = digest(*folders(project))
         for command in SHELL:
-            await on.ask("Try.", agent="plan")
+            await harness.ask("Try.", agent="plan")
             assert digest(*folders(project)) == before, command
-            assert on.parts("tool")[-1]["state"]["status"] == "error", command
+            assert harness.parts("tool")[-1]["state"]["status"] == "error", command
         assert {asked.permission for asked in refused.asked} <= {"bash", "external_directory", "doom_loop"}
         assert all(asked.metadata["mode"] == "plan" for asked in refused.asked if asked.permission == "bash")
 
@@ -219,8 +221,8 @@ def hostile_calls(project: Path) -> list[str]:
     ]
 
 
-async def write_at_once(given: dict[str, Any], ctx: Any) -> str:
-    Path(given["path"]).write_text("x")
+async def write_at_once(arguments: dict[str, Any], ctx: Any) -> str:
+    Path(arguments["path"]).write_text("x")
     return "written"
 
 
@@ -239,22 +241,22 @@ def own_tools() -> list[Any]:
 @pytest.mark.parametrize("model", ["it", "gpt-5"])
 async def test_no_tool_writes_anything_but_the_plan(project: Path, config: dict[str, Any], model: str) -> None:
     calls = hostile_calls(project)
-    script = ScriptedModel("\n---\n".join(f"{each}\n---\nSAY tried" for each in calls))
+    script = ScriptedModel("\n---\n".join(f"{item}\n---\nSAY tried" for item in calls))
     more: dict[str, Any] = {model: script}
-    async with planning(project, script, config, tools=own_tools(), **more) as (on, _):
+    async with planning(project, script, config, tools=own_tools(), **more) as (harness, _):
         before = digest(*folders(project))
-        for each in calls:
-            await on.ask("Try.", agent="plan", model=f"scripted/{model}")
-            assert digest(*folders(project)) == before, each
+        for item in calls:
+            await harness.ask("Try.", agent="plan", model=f"scripted/{model}")
+            assert digest(*folders(project)) == before, item
 
 
 async def test_a_link_among_the_plans_leads_nowhere(project: Path) -> None:
-    async with planning(project, ScriptedModel(None), BROAD[0]) as (on, _):
-        session = on.engine.sessions.get(on.session)
-        plan = Path(plan_file(on.engine.config, on.engine.location, session))
+    async with planning(project, ScriptedModel(None), BROAD[0]) as (harness, _):
+        session = harness.engine.sessions.get(harness.session)
+        plan = Path(plan_file(harness.engine.config, harness.engine.location, session))
         plan.parent.mkdir(parents=True)
         plan.symlink_to(project / "a.txt")
-        await on.ask(f"{call('write', filePath=str(plan), content='x')}\n---\nSAY tried", agent="plan")
+        await harness.ask(f"{call('write', filePath=str(plan), content='x')}\n---\nSAY tried", agent="plan")
         assert (project / "a.txt").read_text() == "one\n"
 
 
@@ -283,25 +285,25 @@ async def test_c2_no_tool_of_a_server_or_package_writes_while_planning_even_if_t
     config = config | {"agent": config.get("agent", {}) | loose, "mcp": {"box": box}}
     child = f"{call('box_put', path=str(project / 'a.txt'))}\n---\nSAY tried"
     models = ScriptedModel(None, route=of_child, sessions={"CHILD": child})
-    async with planning(project, models, config, answer=answer, tools=own_tools()) as (on, user):
+    async with planning(project, models, config, answer=answer, tools=own_tools()) as (harness, user):
         before = digest(*folders(project))
-        for each in mcp_calls(project):
-            await on.ask(f"{each}\n---\nSAY tried", agent="plan")
-            assert digest(*folders(project)) == before, each
-        assert all("Plan mode refuses" in str(part["state"]) for part in on.parts("tool")[:3])
+        for item in mcp_calls(project):
+            await harness.ask(f"{item}\n---\nSAY tried", agent="plan")
+            assert digest(*folders(project)) == before, item
+        assert all("Plan mode refuses" in str(part["state"]) for part in harness.parts("tool")[:3])
         assert user.asked == []
-        await on.ask(f"{call('box_peek', path=str(project / 'a.txt'))}\n---\nSAY tried", agent="plan")
+        await harness.ask(f"{call('box_peek', path=str(project / 'a.txt'))}\n---\nSAY tried", agent="plan")
         assert [asked.permission for asked in user.asked][:1] == ["box_peek"]
-        assert on.parts("tool")[-1]["state"]["status"] == ("completed" if answer == "always" else "error")
-        await on.ask(f"{call('box_put', path=str(project / 'a.txt'))}\n---\nSAY done", agent="build")
+        assert harness.parts("tool")[-1]["state"]["status"] == ("completed" if answer == "always" else "error")
+        await harness.ask(f"{call('box_put', path=str(project / 'a.txt'))}\n---\nSAY done", agent="build")
         assert (project / "a.txt").read_text() == "x"
 
 
 async def test_the_section_of_the_plan_agent_lifts_the_tools_that_it_names(project: Path) -> None:
     config = {"agent": {"plan": {"permission": {"asking": "allow"}}}}
     script = f"{call('asking', path=str(project / 'a.txt'))}\n---\nSAY done"
-    async with planning(project, script, config, tools=own_tools()) as (on, user):
-        await on.ask("Try.", agent="plan")
+    async with planning(project, script, config, tools=own_tools()) as (harness, user):
+        await harness.ask("Try.", agent="plan")
         assert (project / "a.txt").read_text() == "x"
         assert user.asked == []
 
@@ -313,9 +315,9 @@ async def test_a_tool_of_python_that_is_declared_read_only_is_asked_about(projec
         return Path(path).read_text()
 
     script = f"{call('look', path=str(project / 'a.txt'))}\n---\nSAY done"
-    async with planning(project, script, {}, answer="once", tools=[look]) as (on, user):
-        await on.ask("Try.", agent="plan")
-        assert on.parts("tool")[0]["state"]["output"] == "one\n"
+    async with planning(project, script, {}, answer="once", tools=[look]) as (harness, user):
+        await harness.ask("Try.", agent="plan")
+        assert harness.parts("tool")[0]["state"]["output"] == "one\n"
         assert [asked.permission for asked in user.asked] == ["look"]
 
 
@@ -339,15 +341,15 @@ async def test_no_subagent_writes_anything_new_or_taken_up_again(
     )
     task = {"description": "d", "prompt": "CHILD", "subagent_type": agent}
     models = ScriptedModel(None, route=of_child, sessions={"CHILD": child})
-    async with planning(project, models, config, tools=own_tools()) as (on, refused):
-        await on.ask(f"{call('task', **task)}\n---\nSAY ok", agent="build")
-        (made,) = on.engine.sessions.children(on.session)
+    async with planning(project, models, config, tools=own_tools()) as (harness, refused):
+        await harness.ask(f"{call('task', **task)}\n---\nSAY ok", agent="build")
+        (made,) = harness.engine.sessions.children(harness.session)
         before = digest(*folders(project))
         again = task | {"task_id": made.id}
         for _ in range(3):
-            await on.ask(f"{call('task', **again)}\n---\nSAY ok", agent="plan")
+            await harness.ask(f"{call('task', **again)}\n---\nSAY ok", agent="plan")
             assert digest(*folders(project)) == before
-        assert any(part["state"]["status"] == "error" for part in on.parts("tool", made.id))
+        assert any(part["state"]["status"] == "error" for part in harness.parts("tool", made.id))
         assert refused.asked or agent == "explore"
 
 
@@ -355,10 +357,10 @@ async def test_a_subagent_may_do_its_work_again_once_planning_is_over(project: P
     child = f"SAY begun\n---\n{call('bash', command='echo x > a.txt', description='x')}\n---\nSAY done"
     task = {"description": "d", "prompt": "CHILD", "subagent_type": "general"}
     models = ScriptedModel(None, route=of_child, sessions={"CHILD": child})
-    async with planning(project, models, BROAD[0]) as (on, _):
-        await on.ask(f"{call('task', **task)}\n---\nSAY ok", agent="plan")
-        (made,) = on.engine.sessions.children(on.session)
-        await on.ask(f"{call('task', **(task | {'task_id': made.id}))}\n---\nSAY ok", agent="build")
+    async with planning(project, models, BROAD[0]) as (harness, _):
+        await harness.ask(f"{call('task', **task)}\n---\nSAY ok", agent="plan")
+        (made,) = harness.engine.sessions.children(harness.session)
+        await harness.ask(f"{call('task', **(task | {'task_id': made.id}))}\n---\nSAY ok", agent="build")
         assert (project / "a.txt").read_text() == "x\n"
 
 
@@ -366,14 +368,14 @@ async def test_what_was_allowed_for_good_while_building_is_asked_again_while_pla
     run = call("bash", command="touch new.txt", description="x")
     config = {"permission": {"bash": "ask"}}
     (project / "opencode.json").write_text(json.dumps(config))
-    async with stage(f"{run}\n---\nSAY ok\n---\n{run}\n---\nSAY ok\n---\nSAY ok", config=config) as on:
-        permissions = on.engine.components.permissions
-        outcome = await on.submit(agent="build")
-        permissions.reply((await on.until_told(events.PermissionAsked)).id, "always")
+    async with open_harness(f"{run}\n---\nSAY ok\n---\n{run}\n---\nSAY ok\n---\nSAY ok", config=config) as harness:
+        permissions = harness.engine.components.permissions
+        outcome = await harness.submit(agent="build")
+        permissions.reply((await harness.until_published(events.PermissionAsked)).id, "always")
         await outcome
         (project / "new.txt").unlink()
-        outcome = await on.submit(agent="plan")
-        asked = await on.until_told(events.PermissionAsked, 2)
+        outcome = await harness.submit(agent="plan")
+        asked = await harness.until_published(events.PermissionAsked, 2)
         assert asked.always == []
         permissions.reply(asked.id, "reject", "not now")
         await outcome
@@ -382,23 +384,25 @@ async def test_what_was_allowed_for_good_while_building_is_asked_again_while_pla
 
 async def test_a_command_that_the_user_lets_pass_once_runs_and_still_changes_no_file(project: Path) -> None:
     command = "echo ran; touch new.txt"
-    async with stage(f"{call('bash', command=command, description='x')}\n---\nSAY ok", config=BROAD[0]) as on:
-        outcome = await on.submit(agent="plan")
-        on.engine.reply_permission((await on.until_told(events.PermissionAsked)).id, "always")
+    async with open_harness(
+        f"{call('bash', command=command, description='x')}\n---\nSAY ok", config=BROAD[0]
+    ) as harness:
+        outcome = await harness.submit(agent="plan")
+        harness.engine.reply_permission((await harness.until_published(events.PermissionAsked)).id, "always")
         await outcome
-        assert on.parts("tool")[0]["state"]["output"].startswith("ran")
+        assert harness.parts("tool")[0]["state"]["output"].startswith("ran")
         assert (project / "new.txt").exists() is (find_lock() is None)
-        assert on.engine.approved() == ()
+        assert harness.engine.approved() == ()
 
 
 @needs_lock
 async def test_nothing_that_the_user_lets_pass_changes_a_file(project: Path) -> None:
     lines = (*SHELL, *ATTACKS)
     turns = [f"{call('bash', command=command, description='x')}\n---\nSAY tried" for command in lines]
-    async with planning(project, "\n---\n".join(turns), BROAD[0], answer="once") as (on, approving):
+    async with planning(project, "\n---\n".join(turns), BROAD[0], answer="once") as (harness, approving):
         before = digest(*folders(project))
         for command in lines:
-            await on.ask("Try.", agent="plan")
+            await harness.ask("Try.", agent="plan")
             assert digest(*folders(project)) == before, command
         assert len(approving.asked) > len(lines) // 2  # rules about files refuse the others
 
@@ -407,36 +411,36 @@ async def test_nothing_that_the_user_lets_pass_changes_a_file(project: Path) -> 
 async def test_a_process_left_behind_is_ended_and_has_changed_nothing(project: Path) -> None:
     command = "(sleep 0.2; cp b.txt a.txt; sleep 60) & setsid sh -c 'sleep 0.2; cp b.txt a.txt; sleep 60' & echo $$"
     script = f"{call('bash', command=command, description='x')}\n---\nSAY ok"
-    async with planning(project, script, BROAD[0], answer="once") as (on, _):
+    async with planning(project, script, BROAD[0], answer="once") as (harness, _):
         before = digest(*folders(project))
-        await on.ask("Try.", agent="plan")
-        group = int(on.parts("tool")[0]["state"]["output"].split()[0])
-        await on.until(lambda: not any(entry.group == group for entry in processes().values()))
+        await harness.ask("Try.", agent="plan")
+        group = int(harness.parts("tool")[0]["state"]["output"].split()[0])
+        await harness.until(lambda: not any(entry.group == group for entry in processes().values()))
         assert digest(*folders(project)) == before
 
 
 async def test_what_only_reads_is_not_asked_for(project: Path) -> None:
     script = f"{call('bash', command='git log --oneline | head -3 && cat a.txt', description='x')}\n---\nSAY ok"
-    async with planning(project, script, {}) as (on, refused):
-        await on.ask("Look.", agent="plan")
-        assert on.parts("tool")[0]["state"]["status"] == "completed"
+    async with planning(project, script, {}) as (harness, refused):
+        await harness.ask("Look.", agent="plan")
+        assert harness.parts("tool")[0]["state"]["status"] == "completed"
         assert refused.asked == []
 
 
 async def test_the_section_of_the_plan_agent_lifts_what_it_names(project: Path) -> None:
     config = {"agent": {"plan": {"permission": {"bash": {"touch *": "allow"}}}}}
     turns = [call("bash", command=f"{name} x.txt", description="x") for name in ("touch", "rm")]
-    async with planning(project, "\n---\nSAY ok\n---\n".join([*turns, "SAY end"]), config) as (on, refused):
-        await on.ask("Try.", agent="plan")
-        await on.ask("Try.", agent="plan")
+    async with planning(project, "\n---\nSAY ok\n---\n".join([*turns, "SAY end"]), config) as (harness, refused):
+        await harness.ask("Try.", agent="plan")
+        await harness.ask("Try.", agent="plan")
         assert (project / "x.txt").exists()
         assert [asked.patterns for asked in refused.asked] == [["rm x.txt"]]
 
 
 async def test_the_plan_itself_can_be_written(project: Path) -> None:
-    async with planning(project, ScriptedModel(None), BROAD[0]) as (on, refused):
-        plan = plan_file(on.engine.config, on.engine.location, on.engine.sessions.get(on.session))
-        await on.ask(f"{call('write', filePath=plan, content='1. Think.')}\n---\nSAY ok", agent="plan")
+    async with planning(project, ScriptedModel(None), BROAD[0]) as (harness, refused):
+        plan = plan_file(harness.engine.config, harness.engine.location, harness.engine.sessions.get(harness.session))
+        await harness.ask(f"{call('write', filePath=plan, content='1. Think.')}\n---\nSAY ok", agent="plan")
         assert Path(plan).read_text() == "1. Think."
         assert refused.asked == []
 
@@ -444,8 +448,8 @@ async def test_the_plan_itself_can_be_written(project: Path) -> None:
 # Entering and leaving.
 
 
-def said(on: Stage, number: int) -> list[str]:
-    prompts = [message for message in on.messages() if message.info["role"] == "user"]
+def said(harness: EngineHarness, number: int) -> list[str]:
+    prompts = [message for message in harness.messages() if message.info["role"] == "user"]
     return [part["text"] for part in prompts[number].parts if part.get("synthetic")]
 
 
@@ -453,59 +457,63 @@ async def test_with_the_flag_the_plan_is_named_once_on_entering_and_on_leaving(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENCODE_EXPERIMENTAL_PLAN_MODE", "1")
-    async with stage("SAY a\n---\nSAY b\n---\nSAY c\n---\nSAY d\n---\nSAY e") as on:
-        plan = Path(plan_file(on.engine.config, on.engine.location, on.engine.sessions.get(on.session)))
+    async with open_harness("SAY a\n---\nSAY b\n---\nSAY c\n---\nSAY d\n---\nSAY e") as harness:
+        plan = Path(
+            plan_file(harness.engine.config, harness.engine.location, harness.engine.sessions.get(harness.session))
+        )
         assert plan.parent == project / ".opencode" / "plans"
-        await on.ask("one", agent="plan")
-        assert str(plan) in said(on, 0)[0]
-        assert "It does not exist yet." in said(on, 0)[0]
+        await harness.ask("one", agent="plan")
+        assert str(plan) in said(harness, 0)[0]
+        assert "It does not exist yet." in said(harness, 0)[0]
         assert not plan.parent.exists()
-        await on.ask("two", agent="plan")
-        assert said(on, 1) == []
+        await harness.ask("two", agent="plan")
+        assert said(harness, 1) == []
         plan.parent.mkdir(parents=True)
         plan.write_text("1. Do it.")
-        await on.ask("three", agent="build")
-        assert f"The plan is in {plan}" in said(on, 2)[0]
-        await on.ask("four", agent="build")
-        assert said(on, 3) == []
-        await on.ask("five", agent="plan")
-        assert "It exists already" in said(on, 4)[0]
+        await harness.ask("three", agent="build")
+        assert f"The plan is in {plan}" in said(harness, 2)[0]
+        await harness.ask("four", agent="build")
+        assert said(harness, 3) == []
+        await harness.ask("five", agent="plan")
+        assert "It exists already" in said(harness, 4)[0]
 
 
 async def test_without_the_flag_every_prompt_for_the_planning_agent_says_so(project: Path) -> None:
-    async with stage("SAY a\n---\nSAY b\n---\nSAY c") as on:
+    async with open_harness("SAY a\n---\nSAY b\n---\nSAY c") as harness:
         for agent in ("plan", "plan", "build"):
-            await on.ask("go", agent=agent)
-        assert [len(said(on, number)) for number in range(3)] == [1, 1, 1]
-        assert "Plan mode is on" in said(on, 1)[0]
-        assert "Plan mode is off" in said(on, 2)[0]
+            await harness.ask("go", agent=agent)
+        assert [len(said(harness, number)) for number in range(3)] == [1, 1, 1]
+        assert "Plan mode is on" in said(harness, 1)[0]
+        assert "Plan mode is off" in said(harness, 2)[0]
 
 
 async def test_the_model_proposes_to_plan_and_to_begin_and_the_user_decides(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENCODE_EXPERIMENTAL_PLAN_MODE", "1")
-    async with stage(f"{call('plan_enter')}\n---\n{call('plan_exit')}\n---\nSAY built") as on:
-        plan = Path(plan_file(on.engine.config, on.engine.location, on.engine.sessions.get(on.session)))
+    async with open_harness(f"{call('plan_enter')}\n---\n{call('plan_exit')}\n---\nSAY built") as harness:
+        plan = Path(
+            plan_file(harness.engine.config, harness.engine.location, harness.engine.sessions.get(harness.session))
+        )
         plan.parent.mkdir(parents=True)
         plan.write_text("1. Do it.")
-        outcome = await on.submit("Big change", agent="build")
+        outcome = await harness.submit("Big change", agent="build")
         for number in (1, 2):
-            asked = await on.until_told(events.QuestionAsked, number)
-            on.engine.reply_question(asked.id, [["Yes"]])
+            asked = await harness.until_published(events.QuestionAsked, number)
+            harness.engine.reply_question(asked.id, [["Yes"]])
         assert (await outcome).kind == "answered"
-        agents = [message.info["agent"] for message in on.messages() if message.info["role"] == "assistant"]
+        agents = [message.info["agent"] for message in harness.messages() if message.info["role"] == "assistant"]
         assert agents == ["build", "plan", "build"]
-        assert "End your turn only with a question" in said(on, 1)[1]
-        assert f"The plan is in {plan}" in said(on, 2)[1]
-        assert "plan_exit" in on.model.tools_offered(1)
-        assert "plan_exit" not in on.model.tools_offered(2)
+        assert "End your turn only with a question" in said(harness, 1)[1]
+        assert f"The plan is in {plan}" in said(harness, 2)[1]
+        assert "plan_exit" in harness.model.tools_offered(1)
+        assert "plan_exit" not in harness.model.tools_offered(2)
 
 
 async def test_a_session_that_only_may_read_by_its_rules_is_held_to_them_too(project: Path) -> None:
     rules = [Rule(permission="opensesh_plan", pattern="*", action="deny")]
     script = f"{call('bash', command='touch new.txt', description='x')}\n---\nSAY ok"
-    async with planning(project, script, BROAD[0], rules=rules) as (on, refused):
-        await on.ask("Try.", agent="build")
+    async with planning(project, script, BROAD[0], rules=rules) as (harness, refused):
+        await harness.ask("Try.", agent="build")
         assert len(refused.asked) == 1
         assert not os.path.exists("new.txt")

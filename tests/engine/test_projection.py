@@ -150,7 +150,7 @@ def test_thought_goes_back_only_to_the_model_that_had_it() -> None:
     assert foreign == (Assistant(content=(Text(text="So."),)),)
 
 
-def test_what_a_provider_attached_to_words_and_calls_goes_back_only_to_the_model_that_said_them() -> None:
+def test_provider_metadata_goes_back_only_to_the_model_that_sent_it() -> None:
     about = {"google": {"thoughtSignature": "s"}}
     parts = (say("So.", metadata=about), called() | {"metadata": about})
     for by, expected in (
@@ -158,13 +158,13 @@ def test_what_a_provider_attached_to_words_and_calls_goes_back_only_to_the_model
         ("anthropic/claude-opus", None),
         ("x/claude-sonnet-5", None),
     ):
-        said, result = turns_of(answer(1, *parts, by=by), CLAUDE)
-        assert isinstance(said, Assistant)
+        text, result = turns_of(answer(1, *parts, by=by), CLAUDE)
+        assert isinstance(text, Assistant)
         assert isinstance(result, ToolResults)
-        assert [piece.metadata for piece in (*said.content, *result.content)] == [expected] * 3
+        assert [piece.metadata for piece in (*text.content, *result.content)] == [expected] * 3
 
 
-def test_the_results_of_a_step_come_before_what_the_model_said_next() -> None:
+def test_the_results_of_a_step_come_before_the_next_text_of_the_model() -> None:
     step = {"type": "step-start"}
     parts = (step, say("a"), called("x"), step, say(" "), say("b"), called("y"), called("z"))
     turns: tuple[Any, ...] = turns_of(answer(1, *parts), CLAUDE)
@@ -177,14 +177,14 @@ def test_the_results_of_a_step_come_before_what_the_model_said_next() -> None:
 def test_thought_is_sent_with_its_words_or_its_signature_and_not_without_both() -> None:
     secret = {"anthropic": {"redactedData": "xx"}}
     thoughts: list[dict[str, Any]] = [{"text": "hm"}, {"text": "", "metadata": secret}, {"text": " "}]
-    (turn,) = turns_of(answer(1, *({"type": "reasoning"} | each for each in thoughts), say("So.")), CLAUDE)
+    (turn,) = turns_of(answer(1, *({"type": "reasoning"} | thought for thought in thoughts), say("So.")), CLAUDE)
     assert turn == Assistant(content=(Reasoning(text="hm"), Reasoning(text="", metadata=secret), Text(text="So.")))
 
 
 def test_thought_that_nothing_follows_is_left_out() -> None:
     thought = {"type": "reasoning", "text": "hm", "metadata": {"anthropic": {"signature": "s"}}}
-    said = (Assistant(content=(Text(text="So."),)),)
-    assert turns_of(answer(1, say("So."), thought, thought), CLAUDE) == said
+    output = (Assistant(content=(Text(text="So."),)),)
+    assert turns_of(answer(1, say("So."), thought, thought), CLAUDE) == output
     assert turns_of(answer(1, thought), CLAUDE) == ()
 
 
@@ -201,7 +201,7 @@ def test_half_characters_are_mended_wherever_they_are() -> None:
     assert first.content[0].input == {"a\ufffd": [{"b": "a\ufffd"}]}
 
 
-def test_a_failed_answer_is_left_out_and_an_aborted_one_stays_if_it_said_something() -> None:
+def test_a_failed_answer_is_left_out_and_an_aborted_one_stays_if_it_has_text() -> None:
     aborted = {"name": "MessageAbortedError", "data": {"message": ""}}
     failed = {"name": "APIError", "data": {"message": "no"}}
     assert turns_of(answer(1, say("half"), error=failed), CLAUDE) == ()
@@ -211,7 +211,7 @@ def test_a_failed_answer_is_left_out_and_an_aborted_one_stays_if_it_said_somethi
 
 
 @pytest.mark.parametrize(
-    ("given", "part", "sent"),
+    ("arguments", "part", "sent"),
     [
         ("call_1-A", "prt_1", "call_1-A"),
         ("a.b:c", "prt_1", "a_b_c"),
@@ -220,11 +220,11 @@ def test_a_failed_answer_is_left_out_and_an_aborted_one_stays_if_it_said_somethi
         ("", "", "call"),
     ],
 )
-def test_a_call_keeps_its_id_as_far_as_every_provider_takes_it(given: str, part: str, sent: str) -> None:
-    said, result = turns_of(answer(1, called(given) | {"id": part}), CLAUDE)
-    assert isinstance(said, Assistant)
+def test_a_call_keeps_its_id_as_far_as_every_provider_takes_it(arguments: str, part: str, sent: str) -> None:
+    text, result = turns_of(answer(1, called(arguments) | {"id": part}), CLAUDE)
+    assert isinstance(text, Assistant)
     assert isinstance(result, ToolResults)
-    assert [piece.id for piece in (*said.content, *result.content) if isinstance(piece, (ToolUse, ToolUseResult))] == [
+    assert [piece.id for piece in (*text.content, *result.content) if isinstance(piece, (ToolUse, ToolUseResult))] == [
         sent
     ] * 2
 
@@ -242,18 +242,18 @@ def test_a_call_keeps_its_id_as_far_as_every_provider_takes_it(given: str, part:
     ],
 )
 def test_a_tool_keeps_its_name_as_far_as_every_provider_takes_it(tool: str, sent: str) -> None:
-    said, result = turns_of(answer(1, called(tool=tool)), CLAUDE)
-    assert isinstance(said, Assistant)
+    text, result = turns_of(answer(1, called(tool=tool)), CLAUDE)
+    assert isinstance(text, Assistant)
     assert isinstance(result, ToolResults)
     assert [
-        piece.name for piece in (*said.content, *result.content) if isinstance(piece, (ToolUse, ToolUseResult))
+        piece.name for piece in (*text.content, *result.content) if isinstance(piece, (ToolUse, ToolUseResult))
     ] == [sent] * 2
 
 
 def test_the_input_of_a_call_is_sent_as_it_was_given() -> None:
-    given: dict[str, Any] = {"text": "é", "list": [1, 1.5, True, None, {"deep": [[]]}]}
-    said, _ = turns_of(answer(1, called(input=given)), CLAUDE)
-    assert said == Assistant(content=(ToolUse(id="call_1", name="read", input=given),))
+    arguments: dict[str, Any] = {"text": "é", "list": [1, 1.5, True, None, {"deep": [[]]}]}
+    text, _ = turns_of(answer(1, called(input=arguments)), CLAUDE)
+    assert text == Assistant(content=(ToolUse(id="call_1", name="read", input=arguments),))
 
 
 @pytest.mark.parametrize(("error", "told"), [(" no such file\n", "no such file"), (" \n", "Error"), ("", "Error")])
@@ -284,8 +284,8 @@ def test_an_id_used_before_gets_a_number_and_the_others_stay() -> None:
 
 def test_ids_that_look_alike_once_they_are_spelled_for_a_provider_stay_apart() -> None:
     turns = turns_in(answer(1, called("a.b"), called("a:b"), called("a_b")), answer(2, called("a_b_2"), called("a_b")))
-    said = [piece for turn in turns if isinstance(turn, Assistant) for piece in turn.content]
-    names = [piece.id for piece in said if isinstance(piece, ToolUse)]
+    text = [piece for turn in turns if isinstance(turn, Assistant) for piece in turn.content]
+    names = [piece.id for piece in text if isinstance(piece, ToolUse)]
     results = [result.id for turn in turns if isinstance(turn, ToolResults) for result in turn.content]
     assert len(set(names)) == 5
     assert names == results
@@ -297,8 +297,8 @@ def turns_in(*messages: StoredMessage) -> tuple[Any, ...]:
 
 def test_an_answer_that_was_cut_off_and_its_continuation_are_one_turn() -> None:
     before = (user(1, say("hi")), answer(2, say("Hello.")), user(3, say("go")))
-    *told, whole, results = turns_in(*before, answer(4, say("I was")), answer(5, say(" here."), called()))
-    assert tuple(told) == turns_in(*before)
+    *reported, whole, results = turns_in(*before, answer(4, say("I was")), answer(5, say(" here."), called()))
+    assert tuple(reported) == turns_in(*before)
     assert [type(piece).__name__ for piece in whole.content] == ["Text", "Text", "ToolUse"]
     assert whole.content[:2] == (Text(text="I was"), Text(text=" here."))
     assert isinstance(results, ToolResults)
@@ -326,7 +326,7 @@ def test_what_the_user_is_shown_but_the_model_is_not_stays_with_the_user() -> No
     assert turns_of(user(1, say("shown", ignored=True)), CLAUDE) == ()
 
 
-def test_what_stands_in_for_something_is_said_as_opencode_says_it() -> None:
+def test_replacement_texts_are_those_of_opencode() -> None:
     pruned = called("a", time={"start": 1, "end": 2, "compacted": 3})
     asked = user(1, {"type": "compaction", "auto": True}, {"type": "subtask"})
     image = [{"mime": "image/png", "url": f"data:image/png;base64,{PNG}", "filename": "it.png"}]
@@ -357,7 +357,7 @@ def test_a_history_that_begins_with_an_answer_gets_an_opening() -> None:
     )
 
 
-def test_what_the_user_said_while_the_model_worked_is_marked_as_such() -> None:
+def test_prompts_sent_while_the_model_works_are_marked() -> None:
     (turn,) = turns_of(user(1, say("stop that", metadata={"opensesh": {"steering": True}})), CLAUDE)
     assert isinstance(turn, User)
     assert isinstance(turn.content[0], Text)
@@ -366,7 +366,7 @@ def test_what_the_user_said_while_the_model_worked_is_marked_as_such() -> None:
     assert turn.content[0].text.endswith("\n</system-reminder>")
 
 
-def test_what_the_user_said_at_their_turn_is_sent_as_it_is() -> None:
+def test_prompts_sent_between_answers_are_sent_unchanged() -> None:
     others: list[dict[str, Any]] = [{"opensesh": {"steering": False}}, {"opensesh": {}}, {"opensesh": "odd"}, {}]
     for about in others:
         assert turns_of(user(1, say("hi", metadata=about)), CLAUDE) == (User(content=(Text(text="hi"),)),)

@@ -19,7 +19,7 @@ from opensesh.testing.scripted import ScriptedModel
 
 from ..harness import ProcessGroup
 from . import runners
-from .stage import Stage
+from .harness import EngineHarness
 
 SEED = int(os.environ.get("OPENSESH_SEED", "0")) or random.SystemRandom().randrange(1 << 30)
 
@@ -36,9 +36,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def processes() -> Iterator[ProcessGroup]:
-    with ProcessGroup() as found:
-        found.prepare(runners.hold)
-        yield found
+    with ProcessGroup() as result:
+        result.prepare(runners.hold)
+        yield result
 
 
 async def test_a_second_runner_gets_an_error_that_names_the_first(home: Path, processes: ProcessGroup) -> None:
@@ -107,7 +107,7 @@ async def killed_and_taken_up(processes: ProcessGroup, home: Path, after: float)
     child = processes.start(runners.work_through, str(home), STEPS)
     session = child.wait_for()[0]["session"]
     time.sleep(after)
-    said = child.kill().reports
+    text = child.kill().reports
     assert_every_file_decodes(home / "storage")
     store = runners.tree(str(home), "relaxed")
     reported: list[Damage] = []
@@ -118,16 +118,16 @@ async def killed_and_taken_up(processes: ProcessGroup, home: Path, after: float)
         outcome = await engine.resume(session)
         if outcome is not None:
             assert (await outcome).kind == "answered"
-        stage = Stage(engine, ScriptedModel.prompted(), store, session)
-        taken = sum("taken" in each for each in said)
-        check(stage, before, taken=taken, answered=sum("outcome" in each for each in said))
+        open_harness = EngineHarness(engine, ScriptedModel.prompted(), store, session)
+        taken = sum("taken" in item for item in text)
+        check(open_harness, before, taken=taken, answered=sum("outcome" in item for item in text))
         await engine.run(session, "SAY and on", model="scripted/prompt")
-        stage.assert_sound()
+        open_harness.assert_sound()
     return "nothing" if not before else "resumed" if outcome is not None else "between prompts"
 
 
-def check(stage: Stage, before: Any, *, taken: int, answered: int) -> None:
-    messages = stage.messages()
+def check(open_harness: EngineHarness, before: Any, *, taken: int, answered: int) -> None:
+    messages = open_harness.messages()
     prompts = [m.info["id"] for m in messages if m.info["role"] == "user"]
     assert len(prompts) >= taken, "a prompt that was acknowledged is lost"
     assert len(prompts) == len([m for m in before if m.info["role"] == "user"])
@@ -136,7 +136,7 @@ def check(stage: Stage, before: Any, *, taken: int, answered: int) -> None:
     assert set(finals) == set(prompts), "a prompt has no answer"
     assert len(finals) >= answered
     if messages:
-        stage.assert_sound()
+        open_harness.assert_sound()
     kept = {part["id"] for m in before for part in m.parts}
     assert kept <= {part["id"] for m in messages for part in m.parts}, "something was removed"
 
@@ -152,13 +152,13 @@ async def kills(count: int, processes: ProcessGroup, home: Path) -> None:
     processes.prepare(runners.work_through)
     fates: Counter[str] = Counter()
     for number in range(count):
-        place = home / str(number)
-        (place / "work").mkdir(parents=True)
-        os.chdir(place / "work")
+        path = home / str(number)
+        (path / "work").mkdir(parents=True)
+        os.chdir(path / "work")
         if number % 2:  # where there are snapshots of the files to be killed in
             subprocess.run(["git", "init", "-q"], check=True)
             subprocess.run(["git", "commit", "-q", "--allow-empty", "-m", "begin"], check=True)
-        fates[await killed_and_taken_up(processes, place, lottery.random() * 0.9)] += 1
+        fates[await killed_and_taken_up(processes, path, lottery.random() * 0.9)] += 1
     print(fates)
     assert fates["resumed"], "no process was killed at work: the test proves nothing"
 

@@ -7,7 +7,7 @@ import pytest
 
 from opensesh import events
 
-from .stage import stage
+from .harness import open_harness
 
 SCRIPT = 'CALL grep {"pattern": "KEY="}\n---\nSAY Done.\n'
 
@@ -24,7 +24,7 @@ SCRIPT = 'CALL grep {"pattern": "KEY="}\n---\nSAY Done.\n'
 async def test_what_the_rules_ask_about_is_not_found_by_searching(permission: dict[str, Any], shown: bool) -> None:
     Path(".env").write_text("KEY=sesame\n")
     Path("made.py").write_text("KEY=1\n")
-    async with stage(SCRIPT, config={"permission": permission}) as it:
+    async with open_harness(SCRIPT, config={"permission": permission}) as it:
         await it.ask()
         (part,) = it.parts("tool")
     output = part["state"]["output"]
@@ -36,9 +36,9 @@ async def test_what_the_rules_ask_about_is_not_found_by_searching(permission: di
 async def test_what_the_user_has_allowed_for_good_is_found() -> None:
     Path(".env").write_text("KEY=sesame\n")
     script = 'CALL read {"filePath": ".env"}\n---\n' + SCRIPT
-    async with stage(script) as it:
+    async with open_harness(script) as it:
         done = await it.submit()
-        asked = await it.until_told(events.PermissionAsked)
+        asked = await it.until_published(events.PermissionAsked)
         it.engine.reply_permission(asked.id, "always")
         await done
         assert "sesame" in it.parts("tool")[1]["state"]["output"]

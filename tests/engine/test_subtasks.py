@@ -9,7 +9,7 @@ from opensesh.engine.settings import Budget, Settings
 from opensesh.testing.scripted import ScriptedModel
 from opensesh.tools.custom import tool
 
-from .stage import Stage, echo, hanging, stage
+from .harness import EngineHarness, echo, hanging, open_harness
 from .test_calls import child, task
 
 
@@ -24,7 +24,7 @@ def family(script: str) -> ScriptedModel:
     return ScriptedModel(f"{task()}\n---\nSAY ok", sessions={"CHILD": script}, route=child)
 
 
-def failed(it: Stage) -> dict[str, Any]:
+def failed(it: EngineHarness) -> dict[str, Any]:
     (part,) = it.parts("tool")
     assert part["state"]["status"] == "error"
     (made,) = it.engine.sessions.children(it.session)
@@ -33,8 +33,8 @@ def failed(it: Stage) -> dict[str, Any]:
     return part["state"]
 
 
-async def test_a_child_that_fails_says_so_and_what_it_had_said() -> None:
-    async with stage(family("SAY I saw a hedge.\nERROR auth")) as it:
+async def test_a_child_that_fails_reports_that_and_its_text() -> None:
+    async with open_harness(family("SAY I saw a hedge.\nERROR auth")) as it:
         assert (await it.ask()).kind == "answered"
         state = failed(it)
         assert state["metadata"]["state"] == "failed"
@@ -43,7 +43,7 @@ async def test_a_child_that_fails_says_so_and_what_it_had_said() -> None:
 
 async def test_a_child_that_is_stopped_is_aborted_and_its_parent_continues() -> None:
     started = asyncio.Event()
-    async with stage(family("CALL hang {}\n---\nSAY never"), tools=[hanging(started)]) as it:
+    async with open_harness(family("CALL hang {}\n---\nSAY never"), tools=[hanging(started)]) as it:
         outcome = await it.submit()
         await started.wait()
         (made,) = it.engine.sessions.children(it.session)
@@ -54,9 +54,9 @@ async def test_a_child_that_is_stopped_is_aborted_and_its_parent_continues() -> 
 
 async def test_what_a_child_asks_reaches_the_user_whose_yes_lets_it_continue() -> None:
     config = {"permission": {"risky": "ask"}}
-    async with stage(family("CALL risky {}\n---\nSAY It is done."), config=config, tools=[risky]) as it:
+    async with open_harness(family("CALL risky {}\n---\nSAY It is done."), config=config, tools=[risky]) as it:
         outcome = await it.submit()
-        asked = await it.until_told(events.PermissionAsked)
+        asked = await it.until_published(events.PermissionAsked)
         assert asked.session_id == it.engine.sessions.children(it.session)[0].id
         it.engine.reply_permission(asked.id, "once")
         assert (await outcome).kind == "answered"
@@ -65,7 +65,7 @@ async def test_what_a_child_asks_reaches_the_user_whose_yes_lets_it_continue() -
 
 async def test_what_is_left_to_primary_agents_is_not_offered_to_a_child() -> None:
     config = {"experimental": {"primary_tools": ["risky", "write"]}}
-    async with stage(family("SAY Done."), config=config, tools=[risky]) as it:
+    async with open_harness(family("SAY Done."), config=config, tools=[risky]) as it:
         await it.ask()
         parents, childs = set(it.model.tools_offered(0)), set(it.model.tools_offered(1))
         assert {"risky", "write", "edit"} <= parents
@@ -75,9 +75,9 @@ async def test_what_is_left_to_primary_agents_is_not_offered_to_a_child() -> Non
 
 async def test_a_no_is_a_result_of_its_own_kind() -> None:
     config = {"permission": {"risky": "ask"}}
-    async with stage(family("CALL risky {}\n---\nSAY never"), config=config, tools=[risky]) as it:
+    async with open_harness(family("CALL risky {}\n---\nSAY never"), config=config, tools=[risky]) as it:
         outcome = await it.submit()
-        asked = await it.until_told(events.PermissionAsked)
+        asked = await it.until_published(events.PermissionAsked)
         it.engine.reply_permission(asked.id, "reject")
         await outcome
         assert failed(it)["metadata"]["state"] == "refused"
@@ -85,7 +85,7 @@ async def test_a_no_is_a_result_of_its_own_kind() -> None:
 
 async def test_a_child_that_takes_too_long_is_stopped() -> None:
     settings = Settings(task_seconds=0.3)
-    async with stage(family("CALL hang {}\n---\nSAY never"), settings=settings, tools=[hanging()]) as it:
+    async with open_harness(family("CALL hang {}\n---\nSAY never"), settings=settings, tools=[hanging()]) as it:
         assert (await it.ask()).kind == "answered"
         state = failed(it)
         assert state["metadata"]["state"] == "timed out"
@@ -98,9 +98,9 @@ async def test_a_child_that_takes_too_long_is_stopped() -> None:
 async def test_the_time_that_a_person_takes_to_answer_does_not_count() -> None:
     config = {"permission": {"risky": "ask"}}
     script = family("CALL risky {}\n---\nSAY It is done.")
-    async with stage(script, settings=Settings(task_seconds=4.0), config=config, tools=[risky]) as it:
+    async with open_harness(script, settings=Settings(task_seconds=4.0), config=config, tools=[risky]) as it:
         outcome = await it.submit()
-        asked = await it.until_told(events.PermissionAsked)
+        asked = await it.until_published(events.PermissionAsked)
         await asyncio.sleep(4.5)
         it.engine.reply_permission(asked.id, "once")
         assert (await outcome).kind == "answered"
@@ -110,7 +110,7 @@ async def test_the_time_that_a_person_takes_to_answer_does_not_count() -> None:
 async def test_a_child_has_a_budget_of_its_own_and_its_parent_continues_without_it() -> None:
     work = "".join(f'CALL echo {{"n": {number}}}\nUSAGE input=1000 output=1\n---\n' for number in range(9))
     settings = Settings(budget=Budget(task=Decimal("0.02")))
-    async with stage(family(f"{work}SAY never"), settings=settings, tools=[echo()]) as it:
+    async with open_harness(family(f"{work}SAY never"), settings=settings, tools=[echo()]) as it:
         assert (await it.ask()).kind == "answered"
         state = failed(it)
         assert state["metadata"]["state"] == "over budget"
@@ -128,7 +128,7 @@ async def deepest(config: dict[str, Any]) -> tuple[int, str]:
     script = task("nested", prompt="PROMPT") + "\n---\nSAY done"
     for _ in range(6):
         script = task("nested", prompt=script) + "\n---\nSAY done"
-    async with stage(model, config=config) as it:
+    async with open_harness(model, config=config) as it:
         await it.ask(script)
         depth, session = 0, it.session
         while below := it.engine.sessions.children(session):
@@ -138,9 +138,9 @@ async def deepest(config: dict[str, Any]) -> tuple[int, str]:
 
 
 async def test_work_is_not_handed_on_for_ever() -> None:
-    depth, told = await deepest(NESTING)
+    depth, reported = await deepest(NESTING)
     assert depth == 3
-    assert "it is 3 deep (subagent_depth in the configuration" in told
+    assert "it is 3 deep (subagent_depth in the configuration" in reported
 
 
 async def test_the_configuration_says_how_far() -> None:
@@ -149,7 +149,7 @@ async def test_the_configuration_says_how_far() -> None:
 
 async def test_only_agents_that_can_be_given_work_are_proposed() -> None:
     config = {"permission": {"task": {"explore": "deny"}}}
-    async with stage(f"{task('nobody')}\n---\nSAY ok", config=config) as it:
+    async with open_harness(f"{task('nobody')}\n---\nSAY ok", config=config) as it:
         await it.ask()
         (part,) = it.parts("tool")
         assert part["state"]["error"] == "Error: there is no agent 'nobody'; the subagents are: general"

@@ -15,7 +15,7 @@ from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.protocol import StoredMessage
 from opensesh.testing.scripted import ScriptedModel
 
-from .stage import Stage, stage
+from .harness import EngineHarness, open_harness
 
 NAMED = "SAY ok\nUSAGE input=1000 output=100\n---\nTITLE Named by the model\nUSAGE input=200 output=10"
 
@@ -28,13 +28,13 @@ def text(words: str, **more: Any) -> dict[str, Any]:
     return {"type": "text", "text": words} | more
 
 
-def titles(on: Stage) -> list[str]:
-    told = [event.info["title"] for event in on.told(events.SessionUpdated)]
-    return [title for at, title in enumerate(told) if not at or told[at - 1] != title]
+def titles(harness: EngineHarness) -> list[str]:
+    reported = [event.info["title"] for event in harness.published(events.SessionUpdated)]
+    return [title for at, title in enumerate(reported) if not at or reported[at - 1] != title]
 
 
-def title(on: Stage) -> str:
-    return on.engine.sessions.get(on.session).title
+def title(harness: EngineHarness) -> str:
+    return harness.engine.sessions.get(harness.session).title
 
 
 @pytest.mark.parametrize(
@@ -58,58 +58,58 @@ def test_a_first_title_is_made_of_the_first_words(parts: list[dict[str, Any]], e
 
 
 async def test_a_session_is_named_at_once_and_then_by_the_model() -> None:
-    async with stage(NAMED, title=None) as on:
-        await on.ask("Fix the parser")
-        await on.until(lambda: title(on) == "Named by the model")
-        assert titles(on)[-2:] == ["Fix the parser", "Named by the model"]
-        session = on.engine.sessions.get(on.session)
+    async with open_harness(NAMED, title=None) as harness:
+        await harness.ask("Fix the parser")
+        await harness.until(lambda: title(harness) == "Named by the model")
+        assert titles(harness)[-2:] == ["Fix the parser", "Named by the model"]
+        session = harness.engine.sessions.get(harness.session)
         assert "opensesh" not in session.document
         assert not is_provisional(session)
 
 
 async def test_where_the_model_fails_the_first_title_stays() -> None:
-    async with stage("SAY ok\n---\nTITLE x\nERROR auth", title=None) as on:
-        assert (await on.ask("Fix the parser")).kind == "answered"
-    session = on.engine.sessions.get(on.session)
+    async with open_harness("SAY ok\n---\nTITLE x\nERROR auth", title=None) as harness:
+        assert (await harness.ask("Fix the parser")).kind == "answered"
+    session = harness.engine.sessions.get(harness.session)
     assert session.title == "Fix the parser"
     assert is_provisional(session)
 
 
 async def test_an_empty_answer_is_not_a_title() -> None:
-    async with stage('SAY ok\n---\nTITLE "  "\nTHINK hm', title=None) as on:
-        await on.ask("Fix the parser")
-    assert title(on) == "Fix the parser"
+    async with open_harness('SAY ok\n---\nTITLE "  "\nTHINK hm', title=None) as harness:
+        await harness.ask("Fix the parser")
+    assert title(harness) == "Fix the parser"
 
 
 async def test_the_model_is_not_asked_where_the_title_agent_is_switched_off() -> None:
-    async with stage("SAY ok", title=None, config={"agent": {"title": {"disable": True}}}) as on:
-        await on.ask("Fix the parser")
-    assert title(on) == "Fix the parser"
-    assert on.model.title_calls == ()
+    async with open_harness("SAY ok", title=None, config={"agent": {"title": {"disable": True}}}) as harness:
+        await harness.ask("Fix the parser")
+    assert title(harness) == "Fix the parser"
+    assert harness.model.title_calls == ()
 
 
 async def test_the_first_rename_of_a_session_is_kept() -> None:
-    async with stage("SAY ok\n---\nTITLE Too late\nWAIT 0.3", title=None) as on:
-        await on.ask("Fix the parser")
-        on.engine.sessions.rename(on.session, "Mine")
-    assert title(on) == "Mine"
-    assert on.model.title_calls
+    async with open_harness("SAY ok\n---\nTITLE Too late\nWAIT 0.3", title=None) as harness:
+        await harness.ask("Fix the parser")
+        harness.engine.sessions.rename(harness.session, "Mine")
+    assert title(harness) == "Mine"
+    assert harness.model.title_calls
 
 
 async def test_only_the_first_prompt_of_a_root_session_leads_to_a_title() -> None:
-    async with stage(f"{NAMED}\n---\nSAY again\n---\nSAY child", title=None) as on:
-        await on.ask("Fix the parser")
-        await on.until(lambda: title(on) == "Named by the model")
-        await on.ask("And more")
-        child = await on.engine.create(parent_id=on.session)
-        await on.ask("Do it", child.id)
-    assert len(on.model.title_calls) == 1
+    async with open_harness(f"{NAMED}\n---\nSAY again\n---\nSAY child", title=None) as harness:
+        await harness.ask("Fix the parser")
+        await harness.until(lambda: title(harness) == "Named by the model")
+        await harness.ask("And more")
+        child = await harness.engine.create(parent_id=harness.session)
+        await harness.ask("Do it", child.id)
+    assert len(harness.model.title_calls) == 1
 
 
 async def test_the_title_is_asked_for_in_the_language_of_the_prompt() -> None:
-    async with stage(NAMED, title=None) as on:
-        await on.ask("Warum schlägt der Test fehl?")
-    asked = str(on.model.title_calls[0].request.messages)
+    async with open_harness(NAMED, title=None) as harness:
+        await harness.ask("Warum schlägt der Test fehl?")
+    asked = str(harness.model.title_calls[0].request.messages)
     assert "language of the user's message" in asked
     assert "Warum schlägt der Test fehl?" in asked
 
@@ -117,36 +117,36 @@ async def test_the_title_is_asked_for_in_the_language_of_the_prompt() -> None:
 async def test_the_small_model_of_the_configuration_is_asked() -> None:
     small = ScriptedModel("TITLE Small title")
     config = {"small_model": "scripted/small"}
-    async with stage("SAY ok", title=None, config=config, small=small) as on:
-        await on.ask("Fix the parser")
-    assert title(on) == "Small title"
-    assert on.model.title_calls == ()
+    async with open_harness("SAY ok", title=None, config=config, small=small) as harness:
+        await harness.ask("Fix the parser")
+    assert title(harness) == "Small title"
+    assert harness.model.title_calls == ()
 
 
 async def test_a_prompt_without_words_is_named_after_what_is_attached() -> None:
     picture = {"type": "file", "mime": "image/png", "filename": "plan.png", "url": "data:image/png;base64,iVBORw0KGgo="}
-    async with stage("SAY ok\n---\nTITLE x\nERROR auth", title=None) as on:
-        await on.ask(Prompt(parts=(picture,), model="scripted/it"))
-    assert title(on) == "plan.png"
+    async with open_harness("SAY ok\n---\nTITLE x\nERROR auth", title=None) as harness:
+        await harness.ask(Prompt(parts=(picture,), model="scripted/it"))
+    assert title(harness) == "plan.png"
 
 
 async def test_what_a_title_cost_is_counted_once_in_every_sum(tmp_path: Any) -> None:
     store = JsonTree(tmp_path / "storage")
-    async with stage(NAMED, title=None, store=store) as on:
-        await on.ask("Fix the parser")
-    call = on.messages()[0].info["opensesh"]["calls"][0]
+    async with open_harness(NAMED, title=None, store=store) as harness:
+        await harness.ask("Fix the parser")
+    call = harness.messages()[0].info["opensesh"]["calls"][0]
     assert (call["agent"], call["modelID"], call["tokens"]["input"]) == ("title", "it", 200)
     assert call["cost"] == pytest.approx(200 * 3e-6 + 10 * 15e-6)
-    answer = on.messages()[1].info["cost"]
-    assert float(Library(store=store).totals(on.session).cost) == pytest.approx(answer + call["cost"])
-    on.engine.sessions.fork(on.session)
+    answer = harness.messages()[1].info["cost"]
+    assert float(Library(store=store).totals(harness.session).cost) == pytest.approx(answer + call["cost"])
+    harness.engine.sessions.fork(harness.session)
     for temporary in (True, False, False):
         usage = UsageTable(DerivedCache(store=store, temporary=temporary))
-        [bucket] = [bucket for bucket in usage.buckets(on.session) if bucket.agent == "title"]
+        [bucket] = [bucket for bucket in usage.buckets(harness.session) if bucket.agent == "title"]
         assert list(bucket.totals[:4]) == [0, 0, 200, 10]
 
 
 async def test_a_title_that_came_to_nothing_is_paid_for_too() -> None:
-    async with stage('SAY ok\n---\nTITLE "  "\nUSAGE input=50 output=5', title=None) as on:
-        await on.ask("Fix the parser")
-    assert json.dumps(on.messages()[0].info["opensesh"]["calls"]).count('"input": 50') == 1
+    async with open_harness('SAY ok\n---\nTITLE "  "\nUSAGE input=50 output=5', title=None) as harness:
+        await harness.ask("Fix the parser")
+    assert json.dumps(harness.messages()[0].info["opensesh"]["calls"]).count('"input": 50') == 1

@@ -20,7 +20,7 @@ from opensesh.workspace.snapshots import SnapshotLimits
 
 from ..harness import ProcessGroup
 from . import runners
-from .stage import Acting, Stage, stage
+from .harness import Acting, EngineHarness, open_harness
 
 ALLOW = [Rule(permission="*", pattern="*", action="allow")]
 
@@ -30,20 +30,20 @@ def files() -> dict[str, bytes]:
     return {path.as_posix(): path.read_bytes() for path in sorted(paths)}
 
 
-def calls(*each: tuple[str, dict[str, Any]]) -> str:
-    return "".join(f"CALL {tool} {json.dumps(given)}\n---\n" for tool, given in each) + "SAY done"
+def calls(*item: tuple[str, dict[str, Any]]) -> str:
+    return "".join(f"CALL {tool} {json.dumps(arguments)}\n---\n" for tool, arguments in item) + "SAY done"
 
 
 def at(name: str) -> str:
     return os.path.abspath(name)
 
 
-def reverts(on: Stage) -> Reverts:
-    return Reverts(on.engine.sessions, on.engine.components.snapshots)
+def reverts(harness: EngineHarness) -> Reverts:
+    return Reverts(harness.engine.sessions, harness.engine.components.snapshots)
 
 
-def prompt_of(on: Stage) -> str:
-    return str(on.messages()[0].info["id"])
+def prompt_of(harness: EngineHarness) -> str:
+    return str(harness.messages()[0].info["id"])
 
 
 def patch(*lines: str) -> dict[str, str]:
@@ -51,10 +51,12 @@ def patch(*lines: str) -> dict[str, str]:
 
 
 async def test_a_call_that_is_about_to_write_has_its_fields_in_the_order_of_the_schema() -> None:
-    async with stage(calls(("write", {"filePath": at("a.txt"), "content": "1"}))) as on:
-        await on.ask()
-        told = [each.part["state"] for each in on.told(events.PartUpdated) if each.part["type"] == "tool"]
-        running = [list(state) for state in told if "metadata" in state and state["status"] == "running"]
+    async with open_harness(calls(("write", {"filePath": at("a.txt"), "content": "1"}))) as harness:
+        await harness.ask()
+        reported = [
+            event.part["state"] for event in harness.published(events.PartUpdated) if event.part["type"] == "tool"
+        ]
+        running = [list(state) for state in reported if "metadata" in state and state["status"] == "running"]
         assert running == [["status", "input", "metadata", "time"]]
 
 
@@ -91,21 +93,21 @@ async def test_outside_of_git_everything_that_tools_did_goes_back_and_comes_agai
         ),
     )
     patcher: dict[str, Any] = {"gpt-5": ScriptedModel(patching)}  # a name for which patching is on offer
-    async with stage(writing, store=Memory(), rules=ALLOW, **patcher) as on:
-        assert (await on.ask()).kind == "answered"
-        assert (await on.ask(model="scripted/gpt-5")).kind == "answered"
-        assert [part["state"]["status"] for part in on.parts("tool")] == ["completed"] * 6, on.parts("tool")
+    async with open_harness(writing, store=Memory(), rules=ALLOW, **patcher) as harness:
+        assert (await harness.ask()).kind == "answered"
+        assert (await harness.ask(model="scripted/gpt-5")).kind == "answered"
+        assert [part["state"]["status"] for part in harness.parts("tool")] == ["completed"] * 6, harness.parts("tool")
         after = files()
         assert after.keys() == {"old.bin", "mine.txt", "latin.txt", "made/new.txt", "added.txt", "there/moved.sh"}
         modes = {name: Path(name).stat().st_mode for name in after}
 
-        done = reverts(on).revert(on.session, prompt_of(on))
+        done = reverts(harness).revert(harness.session, prompt_of(harness))
         assert done.left_alone == ()
         assert files() == before
         assert Path("doomed.sh").stat().st_mode & 0o111
         assert Path("moved.sh").stat().st_mode & 0o111
 
-        reverts(on).unrevert(on.session)
+        reverts(harness).unrevert(harness.session)
         assert files() == after
         assert {name: Path(name).stat().st_mode for name in after} == modes
 
@@ -113,45 +115,48 @@ async def test_outside_of_git_everything_that_tools_did_goes_back_and_comes_agai
 async def test_what_a_write_wrote_over_is_named_in_its_record_and_put_aside() -> None:
     Path("a.txt").write_bytes(b"precious\n")
     script = calls(("read", {"filePath": at("a.txt")}), ("write", {"filePath": at("a.txt"), "content": "new\n"}))
-    async with stage(script, rules=ALLOW) as on:
-        await on.ask()
-        metadata = on.parts("tool")[1]["state"]["metadata"]
+    async with open_harness(script, rules=ALLOW) as harness:
+        await harness.ask()
+        metadata = harness.parts("tool")[1]["state"]["metadata"]
         assert list(metadata) == ["diagnostics", "filepath", "exists", "truncated", "opensesh"]
         (write,) = metadata["opensesh"]["writes"]
         assert write["file"] == at("a.txt")
         assert write["before"] == f"100644 {blob_id(b'precious' + bytes([10]))}"
         assert write["after"] == f"100644 {blob_id(b'new' + bytes([10]))}"
-        assert on.engine.components.originals.content(write["before"].split()[1]) == b"precious\n"
-        assert on.store.read(("part", on.answers()[1].info["id"], on.parts("tool")[1]["id"])) == on.parts("tool")[1]
+        assert harness.engine.components.originals.content(write["before"].split()[1]) == b"precious\n"
+        assert (
+            harness.store.read(("part", harness.answers()[1].info["id"], harness.parts("tool")[1]["id"]))
+            == harness.parts("tool")[1]
+        )
 
 
 async def test_the_record_says_what_is_intended_before_the_file_is_touched() -> None:
     seen: list[dict[str, Any]] = []
 
-    async def act(given: dict[str, Any], ctx: Any) -> str:
+    async def act(arguments: dict[str, Any], ctx: Any) -> str:
         await ctx.before_write({at("a.txt"): b"new\n"})
-        seen.append(on.parts("tool")[0]["state"])
+        seen.append(harness.parts("tool")[0]["state"])
         assert Path("a.txt").read_bytes() == b"old\n"
         await ctx.progress(title="half way", metadata={"so": "far"})
-        seen.append(on.parts("tool")[0]["state"])
+        seen.append(harness.parts("tool")[0]["state"])
         Path("a.txt").write_bytes(b"new\n")
         ctx.after_write(at("a.txt"))
         return "written"
 
     Path("a.txt").write_bytes(b"old\n")
-    async with stage(calls(("act", {})), tools=[Acting("act", act)]) as on:
-        await on.ask()
+    async with open_harness(calls(("act", {})), tools=[Acting("act", act)]) as harness:
+        await harness.ask()
         intended = {"file": at("a.txt"), "before": f"100644 {blob_id(b'old' + bytes([10]))}"}
         intended |= {"after": blob_id(b"new\n")}
         assert [state["status"] for state in seen] == ["running", "running"]
         assert seen[0]["metadata"] == {"opensesh": {"writes": [intended]}}
         assert seen[1]["metadata"] == {"so": "far", "opensesh": {"writes": [intended]}}
-        reverts(on).revert(on.session, prompt_of(on))
+        reverts(harness).revert(harness.session, prompt_of(harness))
         assert files() == {"a.txt": b"old\n"}
 
 
 async def test_what_a_tool_did_before_it_failed_is_reverted_and_what_it_only_planned_does_not_count() -> None:
-    async def act(given: dict[str, Any], ctx: Any) -> str:
+    async def act(arguments: dict[str, Any], ctx: Any) -> str:
         await ctx.before_write({at("a.txt"): b"new\n", at("b.txt"): b"new\n", at("c.txt"): None})
         Path("a.txt").write_bytes(b"new\n")
         ctx.after_write(at("a.txt"))
@@ -160,12 +165,12 @@ async def test_what_a_tool_did_before_it_failed_is_reverted_and_what_it_only_pla
 
     for name in "abc":
         Path(f"{name}.txt").write_bytes(b"old\n")
-    async with stage(calls(("act", {})), tools=[Acting("act", act)]) as on:
-        await on.ask()
-        (part,) = on.parts("tool")
+    async with open_harness(calls(("act", {})), tools=[Acting("act", act)]) as harness:
+        await harness.ask()
+        (part,) = harness.parts("tool")
         assert part["state"]["status"] == "error"
-        assert [each["file"] for each in part["state"]["metadata"]["opensesh"]["writes"]] == [at("a.txt")]
-        reverts(on).revert(on.session, prompt_of(on))
+        assert [item["file"] for item in part["state"]["metadata"]["opensesh"]["writes"]] == [at("a.txt")]
+        reverts(harness).revert(harness.session, prompt_of(harness))
         assert files() == {"a.txt": b"old\n", "b.txt": b"by someone else\n", "c.txt": b"old\n"}
 
 
@@ -176,16 +181,16 @@ async def test_what_a_command_changed_outside_of_git_is_named_and_left_alone() -
     script = calls(
         ("bash", {"command": command, "description": "d"}), ("write", {"filePath": at("w.txt"), "content": "w"})
     )
-    async with stage(script, rules=ALLOW) as on:
-        await on.ask()
+    async with open_harness(script, rules=ALLOW) as harness:
+        await harness.ask()
         left = files()
-        done = reverts(on).revert(on.session, prompt_of(on))
-        assert [each.name for each in done.left_alone] == ["kept.txt", "made.txt", "over.txt"]
-        assert {each.reason for each in done.left_alone} == {
+        done = reverts(harness).revert(harness.session, prompt_of(harness))
+        assert [item.name for item in done.left_alone] == ["kept.txt", "made.txt", "over.txt"]
+        assert {item.reason for item in done.left_alone} == {
             "a command changed it, and what it held before was not recorded"
         }
         assert files() == {name: data for name, data in left.items() if name != "w.txt"}
-        reverts(on).unrevert(on.session)
+        reverts(harness).unrevert(harness.session)
         assert files() == left
 
 
@@ -196,15 +201,15 @@ async def test_a_command_that_changed_what_a_tool_had_written_does_not_keep_it_f
         ("write", {"filePath": at("a.txt"), "content": "two\n"}),
         ("bash", {"command": "echo three > a.txt", "description": "d"}),
     )
-    async with stage(script, rules=ALLOW) as on:
-        await on.ask()
+    async with open_harness(script, rules=ALLOW) as harness:
+        await harness.ask()
         Path("a.txt").write_text("the user's own\n")
         with pytest.raises(RevertConflictError):
-            reverts(on).revert(on.session, prompt_of(on))
+            reverts(harness).revert(harness.session, prompt_of(harness))
         Path("a.txt").write_text("three\n")
-        assert reverts(on).revert(on.session, prompt_of(on)).left_alone == ()
+        assert reverts(harness).revert(harness.session, prompt_of(harness)).left_alone == ()
         assert files() == {"a.txt": b"one\n"}
-        reverts(on).unrevert(on.session)
+        reverts(harness).unrevert(harness.session)
         assert files() == {"a.txt": b"three\n"}
 
 
@@ -215,21 +220,23 @@ async def test_a_tool_that_writes_while_a_command_runs_is_the_one_who_did() -> N
         'CALL bash {"command": "sleep 0.5", "description": "d"}\n'
         f'CALL write {{"filePath": "{at("a.txt")}", "content": "two\\n"}}\n---\nSAY done'
     )
-    async with stage(script, rules=ALLOW) as on:
-        await on.ask()
+    async with open_harness(script, rules=ALLOW) as harness:
+        await harness.ask()
         assert files() == {"a.txt": b"two\n"}
-        assert reverts(on).revert(on.session, prompt_of(on)).left_alone == ()
+        assert reverts(harness).revert(harness.session, prompt_of(harness)).left_alone == ()
         assert files() == {"a.txt": b"one\n"}
 
 
 async def test_a_command_that_could_not_be_watched_is_named() -> None:
     for number in range(4):
         Path(f"{number}.txt").write_text("x")
-    async with stage(calls(("bash", {"command": "echo hi > 1.txt", "description": "d"})), rules=ALLOW) as on:
-        on.engine.components.snapshots.limits = SnapshotLimits(watched_files=2)
-        await on.ask()
-        assert "opensesh" not in on.parts("tool")[0]["state"]["metadata"]
-        preview = reverts(on).preview(on.session, prompt_of(on))
+    async with open_harness(
+        calls(("bash", {"command": "echo hi > 1.txt", "description": "d"})), rules=ALLOW
+    ) as harness:
+        harness.engine.components.snapshots.limits = SnapshotLimits(watched_files=2)
+        await harness.ask()
+        assert "opensesh" not in harness.parts("tool")[0]["state"]["metadata"]
+        preview = reverts(harness).preview(harness.session, prompt_of(harness))
         assert preview.unwatched == ("echo hi > 1.txt",)
         assert preview.document["commands"] == ["echo hi > 1.txt"]
 
@@ -238,10 +245,10 @@ async def test_what_a_tool_wrote_through_a_link_goes_back_and_the_link_stays() -
     Path("real.txt").write_text("one\n")
     Path("link.txt").symlink_to("real.txt")
     script = calls(("read", {"filePath": at("link.txt")}), ("write", {"filePath": at("link.txt"), "content": "two\n"}))
-    async with stage(script, rules=ALLOW) as on:
-        await on.ask()
+    async with open_harness(script, rules=ALLOW) as harness:
+        await harness.ask()
         assert Path("real.txt").read_text() == "two\n"
-        reverts(on).revert(on.session, prompt_of(on))
+        reverts(harness).revert(harness.session, prompt_of(harness))
         assert Path("link.txt").readlink() == Path("real.txt")
         assert Path("real.txt").read_text() == "one\n"
 
@@ -255,22 +262,24 @@ async def test_when_what_was_put_aside_is_gone_the_texts_of_the_record_still_ser
         ("edit", {"filePath": at("a.txt"), "oldString": "one", "newString": "two"}),
         ("write", {"filePath": at("b.txt"), "content": "two\n"}),
     )
-    async with stage(script, rules=ALLOW) as on:
-        await on.ask()
-        assert on.engine.components.originals.drop(set(), days=-1) > 0
-        done = reverts(on).revert(on.session, prompt_of(on))
-        assert [each.name for each in done.left_alone] == ["b.txt"]
+    async with open_harness(script, rules=ALLOW) as harness:
+        await harness.ask()
+        assert harness.engine.components.originals.drop(set(), days=-1) > 0
+        done = reverts(harness).revert(harness.session, prompt_of(harness))
+        assert [item.name for item in done.left_alone] == ["b.txt"]
         assert files() == {"a.txt": b"one\n", "b.txt": b"two\n"}
 
 
 async def test_a_file_too_large_to_keep_is_reported_as_lost() -> None:
     Path("a.txt").write_text("one\n")
     script = calls(("read", {"filePath": at("a.txt")}), ("write", {"filePath": at("a.txt"), "content": "two\n"}))
-    async with stage(script, rules=ALLOW) as on:
-        assert on.engine.components.originals.max_file_bytes == 64 << 20
-        on.engine.components.originals.max_file_bytes = 3
-        await on.ask()
-        assert [each.name for each in reverts(on).revert(on.session, prompt_of(on)).left_alone] == ["a.txt"]
+    async with open_harness(script, rules=ALLOW) as harness:
+        assert harness.engine.components.originals.max_file_bytes == 64 << 20
+        harness.engine.components.originals.max_file_bytes = 3
+        await harness.ask()
+        assert [item.name for item in reverts(harness).revert(harness.session, prompt_of(harness)).left_alone] == [
+            "a.txt"
+        ]
         assert files() == {"a.txt": b"two\n"}
 
 

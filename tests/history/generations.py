@@ -11,8 +11,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from .sample_stores import V1
 from .sample_tree import Json, Sample
-from .shelf import V1
 
 SESSIONS, CHILDREN, MONEY = 60, 5, Decimal("34.81")
 V2 = """
@@ -128,11 +128,11 @@ def _v2_content(part: Json) -> Json:
     if part["type"] == "text":
         return {"type": "text", "text": part["text"]}
     state = part["state"]
-    told = [{"type": "text", "text": state["output"]}]
-    held: Json = {"status": state["status"], "input": state["input"], "content": told, "metadata": {}}
+    reported = [{"type": "text", "text": state["output"]}]
+    kept: Json = {"status": state["status"], "input": state["input"], "content": reported, "metadata": {}}
     span = state["time"]
     times = {"created": span["start"], "ran": span["start"], "completed": span["end"]}
-    return {"type": "tool", "id": part["callID"], "name": part["tool"], "state": held, "time": times}
+    return {"type": "tool", "id": part["callID"], "name": part["tool"], "state": kept, "time": times}
 
 
 def _database(path: Path, schema: str) -> sqlite3.Connection:

@@ -111,8 +111,8 @@ class Sample:
 
     def messages(self, session: Json) -> list[Json]:
         folder = self.root / "message" / session["id"]
-        found = [json.loads(path.read_bytes()) for path in folder.glob("*.json")]
-        return sorted(found, key=lambda info: info["time"]["created"])
+        result = [json.loads(path.read_bytes()) for path in folder.glob("*.json")]
+        return sorted(result, key=lambda info: info["time"]["created"])
 
     def fork(self, session: Json, *, upto: int | None = None, title: str | None = None, **more: Any) -> Json:
         """Copies as OpenCode copies: new identifiers, the same moments, tokens and costs."""

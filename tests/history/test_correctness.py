@@ -32,7 +32,7 @@ def data(tmp_path: Path) -> Path:
 
 def seen(data: Path) -> set[str]:
     """Every session that a list with children shows."""
-    return {each.id for _, each in Library(str(data)).records()}
+    return {item.id for _, item in Library(str(data)).records()}
 
 
 def money(data: Path) -> Decimal:
@@ -62,7 +62,9 @@ def assert_whole(data: Path, truth: Generations) -> None:
     store = open_store(str(data))
     for session in truth.sessions:
         messages = store.messages(session["id"])
-        assert [each.info["id"] for each in messages] == [each["id"] for each in truth.messages[session["id"]]]
+        assert [message.info["id"] for message in messages] == [
+            message["id"] for message in truth.messages[session["id"]]
+        ]
     assert said(data, truth.sessions[0]) == said(truth.sample.root.parent, truth.sessions[0])
 
 
@@ -135,7 +137,7 @@ def test_a_migration_whose_first_half_was_deleted_from_the_tree(truth: Generatio
 def test_three_forks_are_billed_once(truth: Generations, data: Path) -> None:
     tree = truth.tree(data)
     forks = [tree.fork(session) for session in truth.sessions[10:13]]
-    assert seen(data) == {each["id"] for each in (*truth.sessions, *forks)}
+    assert seen(data) == {item["id"] for item in (*truth.sessions, *forks)}
     assert money(data) == MONEY
 
 
@@ -166,18 +168,18 @@ def test_torn_files_cost_only_themselves(truth: Generations, data: Path) -> None
     tree = truth.tree(data)
     one, two, three, four = truth.sessions[20:24]
     answers = {
-        each["id"]: [info for info in truth.messages[each["id"]] if info["role"] == "assistant"]
-        for each in truth.sessions
+        item["id"]: [info for info in truth.messages[item["id"]] if info["role"] == "assistant"]
+        for item in truth.sessions
     }
     tear(tree.path("session", "proj", one["id"]))
-    messages = [answers[each["id"]][0] for each in (two, three)]
+    messages = [answers[item["id"]][0] for item in (two, three)]
     for info in messages:
         tear(tree.path("message", info["sessionID"], info["id"]))
-    parts = [_last_part(tree.root / "part" / answers[each["id"]][-1]["id"]) for each in (four, truth.sessions[24])]
+    parts = [_last_part(tree.root / "part" / answers[item["id"]][-1]["id"]) for item in (four, truth.sessions[24])]
     for path in parts:
         tear(path)
     assert money(data) == MONEY - sum(Decimal(str(info["cost"])) for info in messages)
-    assert seen(data) == {each["id"] for each in truth.sessions} - {one["id"]}
+    assert seen(data) == {item["id"] for item in truth.sessions} - {one["id"]}
     assert _damaged_files(data, truth.sessions) == {
         tree.path("session", "proj", one["id"]),
         *(tree.path("message", info["sessionID"], info["id"]) for info in messages),
@@ -185,9 +187,9 @@ def test_torn_files_cost_only_themselves(truth: Generations, data: Path) -> None
     }
     store = open_store(str(data))
     for session in truth.sessions:
-        held = [each.info["id"] for each in store.messages(session["id"], report=lambda damage: None)]
+        kept = [message.info["id"] for message in store.messages(session["id"], report=lambda damage: None)]
         torn = {info["id"] for info in messages}
-        assert held == [info["id"] for info in truth.messages[session["id"]] if info["id"] not in torn]
+        assert kept == [info["id"] for info in truth.messages[session["id"]] if info["id"] not in torn]
 
 
 def _last_part(folder: Path) -> Path:

@@ -17,7 +17,7 @@ from opensesh.history.discovery import (
 )
 from opensesh.history.library import Library, SessionFilter
 
-from .shelf import Tree
+from .sample_stores import Tree
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def library(tree: Tree) -> Library:
 
 
 def ids(library: Library, name: str) -> list[str]:
-    return sorted(each.id for each in library.sessions(project=name))
+    return sorted(session.id for session in library.sessions(project=name))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def ids(library: Library, name: str) -> list[str]:
     ],
 )
 def test_projects_go_by_many_names_and_roughly(library: Library, name: str, projects: list[str]) -> None:
-    assert [each.project.id for each in find_project_groups(project_groups(library.projects, []), name)] == projects
+    assert [group.project.id for group in find_project_groups(project_groups(library.projects, []), name)] == projects
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_one_wrong_letter_in_the_beginning_of_a_name_is_forgiven(tree: Tree, nam
     tree.project("two", "/home/me/natural-dashboard-of-everything", vcs="git")
     tree.project("0123456789" * 4, "/home/me/printing", vcs="git")
     library = history.open(str(tree.root.parent))
-    assert [each.project.id for each in find_project_groups(project_groups(library.projects, []), name)] == projects
+    assert [group.project.id for group in find_project_groups(project_groups(library.projects, []), name)] == projects
 
 
 def test_projects_go_by_their_remote(tree: Tree, tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_a_project_without_a_folder_has_no_remote(tree: Tree, tmp_path: Path, mo
 def test_a_folder_of_another_machine_is_called_by_its_last_step(tree: Tree) -> None:
     tree.project("ddd444", "C:\\Dev\\Shop")
     tree.project("global", "/")
-    found = project_groups(history.open(str(tree.root.parent)).projects, ["D:\\My Notes\\"])
-    assert [each.title for each in found] == ["Shop", "My Notes"]
+    result = project_groups(history.open(str(tree.root.parent)).projects, ["D:\\My Notes\\"])
+    assert [item.title for item in result] == ["Shop", "My Notes"]
 
 
 def test_sessions_of_a_project_are_found_however_they_are_filed(tree: Tree, library: Library) -> None:
@@ -144,7 +144,7 @@ def test_the_folder_that_was_opened_last_outside_of_a_project_says_nothing_of_th
     with pytest.raises(NotFoundError):
         library.resolve_project("stall")
     known = project_groups(library.projects, ["/home/me/proj", "/home/me/shop", "/"])
-    assert [(each.title, each.folder) for each in known if each.project.id == "global"] == [
+    assert [(item.title, item.folder) for item in known if item.project.id == "global"] == [
         ("global", "/"),
         ("proj", "/home/me/proj"),
         ("shop", "/home/me/shop"),
@@ -172,12 +172,12 @@ def test_what_may_belong_here_is_counted(tree: Tree, library: Library) -> None:
     tree.session(project="bbb222", directory="/srv/dev/weststore", title="Port a fix to eastore")
     tree.session(project="bbb222", directory="/srv/dev/weststore", title="Something else")
     tree.session(project="global", directory="/mnt/backup/eastore", parentID="ses_x")
-    found = library.overview(SessionFilter(library.resolve_project("aaa111")))
-    assert (found.total, found.possible_matches) == (1, 1)
-    found = library.overview(SessionFilter(library.resolve_project("/srv/dev/eastore")))
-    assert (found.total, found.possible_matches) == (1, 1)
-    found = library.overview(SessionFilter(library.resolve_project("eastore")))
-    assert (found.total, found.possible_matches) == (2, 1)
+    result = library.overview(SessionFilter(library.resolve_project("aaa111")))
+    assert (result.total, result.possible_matches) == (1, 1)
+    result = library.overview(SessionFilter(library.resolve_project("/srv/dev/eastore")))
+    assert (result.total, result.possible_matches) == (1, 1)
+    result = library.overview(SessionFilter(library.resolve_project("eastore")))
+    assert (result.total, result.possible_matches) == (2, 1)
     assert library.overview(SessionFilter()).possible_matches == 0
 
 
@@ -192,10 +192,10 @@ def test_here_is_the_project_of_a_directory(tree: Tree, tmp_path: Path) -> None:
     filed = tree.session(project=identity, directory="/elsewhere")
     inside = tree.session(project="global", directory=str(repository))
     moved = tree.session(project="global", directory="/gone/repo")
-    found = library.overview(SessionFilter(chosen))
-    assert sorted(each.id for each in found.sessions) == sorted([filed, inside])
-    assert found.possible_matches == 1
-    assert moved not in [each.id for each in found.sessions]
+    result = library.overview(SessionFilter(chosen))
+    assert sorted(item.id for item in result.sessions) == sorted([filed, inside])
+    assert result.possible_matches == 1
+    assert moved not in [item.id for item in result.sessions]
     plain = current_project(str(tmp_path))
     assert plain.matches("global", str(tmp_path), "")
     assert not plain.matches("global", "/", "")
@@ -213,7 +213,7 @@ def test_a_way_from_here_or_from_home_means_the_project_of_the_folder_it_leads_t
     known = project_groups(library.projects, [str(shop), str(tmp_path)])
     for way in (".", "./", "../shop", "~/shop"):
         assert ids(library, way) == [session]
-        assert [each.folder for each in find_project_groups(known, way)] == [str(shop)]
+        assert [group.folder for group in find_project_groups(known, way)] == [str(shop)]
     monkeypatch.chdir(shop / "sub")
     assert ids(library, "..") == [session]
     assert [resolve_path_argument(name) for name in ("./shop", "../nowhere", "...", ".shop", "~shop", "sub")] == [

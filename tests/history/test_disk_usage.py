@@ -20,14 +20,14 @@ def test_every_byte_of_a_tree_is_counted_once(sample: Sample) -> None:
     assert usage.total.bytes == sum(sizes.values())
     assert usage.total.records == len(sizes)
     assert sum(share.bytes for share in usage.kinds.values()) == usage.total.bytes
-    own = sum(each.own.bytes for each in usage.sessions.values())
+    own = sum(value.own.bytes for value in usage.sessions.values())
     projects = usage.kinds["project"].bytes
     assert own + usage.orphans.bytes + projects == usage.total.bytes
     assert usage.orphans.bytes == sizes["todo/ses_gone.json"]
     sums = usage.sessions
     assert sums[parent["id"]].inclusive == sums[parent["id"]].own.bytes + sums[child["id"]].own.bytes
     assert usage.children.bytes == sums[child["id"]].own.bytes
-    assert [each.session for each in usage.largest()] == [parent["id"], child["id"]]
+    assert [item.session for item in usage.largest()] == [parent["id"], child["id"]]
 
 
 def test_tools_and_attachments_are_counted_separately_at_any_size(sample: Sample) -> None:

@@ -41,11 +41,11 @@ def healthy(sample: Sample, **more: Any) -> Json:
     return sample.talk(directory=str(sample.root.parent.parent / "shop"), **more)
 
 
-def kinds(found: Diagnosis) -> dict[str, list[str]]:
-    told: dict[str, list[str]] = {}
-    for finding in found.findings:
-        told.setdefault(finding.kind, []).append(finding.path)
-    return told
+def kinds(result: Diagnosis) -> dict[str, list[str]]:
+    reported: dict[str, list[str]] = {}
+    for finding in result.findings:
+        reported.setdefault(finding.kind, []).append(finding.path)
+    return reported
 
 
 def look(sample: Sample) -> dict[str, list[str]]:
@@ -56,41 +56,41 @@ def mend(sample: Sample) -> Diagnosis:
     """Repair; then see that it is repaired, that a second run changes nothing, and that all can be taken back."""
     tree = JsonTree(sample.root)
     before = contents(sample.root)
-    found = repair(tree)
+    result = repair(tree)
     after = contents(sample.root)
     again = repair(tree)
     assert not [finding for finding in again.findings if finding.fixable], again.findings
     assert again.undo == ""
     assert contents(sample.root) == after
-    if found.undo:
-        assert take_back(found.undo).left == []
+    if result.undo:
+        assert take_back(result.undo).left == []
         assert contents(sample.root) == before
         with pytest.raises(NotFoundError):
-            take_back(found.undo)
+            take_back(result.undo)
         repair(tree)
         assert contents(sample.root).keys() == after.keys()
-    return found
+    return result
 
 
 def test_a_sound_store_has_nothing_wrong_with_it(sample: Sample) -> None:
     session = healthy(sample)
     sample.write(("todo", session["id"]), [])
     sample.write(("session_diff", session["id"]), [])
-    found = mend(sample)
-    assert found.findings == []
-    assert (found.holdings[0].sessions, found.holdings[0].messages, found.holdings[0].parts) == (1, 4, 8)
-    assert not found.damaged
+    result = mend(sample)
+    assert result.findings == []
+    assert (result.holdings[0].sessions, result.holdings[0].messages, result.holdings[0].parts) == (1, 4, 8)
+    assert not result.damaged
 
 
 def test_a_torn_part_is_put_aside(sample: Sample) -> None:
     message = sample.messages(healthy(sample))[1]
     victim = next((sample.root / "part" / message["id"]).iterdir())
     victim.write_bytes(victim.read_bytes()[:30])
-    place = os.path.relpath(victim, sample.root)
-    assert look(sample) == {"torn": [place]}
+    location = os.path.relpath(victim, sample.root)
+    assert look(sample) == {"torn": [location]}
     assert diagnose(JsonTree(sample.root)).damaged
-    found = mend(sample)
-    assert not found.damaged
+    result = mend(sample)
+    assert not result.damaged
     assert not victim.exists()
 
 
@@ -140,13 +140,15 @@ def test_a_record_without_a_time_gets_the_one_that_its_name_tells(sample: Sample
     assert look(sample)["torn"] == [str(sample.path(*key).relative_to(sample.root)) for key in keys]
     mend(sample)
     library = Library(store=JsonTree(sample.root))
-    assert [(each.id, each.title, each.time.created) for _, each in library.records()] == [
+    assert [(item.id, item.title, item.time.created) for _, item in library.records()] == [
         (session["id"], "Kept", session["time"]["created"])
     ]
     messages = library.store.messages(session["id"])
-    assert [(each.info["id"], each.info["time"]["created"]) for each in messages if each.info["id"] == info["id"]] == [
-        (info["id"], info["time"]["created"])
-    ]
+    assert [
+        (message.info["id"], message.info["time"]["created"])
+        for message in messages
+        if message.info["id"] == info["id"]
+    ] == [(info["id"], info["time"]["created"])]
 
 
 def test_the_valid_fields_of_an_invalid_record_are_kept(sample: Sample) -> None:
@@ -154,8 +156,8 @@ def test_the_valid_fields_of_an_invalid_record_are_kept(sample: Sample) -> None:
     sample.write(("project", "proj"), {"id": "proj", "worktree": "/srv", "sandboxes": 7})
     assert look(sample)["torn"] == ["project/proj.json", f"session/proj/{session['id']}.json"]
     mend(sample)
-    held = json.loads(sample.path("session", "proj", session["id"]).read_bytes())
-    assert held == {name: value for name, value in session.items() if name not in ("share", "permission")}
+    kept = json.loads(sample.path("session", "proj", session["id"]).read_bytes())
+    assert kept == {name: value for name, value in session.items() if name not in ("share", "permission")}
     assert json.loads(sample.path("project", "proj").read_bytes()) == {"id": "proj", "worktree": "/srv"}
 
 
@@ -164,7 +166,7 @@ def test_a_record_that_cannot_be_repaired_is_reported_and_kept(sample: Sample) -
     sample.path("session", "proj", session["id"]).write_text('{"time": {"created": 1}, "\\ud83c": 1}')
     path = f"session/proj/{session['id']}.json"
     assert look(sample)["torn"] == [path]
-    [finding] = [each for each in mend(sample).findings if each.kind == "torn"]
+    [finding] = [item for item in mend(sample).findings if item.kind == "torn"]
     assert not finding.fixable
 
 
@@ -239,9 +241,9 @@ def test_a_copy_under_another_name_is_put_aside(sample: Sample) -> None:
     shutil.copy(path, path.with_name("msg_copy.json"))
     shutil.copy(path, path.with_name("msg_x copy.json"))
     path.with_name("notes.tmp").write_text("x")
-    found = look(sample)
-    assert found["misplaced"] == [f"message/{session['id']}/msg_copy.json"]
-    assert len(found["foreign"]) == 2
+    result = look(sample)
+    assert result["misplaced"] == [f"message/{session['id']}/msg_copy.json"]
+    assert len(result["foreign"]) == 2
     mend(sample)
     assert len(sample.messages(session)) == 4
 
@@ -264,8 +266,8 @@ def test_what_will_never_finish_is_brought_to_an_end(sample: Sample) -> None:
     assert len(look(sample)["stale"]) == 3
     with FileLeases.of(JsonTree(sample.root)).acquire(session["id"], "opensesh run"):
         assert "stale" not in look(sample)
-    found = repair(JsonTree(sample.root))
-    assert len(kinds(found)["stale"]) == 3
+    result = repair(JsonTree(sample.root))
+    assert len(kinds(result)["stale"]) == 3
     states = [
         part["state"] for m in JsonTree(sample.root).messages(session["id"]) for part in m.parts if "state" in part
     ]
@@ -308,11 +310,11 @@ def test_permissions_that_are_too_wide_or_too_narrow_are_set_right(sample: Sampl
     unreadable.chmod(0o200)
     assert len(look(sample)["permissions"]) == 3
     before = {path: stat.S_IMODE(path.stat().st_mode) for path in (record, unreadable)}
-    found = repair(JsonTree(sample.root))
+    result = repair(JsonTree(sample.root))
     assert stat.S_IMODE(record.stat().st_mode) == 0o664
     assert stat.S_IMODE(unreadable.stat().st_mode) == 0o600
     assert repair(JsonTree(sample.root)).undo == ""
-    take_back(found.undo)
+    take_back(result.undo)
     assert {path: stat.S_IMODE(path.stat().st_mode) for path in before} == before
 
 
@@ -327,11 +329,11 @@ def test_a_missing_folder_and_a_renamed_project_are_reported(sample: Sample, tmp
         subprocess.run(["git", *words], cwd=work, check=True)
     sample.write(("project", "oldname"), {"id": "oldname", "worktree": str(work), "sandboxes": []})
     healthy(sample, project="oldname")
-    found = {finding.kind: finding for finding in diagnose(JsonTree(sample.root)).findings}
-    assert found["folder"].path == "/srv/dev/shop"
-    assert found["project"].message.startswith("stored under oldname, which is now ")
-    assert found["project"].message.endswith(f": 1 session of {work}")
-    assert not found["project"].fixable
+    result = {finding.kind: finding for finding in diagnose(JsonTree(sample.root)).findings}
+    assert result["folder"].path == "/srv/dev/shop"
+    assert result["project"].message.startswith("stored under oldname, which is now ")
+    assert result["project"].message.endswith(f": 1 session of {work}")
+    assert not result["project"].fixable
 
 
 def test_a_tree_that_was_never_migrated_is_reported(sample: Sample) -> None:
@@ -350,10 +352,10 @@ def test_what_each_generation_holds_and_what_only_one_has(tmp_path: Path) -> Non
     gone.unlink()
     sample = Sample(data / "storage")
     sample.talk(directory="/")
-    found = diagnose(open_store(str(data)))
-    database, tree = found.holdings
+    result = diagnose(open_store(str(data)))
+    database, tree = result.holdings
     assert (tree.sessions, tree.only, database.sessions, database.only) == (13, 1, 13, 1)
-    [stranded] = [finding for finding in found.findings if finding.kind == "stores"]
+    [stranded] = [finding for finding in result.findings if finding.kind == "stores"]
     assert stranded.path == tree.place
     assert stranded.remedy.endswith(f"'opensesh import {tree.place}' copies them to {database.place}")
     victim = next((data / "storage" / "message").glob("*/msg_1e0afa*.json"))
@@ -364,9 +366,9 @@ def test_what_each_generation_holds_and_what_only_one_has(tmp_path: Path) -> Non
 def test_a_tree_that_does_not_exist_beside_a_database_is_not_shown(tmp_path: Path) -> None:
     database = copy_database(tmp_path / "data")
     (tmp_path / "data" / "storage" / "session_diff").mkdir(parents=True)
-    found = diagnose(open_store(str(tmp_path / "data")))
-    assert [summary.place for summary in found.holdings] == [str(database)]
-    assert {finding.kind for finding in found.findings} == {"folder"}
+    result = diagnose(open_store(str(tmp_path / "data")))
+    assert [summary.place for summary in result.holdings] == [str(database)]
+    assert {finding.kind for finding in result.findings} == {"folder"}
 
 
 def test_the_diffs_of_sessions_in_a_database_stay_in_the_tree_beside_it(tmp_path: Path) -> None:
@@ -385,8 +387,8 @@ def test_an_unwritable_database_is_copied_to_the_tree(tmp_path: Path) -> None:
     database = copy_database(tmp_path / "data")
     execute(database, "CREATE TRIGGER other AFTER INSERT ON session BEGIN SELECT 1; END")
     Sample(tmp_path / "data" / "storage").talk(directory="/")
-    found = diagnose(open_store(str(tmp_path / "data")))
-    [note] = [finding for finding in found.findings if finding.kind == "stores"]
+    result = diagnose(open_store(str(tmp_path / "data")))
+    [note] = [finding for finding in result.findings if finding.kind == "stores"]
     assert note.remedy.endswith(f"'opensesh import {database}' copies them to {tmp_path / 'data' / 'storage'}")
 
 
@@ -395,18 +397,18 @@ def compare(data: Path) -> list[Any]:
 
 
 def test_the_summary_of_a_compaction_that_another_generation_has_is_not_there_alone() -> None:
-    told = {"msg_1": "ses_1", "msg_2": "ses_1"}
-    tree = StoreContents("storage", {"ses_1"}, told, 0)
-    newer = StoreContents("opencode.db", {"ses_1"}, told | {"msg_1-summary": "ses_1", "msg_3": "ses_1"}, 0)
-    assert [each.only_messages for each in compare_stores([tree, newer])] == [0, 1]
+    reported = {"msg_1": "ses_1", "msg_2": "ses_1"}
+    tree = StoreContents("storage", {"ses_1"}, reported, 0)
+    newer = StoreContents("opencode.db", {"ses_1"}, reported | {"msg_1-summary": "ses_1", "msg_3": "ses_1"}, 0)
+    assert [store.only_messages for store in compare_stores([tree, newer])] == [0, 1]
 
 
 def test_the_real_tree_is_repaired_and_opens_as_before(tmp_path: Path) -> None:
     root = tmp_path / "data" / "storage"
     shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", root)
     before = statistics(JsonTree(root), fresh=True).document()
-    found = repair(JsonTree(root))
-    assert set(kinds(found)) == {"orphan", "folder"}
+    result = repair(JsonTree(root))
+    assert set(kinds(result)) == {"orphan", "folder"}
     assert statistics(JsonTree(root), fresh=True).document() == before
 
 
@@ -464,8 +466,8 @@ def test_of_two_files_with_one_name_of_their_own_one_gets_it_and_none_is_lost(sa
     path = sample.path("message", session["id"], info["id"])
     shutil.copy(path, path.with_name("msg_one.json"))
     path.rename(path.with_name("msg_two.json"))
-    found = mend(sample)
-    assert len(kinds(found)["misplaced"]) == 2
+    result = mend(sample)
+    assert len(kinds(result)["misplaced"]) == 2
     assert len(sample.messages(session)) == 4
 
 
@@ -530,10 +532,10 @@ def test_a_file_that_cannot_be_read_is_left_where_it_is(sample: Sample) -> None:
     path = sample.path("message", session["id"], info["id"])
     os.truncate(path, 1 << 30)  # more than is ever read
     tree = JsonTree(sample.root)
-    found = repair(tree)
-    assert [(each.kind, each.fixable) for each in found.findings] == [("torn", False)]
-    assert "then run this again" in found.findings[0].remedy
-    assert (found.damaged, found.undo, path.stat().st_size) == (True, "", 1 << 30)
+    result = repair(tree)
+    assert [(finding.kind, finding.fixable) for finding in result.findings] == [("torn", False)]
+    assert "then run this again" in result.findings[0].remedy
+    assert (result.damaged, result.undo, path.stat().st_size) == (True, "", 1 << 30)
 
 
 @pytest.mark.parametrize("kind", ["session", "message"])
@@ -559,9 +561,9 @@ def test_files_of_another_user_are_reported_and_not_changed(sample: Sample, monk
     record = sample.path("session", "proj", healthy(sample)["id"])
     record.chmod(0o666)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 12_345)
-    found = repair(JsonTree(sample.root))
-    assert any("of another user" in each.message for each in found.findings)
-    assert (found.undo, stat.S_IMODE(record.stat().st_mode)) == ("", 0o666)
+    result = repair(JsonTree(sample.root))
+    assert any("of another user" in finding.message for finding in result.findings)
+    assert (result.undo, stat.S_IMODE(record.stat().st_mode)) == ("", 0o666)
 
 
 def test_repairing_and_taking_back_count_the_same_files(sample: Sample) -> None:
@@ -569,10 +571,10 @@ def test_repairing_and_taking_back_count_the_same_files(sample: Sample) -> None:
     first, second = sample.messages(session)[:2]
     sample.path("message", session["id"], first["id"]).unlink()
     sample.path("message", session["id"], second["id"]).write_bytes(b"")
-    found = repair(JsonTree(sample.root))
+    result = repair(JsonTree(sample.root))
     parts = len(list((sample.root / "part" / second["id"]).iterdir()))
-    assert (found.files, parts) == (2, 3)  # its one part put aside, and the message made again
-    assert take_back(found.undo).restored == found.files
+    assert (result.files, parts) == (2, 3)  # its one part put aside, and the message made again
+    assert take_back(result.undo).restored == result.files
 
 
 # -- undo -----------------------------------------------------------------------------------------------------------
@@ -596,7 +598,7 @@ def test_what_was_changed_again_since_is_left_alone(sample: Sample, tmp_path: Pa
     sample.root.joinpath(first).unlink()
     sample.root.joinpath(second).write_text("after")
     done = take_back(os.path.dirname(undo))
-    assert (done.restored, [Path(each.path).name for each in done.left]) == (2, ["c"])
+    assert (done.restored, [Path(item.path).name for item in done.left]) == (2, ["c"])
     assert sample.root.joinpath(first).read_text() == sample.root.joinpath(second).read_text() == "before"
     assert len(JsonTree(sample.root).messages(session["id"])) == 4
 
@@ -612,9 +614,9 @@ def test_an_undo_file_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_a_session_that_is_filed_twice_worked_in_its_folder_once(sample: Sample) -> None:
     session = sample.talk(directory="/gone/away")
     sample.write(("session", "other", session["id"]), session)
-    told = {each.kind: each.message for each in diagnose(JsonTree(sample.root)).findings}
-    assert told["folder"] == "the folder of 1 session does not exist any more"
-    assert "second copy" in told["duplicate"]
+    reported = {finding.kind: finding.message for finding in diagnose(JsonTree(sample.root)).findings}
+    assert reported["folder"] == "the folder of 1 session does not exist any more"
+    assert "second copy" in reported["duplicate"]
 
 
 def test_an_undo_file_that_was_copied_elsewhere_takes_nothing_from_there(sample: Sample, tmp_path: Path) -> None:

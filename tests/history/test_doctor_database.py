@@ -77,8 +77,8 @@ def test_a_repair_makes_the_database_readable_for_opencode_and_can_be_undone(
     damage(path, sql)
     damaged = contents(path)
     with OpencodeDB(path) as store:
-        found = diagnose(store)
-        fixable = [finding for finding in found.findings if finding.fixable]
+        result = diagnose(store)
+        fixable = [finding for finding in result.findings if finding.fixable]
         assert fixable
         assert contents(path) == damaged
         repaired = repair(store)
@@ -107,11 +107,11 @@ def test_a_database_of_an_unknown_schema_is_checked_and_not_repaired(tmp_path: P
     path = copy_database(tmp_path / "data")
     execute(path, FAULTS["a session with a wrong revert"], "ALTER TABLE part ADD COLUMN later TEXT")
     with OpencodeDB(path) as store:
-        found = repair(store)
-    [finding] = [finding for finding in found.findings if finding.path.startswith("session/")]
+        result = repair(store)
+    [finding] = [finding for finding in result.findings if finding.path.startswith("session/")]
     assert "only reads this database: its table part has an unknown later TEXT" in finding.remedy
-    assert found.undo == ""
-    assert found.damaged
+    assert result.undo == ""
+    assert result.damaged
 
 
 def test_an_answer_that_opencode_is_writing_is_not_closed(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_damaged_page_is_reported_and_nothing_is_changed(tmp_path: Path, table
     content[(page - 1) * size : page * size] = b"\x99" * size
     path.write_bytes(content)
     with OpencodeDB(path) as store:
-        found = repair(store)
-    assert ("database", "damage") in {(finding.kind, finding.level) for finding in found.findings}
-    assert found.undo == ""
+        result = repair(store)
+    assert ("database", "damage") in {(finding.kind, finding.level) for finding in result.findings}
+    assert result.undo == ""
     assert path.read_bytes() == content

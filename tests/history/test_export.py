@@ -74,9 +74,9 @@ def read_rows_by_hand(database: Path) -> list[dict[str, Any]]:
             "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id", (name,)
         )
         infos = [{"id": message} | json.loads(data) for message, data in rows]
-        wanted = "SELECT data FROM part WHERE message_id = ? ORDER BY id"
+        expected = "SELECT data FROM part WHERE message_id = ? ORDER BY id"
         parts = {
-            info["id"]: [json.loads(data) for (data,) in connection.execute(wanted, (info["id"],))] for info in infos
+            info["id"]: [json.loads(data) for (data,) in connection.execute(expected, (info["id"],))] for info in infos
         }
         session = {"id": name, "projectID": project, "time": {"created": created, "updated": updated}}
         lines.append(expected_line(session, infos, parts))
@@ -123,16 +123,16 @@ def assert_same_lines(exported: bytes, expected: list[dict[str, Any]]) -> None:
         ours = lines[theirs["session_id"]]
         assert ours == theirs
         assert list(ours) == list(theirs)
-        for said, heard in zip(ours["messages"], theirs["messages"], strict=True):
-            assert list(said) == list(heard)
-            assert [list(thought) for thought in said["thoughts"]] == [list(each) for each in heard["thoughts"]]
+        for text, received in zip(ours["messages"], theirs["messages"], strict=True):
+            assert list(text) == list(received)
+            assert [list(thought) for thought in text["thoughts"]] == [list(item) for item in received["thoughts"]]
 
 
 @pytest.mark.parametrize("corpus", ["opencode-1.1.65", "id-wrap"])
 def test_a_line_a_session_as_the_raw_files_have_it(corpus: str) -> None:
     storage = FIXTURES / corpus / "storage"
     sessions = [json.loads(path.read_bytes()) for path in storage.glob("session/*/*.json")]
-    assert_same_lines(written(JsonTree(storage), "jsonl"), [read_by_hand(storage, each) for each in sessions])
+    assert_same_lines(written(JsonTree(storage), "jsonl"), [read_by_hand(storage, session) for session in sessions])
 
 
 @pytest.mark.parametrize("corpus", ["opencode-1.2", "opencode-1.18.33"])
@@ -305,8 +305,8 @@ def test_a_list_of_things_to_do_reads_as_one(sample: Sample) -> None:
     assert "**todowrite** `1 of 2 done`\n\n- [x] dig\n- [ ] <fill>\n\n" in text
     page = written(JsonTree(sample.root), "html").decode()
     assert "<li>[x] dig</li><li>[ ] &lt;fill&gt;</li>" in page
-    for each in (text, page):
-        assert "status" not in each
+    for item in (text, page):
+        assert "status" not in item
 
 
 def test_markdown_cannot_be_broken_by_what_it_quotes(sample: Sample) -> None:
@@ -406,7 +406,7 @@ def test_sessions_are_chosen_by_name_time_and_project(sample: Sample) -> None:
     tree = JsonTree(sample.root)
 
     def names(selection: Selection) -> list[str]:
-        return [each.id for each in Export(tree, selection, "json").selected]
+        return [item.id for item in Export(tree, selection, "json").selected]
 
     assert names(Selection()) == [root["id"], child["id"], other["id"]]
     assert names(Selection(children=False)) == [root["id"], other["id"]]
@@ -415,7 +415,7 @@ def test_sessions_are_chosen_by_name_time_and_project(sample: Sample) -> None:
     assert names(Selection(since=other["time"]["updated"])) == [other["id"]]
     assert names(Selection(until=root["time"]["updated"] + 1)) == [root["id"]]
     assert names(Selection(matches=in_the_world)) == [other["id"]]
-    assert [each.id for each in Export(tree, Selection(), "markdown").selected] == [root["id"], other["id"]]
+    assert [item.id for item in Export(tree, Selection(), "markdown").selected] == [root["id"], other["id"]]
 
 
 def test_a_session_whose_subagents_run_in_a_circle_is_still_exported(sample: Sample) -> None:
@@ -438,7 +438,7 @@ def test_a_session_of_thousands_is_read_message_by_message(sample: Sample) -> No
     victim.write_bytes(b"{")
     damage: list[Damage] = []
     to_stream(Export(tree, Selection(), "json", report=damage.append), BytesIO(), silent)
-    assert [each.path for each in damage] == [str(victim)]
+    assert [item.path for item in damage] == [str(victim)]
 
 
 # -- where to -----------------------------------------------------------------------------------------------------
@@ -511,13 +511,13 @@ def test_a_file_whose_first_session_was_removed_is_continued(sample: Sample, tmp
     tree, path = JsonTree(sample.root), tmp_path / "out"
     export = Export(tree, Selection(), "json")
     record = sample.path("session", "proj", gone["id"])
-    held = record.read_bytes()
+    retained = record.read_bytes()
     record.unlink()
     with pytest.raises(Interrupted):
         to_file(export, str(path), interrupt_after(1), fingerprint="m")
-    record.write_bytes(held)
+    record.write_bytes(retained)
     to_file(Export(tree, Selection(), "json"), str(path), silent, fingerprint="m")
-    assert [each["info"] for each in json.loads(path.read_bytes())] == kept
+    assert [load["info"] for load in json.loads(path.read_bytes())] == kept
 
 
 def test_a_page_is_written_again_when_subagents_come_into_it(sample: Sample, tmp_path: Path) -> None:

@@ -87,8 +87,8 @@ def split(sample: Sample, folder: Path, form: str, *, several: bool, step: Step 
         workers=3 if several else 1,
     )
     to_folder(export, str(folder), step)
-    told = f"{damage} {sorted(redactor.counts.items())}".encode()
-    return {each.name: each.read_bytes() for each in folder.iterdir()} | {"told": told}
+    reported = f"{damage} {sorted(redactor.counts.items())}".encode()
+    return {path.name: path.read_bytes() for path in folder.iterdir()} | {"told": reported}
 
 
 @pytest.fixture

@@ -26,19 +26,19 @@ def test_three_forks_cost_nothing_more(sample: Sample) -> None:
     session = sample.talk(answers=4)
     for _ in range(3):
         sample.fork(session)
-    found = counted(sample)
-    assert found.total.document()["cost"] == 1.0
-    assert found.total.document()["messages"] == 8
-    assert (found.copied.sessions, found.copied.totals.messages) == (3, 24)
-    assert found.document()["copied"]["cost"] == 3.0
+    result = counted(sample)
+    assert result.total.document()["cost"] == 1.0
+    assert result.total.document()["messages"] == 8
+    assert (result.copied.sessions, result.copied.totals.messages) == (3, 24)
+    assert result.document()["copied"]["cost"] == 3.0
 
 
 def test_what_a_fork_adds_is_billed_to_it(sample: Sample) -> None:
     session = sample.talk(answers=2)
     fork = sample.fork(session, upto=2)
     sample.answer(fork, cost=1)
-    found = {row.key: row.document()["cost"] for row in counted(sample).rows}
-    assert found == {session["id"]: 0.5, fork["id"]: 1.0}
+    result = {row.key: row.document()["cost"] for row in counted(sample).rows}
+    assert result == {session["id"]: 0.5, fork["id"]: 1.0}
 
 
 def test_a_fork_of_a_fork_is_billed_where_each_call_was_made(sample: Sample) -> None:
@@ -47,8 +47,8 @@ def test_a_fork_of_a_fork_is_billed_where_each_call_was_made(sample: Sample) -> 
     sample.answer(first, cost=1)
     second = sample.fork(first)
     sample.answer(second, cost=4)
-    found = {row.key: row.document()["cost"] for row in counted(sample).rows}
-    assert found == {session["id"]: 0.5, first["id"]: 1.0, second["id"]: 4.0}
+    result = {row.key: row.document()["cost"] for row in counted(sample).rows}
+    assert result == {session["id"]: 0.5, first["id"]: 1.0, second["id"]: 4.0}
 
 
 def test_a_fork_that_was_renamed_is_known_by_what_is_older_than_itself(sample: Sample) -> None:
@@ -70,9 +70,9 @@ def test_when_the_original_is_gone_the_oldest_fork_pays(sample: Sample) -> None:
     for path in (sample.root / "message" / session["id"]).iterdir():
         path.unlink()
     sample.path("session", "proj", session["id"]).unlink()
-    found = {row.key: row.document()["cost"] for row in counted(sample).rows}
-    assert found == {first["id"]: 0.5}
-    assert second["id"] not in found
+    result = {row.key: row.document()["cost"] for row in counted(sample).rows}
+    assert result == {first["id"]: 0.5}
+    assert second["id"] not in result
 
 
 def test_messages_of_one_session_are_not_copies_of_each_other(sample: Sample) -> None:
@@ -92,8 +92,8 @@ def test_forks_are_reported_as_far_as_their_copies_were_asked_for(sample: Sample
     fork = sample.fork(session)
     sample.answer(fork, cost=1)
     last = UsageFilter(since=sample.clock)
-    found = statistics(JsonTree(sample.root), "day", last, fresh=True)
-    assert (found.total.document()["cost"], found.copied.sessions) == (1, 0)
+    result = statistics(JsonTree(sample.root), "day", last, fresh=True)
+    assert (result.total.document()["cost"], result.copied.sessions) == (1, 0)
 
 
 def test_messages_that_only_look_alike_are_both_billed(sample: Sample) -> None:
@@ -134,6 +134,6 @@ def test_forks_made_by_opensesh_are_known_too(sample: Sample) -> None:
 )
 def test_the_forks_that_real_opencode_made_are_known(place: str) -> None:
     usage = UsageTable(DerivedCache(store=open_store(str(FIXTURES / place)), temporary=True))
-    found = copied_messages(usage)
-    assert sorted(len(positions) for positions in found.values()) == [5, 7]
-    assert {usage.infos[session].title for session in found} == {"Scripted title for session (fork #1)"}
+    result = copied_messages(usage)
+    assert sorted(len(positions) for positions in result.values()) == [5, 7]
+    assert {usage.infos[session].title for session in result} == {"Scripted title for session (fork #1)"}

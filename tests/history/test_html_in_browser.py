@@ -85,8 +85,8 @@ def unfold_all(browser: Browser) -> None:
 def test_nothing_that_a_session_says_runs_or_reaches_the_network(
     sample: Sample, browser: Browser, elsewhere: Listener, tmp_path: Path
 ) -> None:
-    words = [each.format(there=elsewhere.address) for each in LOUD] + list(HOSTILE)
-    sessions = [hostile_session(sample, each)["id"] for each in words]
+    words = [item.format(there=elsewhere.address) for item in LOUD] + list(HOSTILE)
+    sessions = [hostile_session(sample, word)["id"] for word in words]
     whole = hostile_session(sample, "\n\n".join(words))["id"]
     folder = exported(sample, tmp_path / "out")
     browser.look()
@@ -102,8 +102,8 @@ def test_nothing_that_a_session_says_runs_or_reaches_the_network(
         assert browser.ask("window.pwned === undefined && document.scripts.length === 1")
         assert browser.ask("document.title") == title != "PWNED"
         assert browser.ask("document.querySelectorAll('iframe, object, embed, form, base, video, svg').length") == 0
-        assert {each.split(":")[0] for each in browser.requests} <= {"file", "data"}
-        assert [each for each in browser.requests if each.startswith("file:")] == [page.as_uri()]
+        assert {request.split(":")[0] for request in browser.requests} <= {"file", "data"}
+        assert [request for request in browser.requests if request.startswith("file:")] == [page.as_uri()]
         assert browser.dialogs == browser.complaints == []
     assert elsewhere.requests == []
 
@@ -127,7 +127,7 @@ def test_even_unescaped_a_script_would_not_run(
     assert browser.ask("document.scripts.length") == 2
     assert browser.ask("window.pwned === undefined")
     assert elsewhere.requests == []
-    assert any("Content Security Policy" in each for each in browser.complaints)
+    assert any("Content Security Policy" in complaint for complaint in browser.complaints)
 
 
 def test_a_search_shows_what_fits_and_unfolds_it(sample: Sample, browser: Browser, tmp_path: Path) -> None:

@@ -38,10 +38,10 @@ def bring(place: Path | str, root: Path, **options: Any) -> list[ImportResult]:
 
 
 def acts(done: list[ImportResult]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for each in done:
-        found[each.act] = found.get(each.act, 0) + 1
-    return found
+    result: dict[str, int] = {}
+    for item in done:
+        result[item.act] = result.get(item.act, 0) + 1
+    return result
 
 
 def exported(store: JsonTree, path: Path, *names: str) -> Path:
@@ -211,7 +211,7 @@ def test_a_session_that_went_on_in_a_newer_generation_is_caught_up_with(there: S
     made[-1].info.update(role="assistant", parentID=asked["id"], summary=True)
     theirs = [*made, _of_two("msg_zzz")]
     words = normalise_2x_copies(ours, theirs)
-    assert [each.info["id"] for each in words] == [prompt["id"], asked["id"], summary["id"], "msg_zzz"]
+    assert [word.info["id"] for word in words] == [prompt["id"], asked["id"], summary["id"], "msg_zzz"]
     assert compare(ours, words) is Relation.AHEAD
     assert normalise_2x_copies(made, ours) == made
 
@@ -295,7 +295,7 @@ def test_damage_at_the_source_costs_only_itself(there: Sample, here: Path) -> No
     damage: list[Damage] = []
     done = Importer(JsonTree(here)).take(read_sessions(str(there.root), report=damage.append))
     assert acts(done) == {"added": 1}
-    assert [each.path for each in damage] == [str(victim)]
+    assert [item.path for item in damage] == [str(victim)]
     assert len(JsonTree(here).messages(session["id"])) == 5
 
 
@@ -318,7 +318,7 @@ def test_files_may_hold_one_document_an_array_or_one_a_line(there: Sample, here:
     store = JsonTree(there.root)
     one = exported(store, tmp_path / "one.json", sessions[0]["id"])
     every = json.loads(exported(store, tmp_path / "all.json").read_bytes())
-    (tmp_path / "lines.jsonl").write_text("".join(json.dumps(each) + "\n" for each in every[1:]) + '{"info": {"id')
+    (tmp_path / "lines.jsonl").write_text("".join(json.dumps(item) + "\n" for item in every[1:]) + '{"info": {"id')
     assert acts(bring(one, here)) == {"added": 1}
     damage: list[Damage] = []
     done = Importer(JsonTree(here)).take(read_sessions(str(tmp_path / "lines.jsonl"), report=damage.append))
@@ -341,7 +341,7 @@ def test_an_export_that_was_cut_short_says_so_once(there: Sample, here: Path, tm
         bring(folder / "cut.json", here)
     damage: list[Damage] = []
     assert acts(Importer(JsonTree(here)).take(read_sessions(str(folder), report=damage.append))) == {"added": 1}
-    assert [each.path for each in damage] == [str(folder / "cut.json")]
+    assert [item.path for item in damage] == [str(folder / "cut.json")]
 
 
 def test_what_is_not_lossless_is_refused_with_what_is(there: Sample, here: Path, tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_records_without_a_usable_name_cost_themselves_alone(there: Sample, here
     )
     assert acts(done) == {"added": 1}
     assert JsonTree(here).messages(session["id"]) == store.messages(session["id"])
-    assert [each.reason for each in damage] == [
+    assert [item.reason for item in damage] == [
         f"4 parts without a usable id in {question['info']['id']}",
         "a message without a usable id",
         "a message without a usable id",
@@ -418,7 +418,7 @@ def test_a_file_that_cannot_be_read_does_not_cost_the_others_in_its_folder(
     damage: list[Damage] = []
     done = Importer(JsonTree(here)).take(read_sessions(str(folder), report=damage.append))
     assert acts(done) == {"added": 1}
-    assert [(Path(each.path).name, re.split("[.;]", each.reason)[0]) for each in damage] == [
+    assert [(Path(item.path).name, re.split("[.;]", item.reason)[0]) for item in damage] == [
         ("a.json", "torn: it ends in the middle"),
         ("b.json", "this is not an OpenCode session"),
     ]
@@ -538,7 +538,7 @@ def test_any_two_histories_can_be_united_and_nothing_is_lost(
         assert {path: data for path, data in after.items() if path in kept and path.startswith("part")} == {
             path: data for path, data in kept.items() if path.startswith("part")
         }
-        said = {json.loads(data).get("text") for path, data in contents(there.root).items() if path.startswith("part")}
-        assert said <= {json.loads(data).get("text") for path, data in after.items() if path.startswith("part")}
+        text = {json.loads(data).get("text") for path, data in contents(there.root).items() if path.startswith("part")}
+        assert text <= {json.loads(data).get("text") for path, data in after.items() if path.startswith("part")}
         assert set(acts(bring(there.root, here.root))) <= {"unchanged"}
         assert contents(here.root) == after

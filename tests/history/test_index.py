@@ -29,7 +29,7 @@ from opensesh.storage.locks import open_lock_file, try_lock_file
 from opensesh.storage.opencode_db.change_feed import OpencodeDBFeed
 
 from ..storage.test_opencode_v2 import Writer as V2Writer
-from .shelf import Database, Tree, settle
+from .sample_stores import Database, Tree, settle
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -442,7 +442,7 @@ def test_a_damaged_index_on_a_full_disk_costs_no_answer(
 
 
 def random_words(number: int) -> str:
-    return " ".join(f"{zlib.crc32(bytes(each)):x}" for each in range(number))
+    return " ".join(f"{zlib.crc32(bytes(item)):x}" for item in range(number))
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -454,11 +454,11 @@ def test_an_index_that_was_not_closed_closes_its_file_when_it_is_collected(tree:
     index = DerivedCache(find_stores(str(tree.root.parent)))
     assert len(found(index, "gravel")) == 1
     assert os.path.exists(index.path) == kept
-    held = index.query(TEXT, lambda db: db)
+    retained = index.query(TEXT, lambda db: db)
     del index
     gc.collect()
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        held.execute("SELECT 1")
+        retained.execute("SELECT 1")
 
 
 def test_only_the_owner_can_read_it(index: DerivedCache, tree: Tree) -> None:
@@ -527,9 +527,9 @@ print(least)
 def test_several_processes_use_one_index(tree: Tree) -> None:
     for _ in range(10):
         tree.text(tree.session(), "gravel")
-    place = str(tree.root.parent)
+    path = str(tree.root.parent)
     workers = [
-        subprocess.Popen([sys.executable, "-c", WORKER, place, "8"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        subprocess.Popen([sys.executable, "-c", WORKER, path, "8"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(3)
     ]
     for _ in range(20):
@@ -538,7 +538,7 @@ def test_several_processes_use_one_index(tree: Tree) -> None:
     outcomes = [worker.communicate(timeout=60) for worker in workers]
     assert [error.decode() for _, error in outcomes] == ["", "", ""]
     assert all(10 <= int(out) <= 30 for out, _ in outcomes)
-    index = DerivedCache(find_stores(place))
+    index = DerivedCache(find_stores(path))
     assert len(found(index, "gravel")) == 30
     index.close()
 
@@ -568,9 +568,9 @@ def test_every_generation_is_indexed(tmp_path: Path) -> None:
         ("opencode-1.18.33", "scripted", 5),
         ("opencode-1.2", "the", 1),
     ):
-        place = tmp_path / name
-        shutil.copytree(FIXTURES / name, place)
-        index = DerivedCache(find_stores(str(place)))
+        path = tmp_path / name
+        shutil.copytree(FIXTURES / name, path)
+        index = DerivedCache(find_stores(str(path)))
         index.refresh(TEXT)
         assert index.damage == []
         assert search(index, Query(word)).total >= least
@@ -758,13 +758,13 @@ def test_a_session_that_cannot_be_read_is_read_the_next_time(tmp_path: Path, mon
 
 
 def test_a_folder_whose_name_is_not_text_can_be_searched(tmp_path: Path) -> None:
-    place = tmp_path / os.fsdecode(b"caf\xe9")
-    tree = Tree(place / "storage")
+    path = tmp_path / os.fsdecode(b"caf\xe9")
+    tree = Tree(path / "storage")
     _, part = tree.text(tree.session(), "gravel")
-    database = Database(place / "opencode.db")
+    database = Database(path / "opencode.db")
     database.session("ses_a", title="gravel")
     database.close()
-    index = DerivedCache(find_stores(str(place)))
+    index = DerivedCache(find_stores(str(path)))
     assert set(found(index, "gravel")) == {part, None}
     index.close()
     assert set(found(index, "gravel", refresh=False)) == {part, None}
@@ -861,8 +861,8 @@ class Opencode:
             self.tree.path("message", session, message).unlink(missing_ok=True)
         elif name == "drop" and session:
             self.sessions.remove(session)
-            self.parts = [each for each in self.parts if each[0] != session]
-            self.running = [each for each in self.running if each[0] != session]
+            self.parts = [item for item in self.parts if item[0] != session]
+            self.running = [item for item in self.running if item[0] != session]
             self.tree.path("session", "global", session).unlink()
             shutil.rmtree(self.tree.root / "message" / session, ignore_errors=True)
 
@@ -884,14 +884,14 @@ def test_following_changes_ends_where_starting_afresh_does(
     folder = tmp_path_factory.mktemp("store")
     tree = Tree(folder / "storage")
     opencode = Opencode(tree)
-    place = StoreLocations(str(folder), str(tree.root), ())
-    index = DerivedCache(place, folder=str(folder / "cache"))
+    path = StoreLocations(str(folder), str(tree.root), ())
+    index = DerivedCache(path, folder=str(folder / "cache"))
     for step in steps:
         for name, number in step:
             opencode.act(name, number)
         index.refresh(TEXT)
-    fresh = DerivedCache(place, folder=str(folder / "fresh"))
+    fresh = DerivedCache(path, folder=str(folder / "fresh"))
     fresh.refresh(TEXT)
     assert rows(index) == rows(fresh)
-    for each in (index, fresh):
-        each.close()
+    for item in (index, fresh):
+        item.close()

@@ -17,7 +17,7 @@ from opensesh.history.library import Library, SessionFilter
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Damage, Key, log_damage
 
-from .shelf import START, Database, Tree
+from .sample_stores import START, Database, Tree
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -36,24 +36,24 @@ def library(tree: Tree) -> Library:
 def test_the_front_door_is_as_documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", tmp_path / "opencode" / "storage")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    found = [(session.title, session.cost) for session in history.open().sessions(project="eastore")]
-    assert len(found) == 11
-    assert all(isinstance(cost, Decimal) for _, cost in found)
-    assert any(cost > 0 for _, cost in found)
+    result = [(session.title, session.cost) for session in history.open().sessions(project="eastore")]
+    assert len(result) == 11
+    assert all(isinstance(cost, Decimal) for _, cost in result)
+    assert any(cost > 0 for _, cost in result)
 
 
 def test_sessions_come_newest_first_without_children_and_archived(tree: Tree, library: Library) -> None:
     first, second = tree.session(), tree.session()
     child = tree.session(parentID=first)
     away = tree.session(time={"created": START, "updated": START + 9_000_000, "archived": 5})
-    assert [each.id for each in library.sessions()] == [second, first]
-    assert [each.id for each in library.sessions(session_filter=SessionFilter(children=True))] == [child, second, first]
-    assert [each.id for each in library.sessions(session_filter=SessionFilter(archived=True))] == [away, second, first]
-    assert [each.id for each in library.sessions(limit=1)] == [second]
-    assert [each.id for each in library.session(first).children()] == [child]
+    assert [item.id for item in library.sessions()] == [second, first]
+    assert [item.id for item in library.sessions(session_filter=SessionFilter(children=True))] == [child, second, first]
+    assert [item.id for item in library.sessions(session_filter=SessionFilter(archived=True))] == [away, second, first]
+    assert [item.id for item in library.sessions(limit=1)] == [second]
+    assert [item.id for item in library.session(first).children()] == [child]
     moment = library.session(second).updated
-    assert [each.id for each in library.sessions(session_filter=SessionFilter(since=moment))] == [second]
-    assert [each.id for each in library.sessions(session_filter=SessionFilter(until=moment))] == [first]
+    assert [item.id for item in library.sessions(session_filter=SessionFilter(since=moment))] == [second]
+    assert [item.id for item in library.sessions(session_filter=SessionFilter(until=moment))] == [first]
 
 
 def test_an_entry_tells_what_an_index_of_sessions_tells(tree: Tree, library: Library) -> None:
@@ -109,22 +109,22 @@ def test_half_of_a_migration_is_one_history(tree: Tree, library: Library) -> Non
             database.message(name, f"msg_db{number}", role="assistant", cost=0.5)
     channel.session("ses_dev", title="of another channel")
     database.session("ses_5b", title="only there")
-    found = {each.id: each for each in library.sessions()}
-    assert sorted(found) == ["ses_0", "ses_1", "ses_2", "ses_3", "ses_4", "ses_5", "ses_5b", "ses_dev"]
-    assert [found[f"ses_{number}"].title for number in range(6)] == [
+    result = {item.id: item for item in library.sessions()}
+    assert sorted(result) == ["ses_0", "ses_1", "ses_2", "ses_3", "ses_4", "ses_5", "ses_5b", "ses_dev"]
+    assert [result[f"ses_{number}"].title for number in range(6)] == [
         "title 0", "newer 1", "title 2", "newer 3", "title 4", "newer 5",
     ]  # fmt: skip
-    assert [found[f"ses_{number}"].messages for number in range(6)] == [1, 2, 1, 2, 1, 2]
-    assert found["ses_1"].cost == Decimal("0.5")
-    assert found["ses_1"].first_prompt == "prompt 1"
-    assert found["ses_1"].origins == [str(tree.root), str(database.path)]
-    assert found["ses_1"].origin == f"{database.path}#session/ses_1"
-    assert found["ses_0"].origins == [str(tree.root)]
-    assert found["ses_dev"].origins == [str(channel.path)]
-    (reading,) = found["ses_1"].transcript().messages
+    assert [result[f"ses_{number}"].messages for number in range(6)] == [1, 2, 1, 2, 1, 2]
+    assert result["ses_1"].cost == Decimal("0.5")
+    assert result["ses_1"].first_prompt == "prompt 1"
+    assert result["ses_1"].origins == [str(tree.root), str(database.path)]
+    assert result["ses_1"].origin == f"{database.path}#session/ses_1"
+    assert result["ses_0"].origins == [str(tree.root)]
+    assert result["ses_dev"].origins == [str(channel.path)]
+    (reading,) = result["ses_1"].transcript().messages
     assert reading.blocks[0][0] == "prompt 1"
-    for each in (database, channel):
-        each.close()
+    for item in (database, channel):
+        item.close()
 
 
 def test_a_torn_record_costs_itself_alone(tree: Tree, library: Library) -> None:
@@ -144,13 +144,13 @@ def test_a_torn_record_costs_itself_alone(tree: Tree, library: Library) -> None:
 def test_a_session_left_in_two_projects_is_seen_once(tree: Tree, library: Library) -> None:
     name = tree.session()
     tree.session(name, project="abc")
-    assert [each.id for each in library.sessions()] == [name]
+    assert [item.id for item in library.sessions()] == [name]
 
 
 def test_a_copy_of_a_record_under_another_name_is_not_an_obstacle(tree: Tree, library: Library) -> None:
     name = tree.session()
     tree.write(("session", "global", f"{name}-copy"), library.session(name).record.document | {"title": "a copy"})
-    assert [each.id for each in library.overview(SessionFilter()).sessions] == [name, f"{name}-copy"]
+    assert [item.id for item in library.overview(SessionFilter()).sessions] == [name, f"{name}-copy"]
     assert library.overview(SessionFilter(), limit=1).total == 2
     assert library.session(name).id == name
 
@@ -169,7 +169,7 @@ def test_one_session_is_found_by_many_names(tree: Tree, library: Library) -> Non
 def test_a_store_of_ones_own_can_be_read(tree: Tree) -> None:
     store = Memory()
     store.write(("session", "global", "ses_m"), {"id": "ses_m", "title": "kept", "time": {"created": 1}})
-    assert [each.title for each in Library(store=store).sessions()] == ["kept"]
+    assert [session.title for session in Library(store=store).sessions()] == ["kept"]
 
 
 def test_searching_brings_the_index_up_to_date(tree: Tree, library: Library) -> None:
@@ -195,9 +195,9 @@ def test_damage_is_reported_once_however_often_it_is_met(tree: Tree, library: Li
 
 
 def test_the_corpora_cost_what_their_servers_say() -> None:
-    place = FIXTURES / "opencode-1.18.33"
-    api = json.loads((place / "api.json").read_text())
-    library = history.open(str(place))
+    path = FIXTURES / "opencode-1.18.33"
+    api = json.loads((path / "api.json").read_text())
+    library = history.open(str(path))
     for theirs in api["/session"]:
         ours = float(library.session(theirs["id"]).cost)
         if "(fork #" in theirs["title"]:  # OpenCode counts what a fork copied once more

@@ -56,10 +56,10 @@ def test_a_likeness_is_the_same_in_every_process() -> None:
 def test_a_likeness_tells_everything_apart_but_names_and_prices() -> None:
     entry = UsageEntry("msg_1", "assistant", 1, 2, "anthropic", "claude", "build", 3, 4, 5, 6, 7, 8, 9)
     same = [entry._replace(id="msg_2"), entry._replace(repriced=None)]
-    assert {each.fingerprint for each in same} == {entry.fingerprint}
+    assert {item.fingerprint for item in same} == {entry.fingerprint}
     texts = dict.fromkeys(("role", "provider", "model", "agent"), "other")
     counts = dict.fromkeys(UsageEntry._fields[7:13], 99)
     others = [
         entry._replace(**{name: value}) for name, value in {**texts, **counts, "created": 9, "completed": 9}.items()
     ]
-    assert len({each.fingerprint for each in (entry, *others)}) == len(others) + 1
+    assert len({item.fingerprint for item in (entry, *others)}) == len(others) + 1

@@ -181,8 +181,8 @@ def test_a_key_that_was_cut_off_is_taken_out_to_the_end() -> None:
 
 def test_a_field_that_is_named_like_a_secret_loses_its_text_and_nothing_else() -> None:
     redactor = Redactor()
-    held = {"apiKey": "short", "password": "x", "token": 7, "tokens": {"input": 1}, "secret": None, "key": "value"}
-    assert redactor.value(held) == held | {
+    kept = {"apiKey": "short", "password": "x", "token": 7, "tokens": {"input": 1}, "secret": None, "key": "value"}
+    assert redactor.value(kept) == kept | {
         "apiKey": "[redacted:secret-field]",
         "password": "[redacted:secret-field]",
     }
@@ -191,16 +191,16 @@ def test_a_field_that_is_named_like_a_secret_loses_its_text_and_nothing_else() -
 
 def test_doing_it_twice_changes_nothing_and_counts_nothing() -> None:
     redactor = Redactor(paths=True)
-    held = {"text": " ".join(SECRETS.values()) + " /home/ann/x", "password": "hunter22"}
-    once = redactor.value(held)
+    kept = {"text": " ".join(SECRETS.values()) + " /home/ann/x", "password": "hunter22"}
+    once = redactor.value(kept)
     again = Redactor(paths=True)
     assert again.value(once) == once
     assert not again.counts
 
 
 def test_what_holds_no_secret_is_the_same_object() -> None:
-    held = {"a": ["b", {"c": "nothing to see"}], "n": 1}
-    assert Redactor().value(held) is held
+    kept = {"a": ["b", {"c": "nothing to see"}], "n": 1}
+    assert Redactor().value(kept) is kept
 
 
 @pytest.mark.parametrize(
@@ -242,9 +242,9 @@ values = st.recursive(
 
 def shape(value: Any) -> Any:
     if (members := as_object(value)) is not None:
-        return {name: shape(each) for name, each in members.items()}
+        return {name: shape(item) for name, item in members.items()}
     if (items := as_list(value)) is not None:
-        return [shape(each) for each in items]
+        return [shape(item) for item in items]
     return str if isinstance(value, str) else value
 
 
@@ -262,7 +262,7 @@ def test_a_command_that_follows_a_password_without_a_space_is_recognised(command
 
 
 @given(st.lists(secrets, min_size=1, max_size=4), st.text(alphabet=" \n\t\"'{}[](),;", min_size=1, max_size=5))
-def test_no_secret_survives_among_others(found: list[str], between: str) -> None:
-    cleaned = Redactor().text(between.join(["", *found, ""]))
+def test_no_secret_survives_among_others(result: list[str], between: str) -> None:
+    cleaned = Redactor().text(between.join(["", *result, ""]))
     for token in (SECRETS["github-token"], SECRETS["openai-key"], SECRETS["jwt"], "hunter22", "swordfish1"):
         assert token not in cleaned

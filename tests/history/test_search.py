@@ -20,7 +20,7 @@ from opensesh.history.search.text_search import FIELDS, RANKED_PARTS, Filters, Q
 from opensesh.storage import open_store
 from opensesh.storage.locations import find_stores
 
-from .shelf import START, Tree
+from .sample_stores import START, Tree
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 DAY = 86_400_000
@@ -60,8 +60,8 @@ def ask(index: DerivedCache) -> Callable[..., Results]:
 Ask = Callable[..., Results]
 
 
-def parts(found: Results) -> list[str | None]:
-    return [hit.part for hit in found.hits]
+def parts(result: Results) -> list[str | None]:
+    return [hit.part for hit in result.hits]
 
 
 def test_words_are_found_in_any_order_case_and_accent(tree: Tree, ask: Ask) -> None:
@@ -94,8 +94,8 @@ def test_beginnings_and_insides_of_words(tree: Tree, ask: Ask) -> None:
 def test_a_word_that_only_stands_inside_others_is_found_and_that_is_reported(tree: Tree, ask: Ask) -> None:
     session = tree.session()
     _, part = tree.text(session, "reauthenticate")
-    found = ask("authentic")
-    assert (parts(found), found.widened) == ([part], True)
+    result = ask("authentic")
+    assert (parts(result), result.widened) == ([part], True)
     tree.text(session, "authentic")
     assert not ask("authentic").widened
 
@@ -140,9 +140,9 @@ def test_what_is_not_wanted_is_left_out(tree: Tree, ask: Ask) -> None:
 )
 def test_identifiers_are_found_whole_and_by_their_parts(tree: Tree, ask: Ask, text: str, asked: str) -> None:
     _, part = tree.text(tree.session(), text)
-    found = ask(asked)
-    assert (parts(found), found.widened) == ([part], False)
-    assert found.hits[0].snippet.marks
+    result = ask(asked)
+    assert (parts(result), result.widened) == ([part], False)
+    assert result.hits[0].snippet.marks
 
 
 def test_parts_of_two_identifiers_make_no_phrase(tree: Tree, ask: Ask) -> None:
@@ -252,21 +252,21 @@ def test_filters(tree: Tree, ask: Ask) -> None:
     one = tree.session(project="p1", directory="/srv/one")
     two = tree.session(project="p2", directory="/srv/two", parentID=one)
     _, asked = tree.text(one, "gravel")
-    _, said = tree.text(one, "gravel", "assistant")
+    _, output = tree.text(one, "gravel", "assistant")
     _, call = tree.tool(two, "bash", input={"command": "gravel"})
     other = tree.message(two, "assistant", modelID="big-model", agent="Plan", providerID="other")
     _, write = tree.tool(two, "write", message=other, input={"filePath": "/srv/x/notes.md", "content": "gravel"})
-    assert set(parts(ask("gravel"))) == {asked, said, call, write}
-    assert set(parts(ask("gravel", session=one))) == {asked, said}
+    assert set(parts(ask("gravel"))) == {asked, output, call, write}
+    assert set(parts(ask("gravel", session=one))) == {asked, output}
     assert set(parts(ask("gravel", session_matches=_is_p2))) == {call, write}
     assert set(parts(ask("gravel", role="user"))) == {asked}
-    assert set(parts(ask("gravel", role="assistant"))) == {said, call, write}
+    assert set(parts(ask("gravel", role="assistant"))) == {output, call, write}
     assert set(parts(ask("gravel", tool="bash"))) == {call}
     assert set(parts(ask("gravel", tool="*"))) >= {call, write}
     assert set(parts(ask("gravel", model="BIG"))) == {write}
     assert set(parts(ask("gravel", agent="plan"))) == {write}
     assert set(parts(ask("gravel", file="notes.md"))) == {call, write}
-    assert set(parts(ask("gravel", children=False))) == {asked, said}
+    assert set(parts(ask("gravel", children=False))) == {asked, output}
     moment = ask("gravel", session=one).hits[0].time
     assert ask("gravel", since=moment).total + ask("gravel", until=moment).total == 4
     assert ask("gravel", until=1).total == 0
@@ -279,7 +279,7 @@ def test_a_filter_that_is_not_text_finds_nothing(tree: Tree, ask: Ask, name: str
 
 
 @pytest.mark.parametrize(
-    ("given", "fits"),
+    ("arguments", "fits"),
     [
         ("/srv/app/src/main.py", {"read", "edit"}),
         ("main.py", {"read", "edit", "other"}),
@@ -298,7 +298,7 @@ def test_a_filter_that_is_not_text_finds_nothing(tree: Tree, ask: Ask, name: str
         ("nowhere.txt", set[str]()),
     ],
 )
-def test_who_touched_a_file(tree: Tree, ask: Ask, given: str, fits: set[str]) -> None:
+def test_who_touched_a_file(tree: Tree, ask: Ask, arguments: str, fits: set[str]) -> None:
     session = tree.session()
     calls = {
         "read": {"filePath": "/srv/app/src/main.py"},
@@ -308,9 +308,9 @@ def test_who_touched_a_file(tree: Tree, ask: Ask, given: str, fits: set[str]) ->
         "shell": {"command": "cat main.py"},
         "windows": {"filePath": "C:\\Dev\\shop.py"},
     }
-    names = {tree.tool(session, name, input=given)[1]: name for name, given in calls.items()}
-    assert {names[str(part)] for part in parts(ask(file=given))} == fits
-    for hit in ask(file=given).hits:
+    names = {tree.tool(session, name, input=arguments)[1]: name for name, arguments in calls.items()}
+    assert {names[str(part)] for part in parts(ask(file=arguments))} == fits
+    for hit in ask(file=arguments).hits:
         assert hit.snippet.field == "paths"
 
 
@@ -349,8 +349,8 @@ def test_what_is_newer_comes_first_whenever_it_was_indexed(tree: Tree, ask: Ask)
 
 
 def test_the_newest_are_ranked_where_there_are_too_many(tree: Tree, ask: Ask) -> None:
-    said = [_said_at(tree, NOW - day * DAY, "gravel")[1] for day in range(9)]
-    assert parts(ask("gravel", limit=3, ranked=3)) == said[:3]
+    text = [_said_at(tree, NOW - day * DAY, "gravel")[1] for day in range(9)]
+    assert parts(ask("gravel", limit=3, ranked=3)) == text[:3]
 
 
 def _said_at(tree: Tree, moment: int, text: str) -> tuple[str, str]:
@@ -384,9 +384,9 @@ def test_pages_continue_beyond_what_is_ranked(tree: Tree, ask: Ask) -> None:
     for number in range(60):
         tree.text(session, f"gravel {number}")
     pages = [ask("gravel", limit=10, offset=offset, ranked=25) for offset in range(0, 60, 10)]
-    found = [part for page in pages for part in parts(page)]
-    assert (len(found), len(set(found))) == (60, 60)
-    assert set(found) == set(parts(ask("gravel")))
+    result = [part for page in pages for part in parts(page)]
+    assert (len(result), len(set(result))) == (60, 60)
+    assert set(result) == set(parts(ask("gravel")))
 
 
 def test_a_hit_names_the_very_part_and_shows_the_place(tree: Tree, ask: Ask) -> None:
@@ -461,12 +461,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DerivedCa
 def test_no_question_is_too_strange(corpus: tuple[DerivedCache, dict[str, str]], text: str, mode: Any) -> None:
     index, texts = corpus
     try:
-        found = search(index, Query(text, mode, limit=5))
+        result = search(index, Query(text, mode, limit=5))
     except UsageError:
         assert mode == "regex"
         return
-    assert len(found.hits) == min(5, found.total)
-    assert found.total <= len(texts)
+    assert len(result.hits) == min(5, result.total)
+    assert result.total <= len(texts)
 
 
 LITERALS = st.sampled_from(
@@ -521,31 +521,31 @@ def test_any_piece_of_a_text_finds_it(
     piece = text[start : start + length]
     if not piece.strip():
         return
-    expected = {part for part, held in texts.items() if re.search(re.escape(piece), held, re.IGNORECASE)}
+    expected = {part for part, kept in texts.items() if re.search(re.escape(piece), kept, re.IGNORECASE)}
     assert {hit.part for hit in search(index, Query(piece, "text", limit=0)).hits} == expected
     if piece.isascii() and piece.isalnum():
-        found = {hit.part for hit in search(index, Query(f"*{piece}*", limit=0)).hits}
-        assert found == {part for part, held in texts.items() if piece.lower() in _without_accents(held)}
+        result = {hit.part for hit in search(index, Query(f"*{piece}*", limit=0)).hits}
+        assert result == {part for part, kept in texts.items() if piece.lower() in _without_accents(kept)}
 
 
 def _without_accents(text: str) -> str:
-    return "".join(each for each in normalize("NFKD", text.lower()) if not combining(each))
+    return "".join(item for item in normalize("NFKD", text.lower()) if not combining(item))
 
 
 @pytest.mark.parametrize("name", ["opencode-1.1.65", "opencode-1.18.33", "opencode-1.2", "id-wrap"])
 def test_everything_in_the_corpora_is_found_by_its_own_words(name: str) -> None:
-    place = str(FIXTURES / name)
-    store = open_store(place)
-    index = DerivedCache(find_stores(place))
+    path = str(FIXTURES / name)
+    store = open_store(path)
+    index = DerivedCache(find_stores(path))
     index.refresh(TEXT)
-    wanted: dict[str, set[str]] = {}
+    expected: dict[str, set[str]] = {}
     for (_, _, part), value in store.scan(("part",)):
         state = value.get("state", {})
         for text in (value.get("text"), state.get("output"), state.get("error"), state.get("input", {}).get("command")):
             for word in re.findall("[A-Za-z0-9]{3,}", text or "")[:20]:
-                wanted.setdefault(word.lower(), set()).add(part)
-    assert wanted
-    for word, holders in wanted.items():
+                expected.setdefault(word.lower(), set()).add(part)
+    assert expected
+    for word, holders in expected.items():
         assert holders <= {hit.part for hit in search(index, Query(f'"{word}"', limit=0)).hits}, word
     index.close()
 
@@ -577,8 +577,8 @@ def test_what_a_text_must_hold() -> None:
 def test_a_snippet_is_about_what_was_looked_for() -> None:
     text = f"gravel {'x ' * 200}gravel and sand {'y ' * 200}"
     both = [re.compile("gravel"), re.compile("sand")]
-    found = snippet({"said": text}, both)
-    assert "gravel and sand" in found.text
+    result = snippet({"said": text}, both)
+    assert "gravel and sand" in result.text
     assert snippet({"tool": "bash", "input": "ls"}, [re.compile("zzz")]).text == "ls"
     assert snippet({}, both).text == ""
     assert snippet({"said": "a" * 10_000}, [re.compile("a*")]).text.startswith("a")

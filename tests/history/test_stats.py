@@ -27,12 +27,12 @@ def usage_of(store: Store, *, fresh: bool = False) -> UsageTable:
     return UsageTable(DerivedCache(store=store, temporary=fresh))
 
 
-def rows(found: Statistics) -> dict[str, StatsRow]:
-    return {row.key: row for row in found.rows}
+def rows(result: Statistics) -> dict[str, StatsRow]:
+    return {row.key: row for row in result.rows}
 
 
-def costs(found: Statistics) -> dict[str, float]:
-    return {row.key: row.document()["cost"] for row in found.rows}
+def costs(result: Statistics) -> dict[str, float]:
+    return {row.key: row.document()["cost"] for row in result.rows}
 
 
 def age(root: Path, seconds: int = 60) -> None:
@@ -106,9 +106,9 @@ def test_a_session_includes_its_subagents_and_the_total_counts_them_once(sample:
     root = sample.talk("root", 2)
     child = sample.talk("child", 1, parent=root["id"])
     grandchild = sample.talk("grandchild", 1, parent=child["id"])
-    found = rows(statistics(JsonTree(sample.root), "session"))
-    own = {key: row.document()["cost"] for key, row in found.items()}
-    inclusive = {key: row.document()["inclusive"]["cost"] for key, row in found.items()}
+    result = rows(statistics(JsonTree(sample.root), "session"))
+    own = {key: row.document()["cost"] for key, row in result.items()}
+    inclusive = {key: row.document()["inclusive"]["cost"] for key, row in result.items()}
     assert own == {root["id"]: 0.5, child["id"]: 0.25, grandchild["id"]: 0.25}
     assert inclusive == {root["id"]: 1.0, child["id"]: 0.5, grandchild["id"]: 0.25}
     assert statistics(JsonTree(sample.root), "session").total.document()["cost"] == 1.0
@@ -117,16 +117,16 @@ def test_a_session_includes_its_subagents_and_the_total_counts_them_once(sample:
 def test_a_parent_that_spent_nothing_still_has_a_row_with_its_children(sample: Sample) -> None:
     root = sample.session("root")
     sample.talk("child", 1, parent=root["id"])
-    found = rows(statistics(JsonTree(sample.root), "session"))[root["id"]].document()
-    assert (found["cost"], found["inclusive"]["cost"]) == (0, 0.25)
+    result = rows(statistics(JsonTree(sample.root), "session"))[root["id"]].document()
+    assert (result["cost"], result["inclusive"]["cost"]) == (0, 0.25)
 
 
 def test_a_circle_of_parents_ends(sample: Sample) -> None:
     one = sample.talk("one", 1)
     other = sample.talk("other", 1, parent=one["id"])
     sample.write(("session", "proj", one["id"]), one | {"parentID": other["id"]})
-    found = statistics(JsonTree(sample.root), "session")
-    assert found.total.document()["cost"] == 0.5
+    result = statistics(JsonTree(sample.root), "session")
+    assert result.total.document()["cost"] == 0.5
 
 
 def test_stored_and_repriced_cost_stand_side_by_side_with_the_table_named(sample: Sample) -> None:
@@ -173,10 +173,10 @@ def test_torn_files_cost_only_themselves(sample: Sample) -> None:
     victim.write_bytes(victim.read_bytes()[:70])
     sample.path("session", "proj", other["id"]).write_bytes(b"")
     damage: list[Damage] = []
-    found = statistics(JsonTree(sample.root), "project", report=damage.append)
-    assert found.total.document()["cost"] == 0.75
-    assert costs(found) == {"proj": 0.5, "(unknown)": 0.25}
-    assert {Path(each.path).name for each in damage} == {victim.name, f"{other['id']}.json"}
+    result = statistics(JsonTree(sample.root), "project", report=damage.append)
+    assert result.total.document()["cost"] == 0.75
+    assert costs(result) == {"proj": 0.5, "(unknown)": 0.25}
+    assert {Path(item.path).name for item in damage} == {victim.name, f"{other['id']}.json"}
 
 
 def test_a_field_of_the_wrong_kind_costs_that_field_alone(sample: Sample) -> None:
@@ -343,13 +343,13 @@ def test_tools_are_counted_with_errors_and_time_and_copies_once(sample: Sample) 
     age(sample.root)
     store = JsonTree(sample.root)
     for _ in range(2):
-        found = {row.calls.tool: row.document() for row in by_tool(usage_of(store), UsageFilter())}
-        assert {tool: (row["calls"], row["errors"], row["open"]) for tool, row in found.items()} == {
+        result = {row.calls.tool: row.document() for row in by_tool(usage_of(store), UsageFilter())}
+        assert {tool: (row["calls"], row["errors"], row["open"]) for tool, row in result.items()} == {
             "bash": (2, 0, 0),
             "read": (1, 1, 0),
             "edit": (1, 0, 1),
         }
-        assert (found["bash"]["seconds"], found["bash"]["characters"], found["bash"]["cost"]) == (0.4, 8, None)
+        assert (result["bash"]["seconds"], result["bash"]["characters"], result["bash"]["cost"]) == (0.4, 8, None)
     late = UsageFilter(since=second["time"]["created"])
     assert {row.calls.tool for row in by_tool(usage_of(store), late)} == {"bash", "edit"}
     sample.tool(first, "write")

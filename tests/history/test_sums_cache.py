@@ -299,12 +299,12 @@ def test_a_database_beside_the_tree_is_looked_at_too(tmp_path: Path) -> None:
 
 
 def test_a_database_alone_is_kept_too(tmp_path: Path) -> None:
-    place = str(shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", tmp_path / "opencode.db"))
+    path = str(shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", tmp_path / "opencode.db"))
     settle(tmp_path)
-    first = result_of(place)
-    assert result_of(place) == (first[0], True)
+    first = result_of(path)
+    assert result_of(path) == (first[0], True)
     settle(tmp_path)
-    assert not result_of(place)[1]
+    assert not result_of(path)[1]
 
 
 def test_sums_of_another_store_are_never_used(sample: Sample, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def expected(root: Path, session: Json) -> list[Json]:
     infos = sorted(raw(root / "message" / session["id"]), key=lambda info: info["time"]["created"])
     for info in infos:
         parts = raw(root / "part" / info["id"])
-        lines += [{"type": "message", "message": each} for each in of_message(info, parts)]
+        lines += [{"type": "message", "message": item} for item in of_message(info, parts)]
     return lines
 
 
@@ -107,9 +107,9 @@ SESSIONS = [
 @pytest.mark.parametrize(("root", "session"), SESSIONS)
 def test_every_field_is_what_the_raw_files_say(root: Path, session: Json) -> None:
     lines = with_arguments_read(trace(root, session["id"]))
-    wanted = expected(root, session)
-    assert lines == wanted
-    for ours, theirs in zip(lines, wanted, strict=True):
+    required = expected(root, session)
+    assert lines == required
+    for ours, theirs in zip(lines, required, strict=True):
         assert list(ours) == list(theirs)
         assert list(ours.get("message", ())) == list(theirs.get("message", ()))
 
@@ -156,8 +156,8 @@ def test_a_folder_of_traces_holds_every_session(tmp_path: Path) -> None:
     root = FIXTURES / "opencode-1.1.65" / "storage"
     to_folder(Export(JsonTree(root), Selection(), "hf", FormatOptions()), str(tmp_path / "out"), silent)
     files = [path for path in (tmp_path / "out").iterdir() if path.name[0] != "."]
-    found = {json.loads(path.read_text().splitlines()[0])["id"] for path in files}
-    assert found == {path.stem for path in root.glob("session/*/*.json")}
+    result = {json.loads(path.read_text().splitlines()[0])["id"] for path in files}
+    assert result == {path.stem for path in root.glob("session/*/*.json")}
 
 
 # -- what no corpus holds ---------------------------------------------------------------------------------------------
@@ -171,9 +171,9 @@ def test_calls_with_the_same_id_get_distinct_ids(sample: Sample) -> None:
         sample.tool(message, "read", "error", error=f"not {output}")
     lines = trace(sample.root, session["id"])
     assert_documented(lines)
-    said = [line["message"] for line in lines[1:]]
-    calls = {call["id"]: call["function"]["name"] for each in said for call in each.get("toolCalls", ())}
-    answers = [(calls[each["toolCallId"]], each["content"]) for each in said if each["role"] == "tool"]
+    text = [line["message"] for line in lines[1:]]
+    calls = {call["id"]: call["function"]["name"] for item in text for call in item.get("toolCalls", ())}
+    answers = [(calls[item["toolCallId"]], item["content"]) for item in text if item["role"] == "tool"]
     assert answers == [("bash", "first"), ("read", "not first"), ("bash", "second"), ("read", "not second")]
 
 
@@ -193,7 +193,7 @@ def test_a_prompt_with_only_files_has_their_names(sample: Sample) -> None:
     message = sample.prompt(session, "")
     sample.part(message, type="file", mime="image/png", filename="plan.png", url="data:image/png;base64,AAAA")
     sample.part(message, type="file", mime="text/plain", url="file:///x")
-    assert [each["content"] for each in messages(sample.root, session["id"])] == [
+    assert [item["content"] for item in messages(sample.root, session["id"])] == [
         "[attached: plan.png]\n\n[attached: text/plain]"
     ]
 
@@ -204,7 +204,7 @@ def test_ignored_text_is_not_exported(sample: Sample) -> None:
     sample.part(message, type="text", text="not meant for the model", ignored=True)
     sample.part(message, type="compaction", auto=True)
     empty = sample.answer(session, "", error={"name": "UnknownError", "data": {"message": "no"}})
-    assert [each["content"] for each in messages(sample.root, session["id"])] == ["Why?"]
+    assert [item["content"] for item in messages(sample.root, session["id"])] == ["Why?"]
     sample.part(empty, type="reasoning", text="hm")
     assert messages(sample.root, session["id"])[1]["reasoningContent"] == "hm"
     assert len(messages(sample.root, session["id"], reasoning=False)) == 1

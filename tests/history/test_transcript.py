@@ -20,7 +20,7 @@ from opensesh.history.transcript import (
 )
 from opensesh.storage.protocol import Damage, StoredMessage
 
-from .shelf import Tree
+from .sample_stores import Tree
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 USER: dict[str, Any] = {"id": "msg_1", "role": "user", "time": {"created": 1}, "agent": "build"}
@@ -69,8 +69,8 @@ EVERY_PART = [
 def read(
     parts: list[dict[str, Any]], options: TranscriptOptions | None = None, info: dict[str, Any] = ASSISTANT
 ) -> list[Any]:
-    found = transcript({"id": "ses_1", "title": "T"}, [StoredMessage(info, parts)], options)
-    return without_ids(block for turn in found.messages for block in turn.blocks)
+    result = transcript({"id": "ses_1", "title": "T"}, [StoredMessage(info, parts)], options)
+    return without_ids(block for turn in result.messages for block in turn.blocks)
 
 
 def without_ids(blocks: Iterable[Any]) -> list[Any]:
@@ -132,8 +132,8 @@ def test_a_turn_says_who_when_and_how_it_ended() -> None:
     messages = [StoredMessage(USER, [part("text", text="hi")])] + [
         StoredMessage(info, []) for info in (failed, cut, odd, torn, ASSISTANT)
     ]
-    found = transcript({"id": "ses_1", "title": "T"}, messages)
-    assert [(turn.role, turn.agent, turn.model, turn.failure) for turn in found.messages] == [
+    result = transcript({"id": "ses_1", "title": "T"}, messages)
+    assert [(turn.role, turn.agent, turn.model, turn.failure) for turn in result.messages] == [
         ("user", "build", "", ""),
         ("assistant", "plan", "p/m", "overloaded"),
         ("assistant", "plan", "p/m", "the answer was cut off"),
@@ -145,8 +145,8 @@ def test_a_turn_says_who_when_and_how_it_ended() -> None:
 def test_a_part_that_does_not_say_what_it_is_costs_itself_alone() -> None:
     reported: list[Damage] = []
     parts = [{"id": "prt_2"}, part("text", text="fine"), part("text", text=7), part("reasoning")]
-    found = transcript({"id": "ses_1"}, [StoredMessage(ASSISTANT, parts)], report=reported.append)
-    assert [block for turn in found.messages for block in turn.blocks] == [TextBlock("fine", id="prt_1")]
+    result = transcript({"id": "ses_1"}, [StoredMessage(ASSISTANT, parts)], report=reported.append)
+    assert [block for turn in result.messages for block in turn.blocks] == [TextBlock("fine", id="prt_1")]
     assert reported == [
         ("prt_2", "$.type: expected text"),
         ("prt_1", "$.text: expected text"),
@@ -210,11 +210,11 @@ def test_children_are_inside_the_calls_that_began_them(tmp_path: Path) -> None:
     assert _titles(call.child) == ["child", "grandchild"]
 
 
-def _titles(found: Transcript | None) -> list[str]:
-    if found is None:
+def _titles(result: Transcript | None) -> list[str]:
+    if result is None:
         return []
-    calls = [block for turn in found.messages for block in turn.blocks if isinstance(block, ToolBlock)]
-    return [found.title, *(title for call in calls for title in _titles(call.child))]
+    calls = [block for turn in result.messages for block in turn.blocks if isinstance(block, ToolBlock)]
+    return [result.title, *(title for call in calls for title in _titles(call.child))]
 
 
 def test_the_corpus_reads_as_its_server_tells_it() -> None:
@@ -223,16 +223,16 @@ def test_the_corpus_reads_as_its_server_tells_it() -> None:
     for path, messages in api.items():
         if not path.endswith("/message"):
             continue
-        found = library.session(path.split("/")[2]).transcript()
-        said = [block.text for turn in found.messages for block in turn.blocks if isinstance(block, TextBlock)]
-        called = [block.tool for turn in found.messages for block in turn.blocks if isinstance(block, ToolBlock)]
-        parts = [each for message in messages for each in message["parts"]]
-        assert said == [
-            each["text"]
-            for each in parts
-            if each["type"] == "text" and each["text"].strip() and not each.get("synthetic")
+        result = library.session(path.split("/")[2]).transcript()
+        output = [block.text for turn in result.messages for block in turn.blocks if isinstance(block, TextBlock)]
+        called = [block.tool for turn in result.messages for block in turn.blocks if isinstance(block, ToolBlock)]
+        parts = [item for message in messages for item in message["parts"]]
+        assert output == [
+            item["text"]
+            for item in parts
+            if item["type"] == "text" and item["text"].strip() and not item.get("synthetic")
         ]
-        assert called == [each["tool"] for each in parts if each["type"] == "tool"]
+        assert called == [item["tool"] for item in parts if item["type"] == "tool"]
     assert library.damage == []
 
 

@@ -41,7 +41,7 @@ def test_removed_sessions_come_back_to_the_byte(sample: Sample) -> None:
     plan = trash.remove(tree, [session(gone)], dry_run=True)
     assert contents(sample.root) == before
     done = trash.remove(tree, [session(gone)])
-    assert {each.id for each in done.sessions} == {gone["id"], child["id"]}
+    assert {item.id for item in done.sessions} == {gone["id"], child["id"]}
     assert (plan.files, plan.bytes) == (done.files, done.bytes)
     left = contents(sample.root)
     assert not any(name in path for path in left for name in (gone["id"], child["id"]))
@@ -56,11 +56,11 @@ def test_removed_sessions_come_back_to_the_byte(sample: Sample) -> None:
 def test_the_trash_is_listed_and_emptied_by_age(sample: Sample) -> None:
     sessions = [sample.talk(f"number {number}") for number in range(2)]
     tree = JsonTree(sample.root)
-    for each in sessions:
-        trash.remove(tree, [session(each)])
-    held = trash.contents()
-    assert sorted(title for each in held for title in each.titles.values()) == ["number 0", "number 1"]
-    assert trash.empty(tree, before=min(each.header.time for each in held)) == []
+    for item in sessions:
+        trash.remove(tree, [session(item)])
+    kept = trash.contents()
+    assert sorted(title for item in kept for title in item.titles.values()) == ["number 0", "number 1"]
+    assert trash.empty(tree, before=min(item.header.time for item in kept)) == []
     assert len(trash.empty(tree)) == 2
     assert trash.contents() == []
 
@@ -101,7 +101,7 @@ def test_archiving_is_taken_back_unless_the_session_went_on(sample: Sample) -> N
     assert trash.archive(tree, [session(tree.read(key)) for key in tree.list(("session",))]).sessions == []
     tree.update(("session", "proj", other["id"]), lambda info: info.update(title="renamed"))
     undone = trash.restore(done.undo)
-    assert (undone.restored, [os.path.basename(each.path) for each in undone.left]) == (1, [f"{other['id']}.json"])
+    assert (undone.restored, [os.path.basename(item.path) for item in undone.left]) == (1, [f"{other['id']}.json"])
     assert contents(sample.root)[f"session/proj/{one['id']}.json"] == before[f"session/proj/{one['id']}.json"]
 
 
@@ -140,7 +140,7 @@ def test_a_session_that_went_on_after_it_was_moved_stays_where_it_is(sample: Sam
     tree.update(("session", "global", one["id"]), lambda info: info.update(title="renamed"))
     before = contents(sample.root)
     undone = trash.restore(moved.undo)
-    assert (undone.restored, [each.reason for each in undone.left]) == (0, ["it has been changed since"])
+    assert (undone.restored, [item.reason for item in undone.left]) == (0, ["it has been changed since"])
     assert contents(sample.root) == before
 
 
@@ -187,7 +187,7 @@ def test_sessions_of_a_store_in_memory_are_removed_archived_moved_and_restored(t
     before = dict(store.scan(()))
     done = trash.remove(store, [session(one)])
     assert (done.files, dict(store.scan(()))) == (4, {})
-    assert [each.titles for each in trash.contents(store)] == [{"ses_1": "one"}]
+    assert [content.titles for content in trash.contents(store)] == [{"ses_1": "one"}]
     assert trash.contents(Memory()) == []
     assert trash.restore(done.undo, "ses_1", store=store).restored == 4
     assert dict(store.scan(())) == before

@@ -49,7 +49,7 @@ class Difference(NamedTuple):
 def compare(theirs: Played, ours: Played) -> list[Difference]:
     """Return every difference between the stored records and the requests of two sides."""
     left, right = normal(theirs), normal(ours)
-    return [each for each in _differences("", left, right) if not _was_unlucky(each)]
+    return [difference for difference in _differences("", left, right) if not _was_unlucky(difference)]
 
 
 def _was_unlucky(difference: Difference) -> bool:
@@ -123,9 +123,9 @@ class _Names:
     def clean(self, value: Any, key: str = "") -> Any:
         match value:
             case dict():
-                return {name: self._field(name, each, key) for name, each in cast("Json", value).items()}
+                return {name: self._field(name, item, key) for name, item in cast("Json", value).items()}
             case list():
-                return [self.clean(each, key) for each in cast("list[Any]", value)]
+                return [self.clean(item, key) for item in cast("list[Any]", value)]
             case str():
                 return self._words(value)
             case _:
@@ -145,7 +145,7 @@ class _Names:
     def _words(self, text: str) -> str:
         for path, name in self._paths.items():
             text = text.replace(path, name)
-        text = _ID.sub(lambda found: self._named(found[0], found[1]), text)
+        text = _ID.sub(lambda result: self._named(result[0], result[1]), text)
         return _MOMENT.sub("<moment>", text)
 
     def _named(self, name: str, kind: str) -> str:
@@ -176,7 +176,7 @@ def _of_objects(where: str, theirs: Json, ours: Json) -> Iterator[Difference]:
 
 def _of_lists(where: str, theirs: list[Any], ours: list[Any]) -> Iterator[Difference]:
     """Lists of records are aligned by what the records are, so that one more of them is one difference."""
-    left, right = [_kind(each) for each in theirs], [_kind(each) for each in ours]
+    left, right = [_kind(their) for their in theirs], [_kind(our) for our in ours]
     for tag, start, end, begin, stop in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
         if tag == "equal":
             for at, (one, other) in enumerate(zip(theirs[start:end], ours[begin:stop], strict=True), start):

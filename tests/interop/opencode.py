@@ -169,9 +169,9 @@ class OpenCode:
         deadline = time.monotonic() + timeout
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                said = self.log_tail()
+                text = self.log_tail()
                 self.stop()
-                raise OpenCodeError(f"OpenCode {self.version} did not start within {timeout:g} s:\n{said}")
+                raise OpenCodeError(f"OpenCode {self.version} did not start within {timeout:g} s:\n{text}")
             time.sleep(0.05)
 
     def stop(self) -> None:
@@ -203,8 +203,8 @@ class OpenCode:
 
     def request(self, method: str, path: str, body: Json | None = None, *, timeout: float = 60.0, **query: Any) -> Any:
         """Ask the server, in the name of :attr:`directory`. Raises :class:`OpenCodeError`."""
-        given = {name: value for name, value in query.items() if value is not None}
-        url = f"{self.url}{path}" + (f"?{urlencode(given)}" if given else "")
+        arguments = {name: value for name, value in query.items() if value is not None}
+        url = f"{self.url}{path}" + (f"?{urlencode(arguments)}" if arguments else "")
         headers = {"x-opencode-directory": quote(str(self.directory))}
         content = None
         if body is not None:
@@ -216,8 +216,8 @@ class OpenCode:
                 answer = response.read()
         except HTTPError as error:
             with error:
-                said = error.read().decode("utf-8", "replace")
-            raise OpenCodeError(f"{method} {path}: {error.code} {said[:2000]}", error.code) from None
+                text = error.read().decode("utf-8", "replace")
+            raise OpenCodeError(f"{method} {path}: {error.code} {text[:2000]}", error.code) from None
         except (URLError, OSError) as error:
             raise OpenCodeError(f"{method} {path}: {error}\n{self.log_tail(20)}") from error
         return json.loads(answer) if answer else None
@@ -303,8 +303,8 @@ class OpenCode:
         It ends for its clients when it is stopped, and for itself a little later: a prompt that comes between the two
         falls to the second and is never answered.
         """
-        said = "".join(path.read_text("utf-8", "replace") for path in (self.data / "log").glob("*.log"))
-        return len(re.findall(rf"sessionID={session} cancel$", said, re.MULTILINE))
+        text = "".join(path.read_text("utf-8", "replace") for path in (self.data / "log").glob("*.log"))
+        return len(re.findall(rf"sessionID={session} cancel$", text, re.MULTILINE))
 
     def summarize(self, session: str, *, auto: bool = False) -> bool:
         """Compact the session."""
@@ -405,8 +405,8 @@ def _traces(folder: Path) -> dict[str, tuple[int, int]]:
     traces: dict[str, tuple[int, int]] = {}
     for path in (*folder.glob("opencode.db*"), *(folder / "storage").rglob("*")):
         with suppress(FileNotFoundError):
-            found = path.stat()
-            traces[str(path)] = (found.st_size, found.st_mtime_ns)
+            result = path.stat()
+            traces[str(path)] = (result.st_size, result.st_mtime_ns)
     return traces
 
 

@@ -226,9 +226,9 @@ class Original:
         if self._keeps_retrying:
             await asyncio.to_thread(self.opencode.abort, session)
             return
-        wanted = self.opencode.ends(session) + 2
+        expected = self.opencode.ends(session) + 2
         await asyncio.to_thread(self.opencode.abort, session)
-        await until(lambda: asyncio.to_thread(lambda: self.opencode.ends(session) >= wanted))
+        await until(lambda: asyncio.to_thread(lambda: self.opencode.ends(session) >= expected))
 
     async def messages(self, session: str) -> Sequence[StoredMessage]:
         return await asyncio.to_thread(self.sessions.messages, session, report=lambda damage: None)
@@ -263,8 +263,8 @@ class Ours:
         folder = root / "config" / "opencode"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "opencode.json").write_text(config)
-        place = resolve(project, store=store)
-        loaded = load(place.directory, place.sandbox, home=root / "home", environ=environment)
+        path = resolve(project, store=store)
+        loaded = load(path.directory, path.sandbox, home=root / "home", environ=environment)
         # A step that is aborted, or fails, before its snapshot is taken has none; OpenCode's steps begin with theirs.
         settings = Settings(snapshot_start_seconds=60)
         tree = store or JsonTree(self.data / "storage")
@@ -397,24 +397,24 @@ async def _play(side: Side, scenario: Scenario, wire: WireServer) -> Played:
 
 def _sums_up(body: Json) -> bool:
     """Whether this is a request for a summary, which each side words differently and which is not compared."""
-    said = str(body["messages"][-1]["content"])
-    return not body.get("tools") and ("</conversation>" in said or "continuing our conversation" in said)
+    text = str(body["messages"][-1]["content"])
+    return not body.get("tools") and ("</conversation>" in text or "continuing our conversation" in text)
 
 
 def outline(body: Json) -> Json:
     """Return the compared content of a request: without system prompts and tool descriptions."""
-    said = [message for message in body["messages"] if message["role"] != "system"]
+    text = [message for message in body["messages"] if message["role"] != "system"]
     tools = [tool.get("function", tool)["name"] for tool in body.get("tools", ())]
     settings = {name: value for name, value in sorted(body.items()) if name not in ("messages", "tools", "system")}
-    return {"settings": settings, "messages": said, "tools": tools}
+    return {"settings": settings, "messages": text, "tools": tools}
 
 
 async def _say(side: Side, session: str, act: Ask | Stop | Interject | Refuse | Dismiss | Answer, at: Path) -> None:
     parts = (act.parts if isinstance(act, Ask) else ()) or ()
     more = act.more if isinstance(act, Ask) else {"agent": "careful"} if isinstance(act, Refuse) else {}
-    given = [{"type": "text", "text": act.script}] if act.script else []
+    arguments = [{"type": "text", "text": act.script}] if act.script else []
     (at.parent / ".git" / "go").unlink(missing_ok=True)
-    await side.begin(session, filled([*given, *parts], str(at)), dict(more))
+    await side.begin(session, filled([*arguments, *parts], str(at)), dict(more))
     match act:
         case Ask():
             pass
@@ -431,15 +431,15 @@ async def _say(side: Side, session: str, act: Ask | Stop | Interject | Refuse | 
         case Dismiss():
             await side.answer((await _waiting(side.question))["id"], None)
         case Answer(answers=answers):
-            await side.answer((await _waiting(side.question))["id"], [list(each) for each in answers])
+            await side.answer((await _waiting(side.question))["id"], [list(item) for item in answers])
         case _:
             assert_never(act)
     await side.finish(session)
 
 
 async def _has_title(side: Side, session: str) -> bool:
-    found = whole(lambda: side.sessions.get(session))
-    return not found.has_default_title and not is_provisional(found)
+    result = whole(lambda: side.sessions.get(session))
+    return not result.has_default_title and not is_provisional(result)
 
 
 async def _happens(side: Side, session: str, what: str) -> bool:
@@ -456,15 +456,15 @@ async def _happens(side: Side, session: str, what: str) -> bool:
 
 
 async def _waiting(look: Callable[[], Awaitable[Json | None]]) -> Json:
-    found: list[Json] = []
+    result: list[Json] = []
 
     async def is_there() -> bool:
         request = await look()
-        found.extend([request] if request else [])
-        return bool(found)
+        result.extend([request] if request else [])
+        return bool(result)
 
     await until(is_there)
-    return found[0]
+    return result[0]
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

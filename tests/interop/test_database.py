@@ -64,7 +64,7 @@ def test_opencode_replays_the_events_of_a_session_that_opensesh_made(
 ) -> None:
     opencode = theirs.opencode
     opensesh(opencode, "run", "SAY logged.", "--title", "logged")
-    [session] = [each["id"] for each in opencode.list(limit=1000) if each["title"] == "logged"]
+    [session] = [key["id"] for key in opencode.list(limit=1000) if key["title"] == "logged"]
     with closing(sqlite3.connect(opencode.database)) as connection:
         rows = connection.execute(
             "SELECT id, aggregate_id, seq, type, data FROM event WHERE aggregate_id = ? ORDER BY seq", [session]

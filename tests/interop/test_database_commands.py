@@ -68,9 +68,9 @@ class Journey(NamedTuple):
         assert _anonymous(statuses(self.opencode, session), session) == self.before
 
 
-def _anonymous(found: dict[str, int], session: str) -> dict[str, int]:
-    message = next((path.rpartition("/")[2] for path in found if "/msg_" in path), "msg_")
-    return {path.replace(session, "ses_").replace(message, "msg_"): status for path, status in found.items()}
+def _anonymous(result: dict[str, int], session: str) -> dict[str, int]:
+    message = next((path.rpartition("/")[2] for path in result if "/msg_" in path), "msg_")
+    return {path.replace(session, "ses_").replace(message, "msg_"): status for path, status in result.items()}
 
 
 @pytest.fixture(scope="module")
@@ -223,8 +223,8 @@ def test_sessions_are_exported_imported_and_found_sound(journey: Journey, tmp_pa
     assert journey.shown(session) == before
     assert "unchanged" in opensesh(opencode, "import", str(file))
     assert session in opensesh(opencode, "search", "hello", "--json")
-    found = json.loads(opensesh(opencode, "doctor", "--json"))["findings"]
-    assert {finding["kind"] for finding in found} <= {"folder", "share"}
+    result = json.loads(opensesh(opencode, "doctor", "--json"))["findings"]
+    assert {finding["kind"] for finding in result} <= {"folder", "share"}
     assert json.loads(opensesh(opencode, "doctor", "--fix", "--json"))["fixed"] == 0
     assert opencode.export(session)["info"]["id"] == session
     journey.check(session)

@@ -49,7 +49,7 @@ def test_opencode_imports_what_opensesh_exports(tmp_path: Path, version: str, fo
         assert opencode.import_file(tmp_path / "x.json") == f"Imported session: {session}\n"
         again = opencode.export(session)
         assert again["info"]["title"] == document["info"]["title"]
-        assert [_gist(message) for message in again["messages"]] == [_gist(each) for each in document["messages"]]
+        assert [_gist(message) for message in again["messages"]] == [_gist(item) for item in document["messages"]]
         if version == JSON_FILES:
             assert again["messages"] == document["messages"]
 
@@ -111,7 +111,7 @@ def test_a_stranded_tree_of_any_vintage_is_rescued_into_the_newest_opencode(tmp_
         assert {key[-1] for key in store.list(("session",))} == {whole["id"], child["id"], old["id"]}
         assert len(store.messages(whole["id"])) == 4
         assert len(store.messages(old["id"])[1].parts) == len(parts)
-    assert {each["title"] for each in opencode.session_list()} == {"Whole", "Old"}
+    assert {item["title"] for item in opencode.session_list()} == {"Whole", "Old"}
 
 
 def test_opencode_exports_what_opensesh_imported_into_its_database(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_opencode_exports_what_opensesh_imported_into_its_database(tmp_path: Pat
         document = exported(session, "json", tmp_path / "x.json")
         again = opencode.export(session)
         assert again["info"]["title"] == document["info"]["title"]
-        assert [_gist(message) for message in again["messages"]] == [_gist(each) for each in document["messages"]]
+        assert [_gist(message) for message in again["messages"]] == [_gist(item) for item in document["messages"]]
 
 
 @pytest.mark.parametrize("version", [JSON_FILES, DATABASE])

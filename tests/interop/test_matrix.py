@@ -101,24 +101,26 @@ async def test_opencode_continues_what_opensesh_ran(theirs: Original, wire: Wire
     async with Ours(theirs.opencode.root, theirs.project, theirs.config) as ours:
         [session] = (await play(ours, EVERYTHING, wire)).sessions
         ran = await ours.messages(session)
-    assert [{"info": each.info, "parts": each.parts} for each in ran] == theirs.opencode.messages(session)
-    assert session in [each["id"] for each in theirs.opencode.list()]
+    assert [{"info": entry.info, "parts": entry.parts} for entry in ran] == theirs.opencode.messages(session)
+    assert session in [key["id"] for key in theirs.opencode.list()]
     exported = theirs.opencode.export(session)
     assert exported["info"]["title"] == EVERYTHING.name
-    assert [each["info"]["id"] for each in exported["messages"]] == [each.info["id"] for each in ran]
+    assert [item["info"]["id"] for item in exported["messages"]] == [entry.info["id"] for entry in ran]
 
     await put(theirs, session, "SAY Carried on.")
 
     sent = texts(check(wire.conversation[-1].outline["messages"]))
-    said = [text.replace("{at}", str(theirs.project / folder_of(EVERYTHING))) for text in SAID]
-    assert [text for text in sent if text in said] == said
-    assert [each.info["id"] for each in await theirs.messages(session)][: len(ran)] == [each.info["id"] for each in ran]
+    output = [text.replace("{at}", str(theirs.project / folder_of(EVERYTHING))) for text in SAID]
+    assert [text for text in sent if text in output] == output
+    assert [entry.info["id"] for entry in await theirs.messages(session)][: len(ran)] == [
+        entry.info["id"] for entry in ran
+    ]
     last = (await theirs.messages(session))[-1]
     assert [part["text"] for part in last.parts if part["type"] == "text"] == ["Carried on."]
 
 
 async def test_opencode_continues_a_session_with_a_title_of_opensesh(theirs: Original, wire: WireServer) -> None:
-    named = next(each for each in SCENARIOS if not each.titled)
+    named = next(scenario for scenario in SCENARIOS if not scenario.titled)
     async with Ours(theirs.opencode.root, theirs.project, theirs.config) as ours:
         [session] = (await play(ours, named, wire)).sessions
         assert "calls" in (await ours.messages(session))[0].info["opensesh"]
@@ -133,13 +135,13 @@ async def test_opensesh_continues_what_opencode_ran_with_the_same_request(theirs
     ran = await theirs.messages(session)
     copy = await theirs.fork(session, None)
     await put(theirs, copy, "SAY Carried on.")
-    wanted = wire.conversation[-1].outline["messages"]
+    expected = wire.conversation[-1].outline["messages"]
 
     async with Ours(theirs.opencode.root, theirs.project, theirs.config) as ours:
         await put(ours, session, "SAY Carried on.")
-        assert check(wire.conversation[-1].outline["messages"]) == wanted
-        assert [each.info["id"] for each in await ours.messages(session)][: len(ran)] == [
-            each.info["id"] for each in ran
+        assert check(wire.conversation[-1].outline["messages"]) == expected
+        assert [item.info["id"] for item in await ours.messages(session)][: len(ran)] == [
+            item.info["id"] for item in ran
         ]
 
     await put(theirs, session, "SAY And on.")
@@ -173,8 +175,8 @@ async def test_each_program_continues_what_the_other_compacted_or_reverted(
         sent = texts(check(wire.conversation[-1].outline["messages"]))
         assert "Kept." in sent
         assert "Forgotten." not in sent
-        said = [part["text"] for part in (await second.messages(session))[-1].parts if part["type"] == "text"]
-        assert said == ["Carried on."]
+        text = [part["text"] for part in (await second.messages(session))[-1].parts if part["type"] == "text"]
+        assert text == ["Carried on."]
         await theirs.settle()
 
         await put(first, session, "SAY And on.")
@@ -227,20 +229,20 @@ ARGUMENTS = {
 
 async def test_the_tools_take_the_same_arguments(theirs: Original, ours_root: Path, wire: WireServer) -> None:
     await play(theirs, SCENARIOS[0], wire)
-    wanted = arguments(wire.conversation[-1].body["tools"])
+    expected = arguments(wire.conversation[-1].body["tools"])
     async with Ours(ours_root, ours_root / "work", theirs.config) as ours:
         await play(ours, SCENARIOS[0], wire)
-    assert wanted ^ arguments(wire.conversation[-1].body["tools"]) == set(ARGUMENTS)
+    assert expected ^ arguments(wire.conversation[-1].body["tools"]) == set(ARGUMENTS)
 
 
 def arguments(tools: list[Json]) -> set[tuple[str, str]]:
-    found: set[tuple[str, str]] = set()
+    result: set[tuple[str, str]] = set()
     for function in (tool["function"] for tool in tools):
         schema = function["parameters"]
-        takes = [f"takes {name}: {each.get('type')}" for name, each in schema["properties"].items()]
+        takes = [f"takes {name}: {item.get('type')}" for name, item in schema["properties"].items()]
         needs = [f"needs {name}" for name in schema.get("required", ())]
-        found |= {(function["name"], each) for each in (*takes, *needs)}
-    return found
+        result |= {(function["name"], item) for item in (*takes, *needs)}
+    return result
 
 
 def test_every_expected_difference_shows_somewhere_and_is_explained() -> None:

@@ -65,21 +65,21 @@ def test_opencode_lists_exports_and_continues_what_opensesh_created_and_forked(
     opencode = new_opencode(wire)
     opencode.stop()
     store = JsonTree(opencode.storage)
-    place = resolve(opencode.directory)
-    sessions = Sessions(store, place)
-    register(store, place)
+    location = resolve(opencode.directory)
+    sessions = Sessions(store, location)
+    register(store, location)
     original = sessions.create(title="Made by opensesh ✓")
     converse(sessions, original.id, "SAY unused", "An earlier answer.")
     fork = sessions.fork(original.id)
 
     opencode.start()
-    assert {original.id, fork.id} <= {each["id"] for each in opencode.list()}
-    assert {original.id, fork.id} == {each["id"] for each in opencode.session_list()}
+    assert {original.id, fork.id} <= {key["id"] for key in opencode.list()}
+    assert {original.id, fork.id} == {item["id"] for item in opencode.session_list()}
 
     exported = opencode.export(fork.id)
     assert exported["info"] == fork.document
-    assert [message["info"] for message in exported["messages"]] == [each.info for each in sessions.messages(fork.id)]
-    assert [message["parts"] for message in exported["messages"]] == [each.parts for each in sessions.messages(fork.id)]
+    assert [message["info"] for message in exported["messages"]] == [item.info for item in sessions.messages(fork.id)]
+    assert [message["parts"] for message in exported["messages"]] == [item.parts for item in sessions.messages(fork.id)]
 
     answer = opencode.prompt(fork.id, "SAY carried on by OpenCode")
     assert [part["text"] for part in answer["parts"] if part["type"] == "text"] == ["carried on by OpenCode"]
@@ -101,13 +101,13 @@ def test_opensesh_reads_forks_and_renames_what_opencode_wrote(
     opencode.prompt(created, 'THINK hm\nCALL bash {"command":"echo hi","description":"greet"}\n---\nSAY done')
     opencode.settle()
     sessions = Sessions(JsonTree(opencode.storage), resolve(opencode.directory))
-    assert [{"info": each.info, "parts": each.parts} for each in sessions.messages(created)] == opencode.messages(
-        created
-    )
+    assert [
+        {"info": message.info, "parts": message.parts} for message in sessions.messages(created)
+    ] == opencode.messages(created)
     fork = sessions.fork(created)
     sessions.rename(fork.id, "Renamed by opensesh")
     assert opencode.get(fork.id)["title"] == "Renamed by opensesh"
     again = opencode.prompt(fork.id, "SAY still here")
     assert again["info"]["finish"] == "stop"
     sessions.purge(fork.id)
-    assert fork.id not in {each["id"] for each in opencode.list()}
+    assert fork.id not in {key["id"] for key in opencode.list()}

@@ -32,17 +32,17 @@ TALK = 'THINK hm\nCALL bash {"command":"echo hi","description":"greet"}\n---\nSA
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    found = Server(tmp_path_factory.mktemp("shares"))
-    found.start()
-    yield found
-    found.stop()
+    result = Server(tmp_path_factory.mktemp("shares"))
+    result.start()
+    yield result
+    result.stop()
 
 
 @pytest.fixture(scope="module")
 def sharing(wire: WireServer, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenCode]:
     config = {"share": "manual", "enterprise": {"url": server.url}}
-    with OpenCode(tmp_path_factory.mktemp("opencode"), wire, config=config) as found:
-        yield found
+    with OpenCode(tmp_path_factory.mktemp("opencode"), wire, config=config) as result:
+        yield result
 
 
 def seen(link: str) -> AssembledSession | None:
@@ -58,9 +58,9 @@ def seen(link: str) -> AssembledSession | None:
 def until_seen(link: str, condition: Callable[[AssembledSession], bool]) -> AssembledSession:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        found = seen(link)
-        if found is not None and condition(found):
-            return found
+        result = seen(link)
+        if result is not None and condition(result):
+            return result
         time.sleep(0.1)
     raise TimeoutError(f"{link} did not become what it should be: {seen(link)}")
 
@@ -76,16 +76,16 @@ def service(opencode: OpenCode, server: Server) -> ShareService:
 
 def share(opencode: OpenCode, server: Server, session: str) -> ShareResult:
     async def act() -> ShareResult:
-        async with service(opencode, server) as found:
-            return await found.share(session)
+        async with service(opencode, server) as result:
+            return await result.share(session)
 
     return asyncio.run(act())
 
 
 def unshare(opencode: OpenCode, server: Server, session: str) -> UnshareResult:
     async def act() -> UnshareResult:
-        async with service(opencode, server) as found:
-            return await found.unshare(session)
+        async with service(opencode, server) as result:
+            return await result.unshare(session)
 
     return asyncio.run(act())
 
@@ -104,8 +104,8 @@ def test_what_opencode_shares_is_held_whole_brought_in_and_taken_down_by_openses
     sharing.prompt(session, "SAY more")
     sharing.settle()
     stored = sharing.messages(session)
-    found = until_seen(link, lambda each: plain(each.messages) == stored)
-    assert found.info["share"] == {"url": link}
+    result = until_seen(link, lambda item: plain(item.messages) == stored)
+    assert result.info["share"] == {"url": link}
     page = httpx2.get(link)
     assert page.status_code == 200
     assert "Shared by OpenCode" in page.text
@@ -131,7 +131,7 @@ def test_what_opensesh_shares_is_gone_on_with_and_taken_down_by_opencode(sharing
     assert sharing.get(session)["share"] == {"url": link}
     assert list(JsonTree(sharing.storage).read(keys.share(session))) == ["id", "url", "secret"]
     sharing.prompt(session, "SAY and OpenCode goes on")
-    until_seen(link, lambda each: words(each)[-1] == "and OpenCode goes on")
+    until_seen(link, lambda item: words(item)[-1] == "and OpenCode goes on")
     assert "share" not in sharing.request("DELETE", f"/session/{session}/share")
     assert httpx2.get(link).status_code == 404
     assert unshare(sharing, server, session).error == ""  # the journal still knew of it, and the server says it is gone
@@ -162,7 +162,7 @@ def test_opencode_run_shares_to_the_server(sharing: OpenCode, server: Server) ->
     done = sharing.cli("run", "--share", prompt="WAIT 3\nSAY from a run")  # what it sends goes a second later
     link = re.search(rf"{re.escape(server.url)}/share/[\w-]+", done.stdout + done.stderr)  # ends in a colour, or in ">"
     assert link is not None
-    until_seen(link.group(), lambda each: bool(each.messages))
+    until_seen(link.group(), lambda item: bool(item.messages))
 
 
 @pytest.mark.parametrize("version", [JSON_FILES, DATABASE])

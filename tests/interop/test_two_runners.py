@@ -75,9 +75,9 @@ def test_a_run_of_opencode_is_waited_for(opencode: OpenCode, tmp_path: Path) -> 
     until(lambda: has_running_tool(opencode, session))
     process = start(opencode, "SAY ours.", "--session", session)
     assert process.stderr is not None
-    said = process.stderr.readline()
-    assert "seems to be run by another program: pid" in said
-    assert "Waiting for it, at most 10 s" in said
+    text = process.stderr.readline()
+    assert "seems to be run by another program: pid" in text
+    assert "Waiting for it, at most 10 s" in text
     done.touch()
     out, error = process.communicate(timeout=60)
     thread.join()

@@ -202,13 +202,13 @@ async def test_later_counts_replace_earlier_ones_and_thinking_is_taken_out_of_th
 
 
 async def test_a_tool_that_runs_at_the_provider_is_marked_and_answered() -> None:
-    found = [{"type": "web_search_result", "url": "https://a.test", "title": "A", "encrypted_content": "x"}]
+    result = [{"type": "web_search_result", "url": "https://a.test", "title": "A", "encrypted_content": "x"}]
     events = await events_of(
         *wire.answer(
             wire.start(0, type="server_tool_use", id="srvtoolu_1", name="web_search", input={}),
             wire.delta(0, "input_json_delta", partial_json='{"query":"a"}'),
             wire.stop(0),
-            wire.start(1, type="web_search_tool_result", tool_use_id="srvtoolu_1", content=found),
+            wire.start(1, type="web_search_tool_result", tool_use_id="srvtoolu_1", content=result),
             wire.stop(1),
             wire.start(
                 2,
@@ -228,7 +228,7 @@ async def test_a_tool_that_runs_at_the_provider_is_marked_and_answered() -> None
     failed = '{"type":"web_fetch_tool_result_error","error_code":"url_not_accessible"}'
     assert calls_and_results == [
         ToolCall("srvtoolu_1", "web_search", {"query": "a"}, raw='{"query":"a"}', executed=True),
-        ToolResult("srvtoolu_1", json.dumps(found, separators=(",", ":"))),
+        ToolResult("srvtoolu_1", json.dumps(result, separators=(",", ":"))),
         ToolError("srvtoolu_2", failed),
         TextDelta("3", "So"),
     ]
@@ -286,8 +286,8 @@ async def test_calls_without_an_id_get_one_that_no_other_call_has() -> None:
 
 
 async def test_a_block_that_is_closed_twice_costs_no_answer() -> None:
-    said = wire.text(0, "x")
-    assert await events_of(*wire.answer(*said, said[-1])) == await events_of(*wire.answer(*said))
+    output = wire.text(0, "x")
+    assert await events_of(*wire.answer(*output, output[-1])) == await events_of(*wire.answer(*output))
 
 
 @pytest.mark.parametrize(
@@ -309,15 +309,15 @@ async def test_an_event_that_makes_no_sense_is_a_broken_stream(broken: bytes) ->
     "retry_after", [{"retry-after-ms": "1500"}, {"retry-after": "2"}, {"retry-after": "Sun, 15 Nov 2026 21:00:00 GMT"}]
 )
 async def test_an_error_keeps_the_retry_headers(retry_after: dict[str, str]) -> None:
-    said = b'{"type":"error","error":{"type":"rate_limit_error","message":"Slow down"},"request_id":"req_1"}'
-    error = await failure_of(Server(httpx2.Response(429, content=said, headers={**retry_after, "request-id": "req_1"})))
+    text = b'{"type":"error","error":{"type":"rate_limit_error","message":"Slow down"},"request_id":"req_1"}'
+    error = await failure_of(Server(httpx2.Response(429, content=text, headers={**retry_after, "request-id": "req_1"})))
     assert isinstance(error, RateLimitedError)
     assert error.headers.items() >= {**retry_after, "request-id": "req_1"}.items()
 
 
 async def test_an_error_about_a_wrong_key_does_not_contain_it() -> None:
-    said = b'{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key: key-of-the-test"}}'
-    error = await failure_of(Server(httpx2.Response(401, content=said)))
+    text = b'{"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key: key-of-the-test"}}'
+    error = await failure_of(Server(httpx2.Response(401, content=text)))
     assert isinstance(error, AuthFailedError)
     assert error.message == "invalid x-api-key: [redacted]"
 

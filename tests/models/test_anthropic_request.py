@@ -187,8 +187,8 @@ def test_cache_points_are_limited() -> None:
 
 def test_a_cache_point_is_never_put_on_reasoning() -> None:
     proven = Reasoning(text="hm", metadata={"anthropic": {"signature": "s"}})
-    (_, said) = blocks_of(user("a"), Assistant(content=(Text(text="b"), proven), cache=True))
-    assert ["cache_control" in block for block in said["content"]] == [True, False]
+    (_, output) = blocks_of(user("a"), Assistant(content=(Text(text="b"), proven), cache=True))
+    assert ["cache_control" in block for block in output["content"]] == [True, False]
 
 
 def test_thinking_has_its_budget_on_top_of_the_answer_and_no_sampling() -> None:

@@ -361,8 +361,8 @@ async def test_a_role_that_cannot_be_assumed_is_an_auth_error(isolated: Path, mo
     pytest.importorskip("botocore")
 
     async def deny(exchange: Exchange) -> None:
-        said = b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>not you</Message></Error></ErrorResponse>"
-        await exchange.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n%s" % (len(said), said))
+        text = b"<ErrorResponse><Error><Code>AccessDenied</Code><Message>not you</Message></Error></ErrorResponse>"
+        await exchange.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
 
     (isolated / "aws-credentials").write_text(
         "[me]\naws_access_key_id = AKIDME\naws_secret_access_key = hush\n"

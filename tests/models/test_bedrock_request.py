@@ -191,7 +191,7 @@ def test_a_history_with_calls_offers_tools_even_when_none_are_wanted() -> None:
     turns = (
         user("a"),
         Assistant(content=(ToolUse(id="1", name="read", input={}), ToolUse(id="2", name="read", input={}))),
-        ToolResults(content=tuple(ToolUseResult(id=each, name="read", output=()) for each in "12")),
+        ToolResults(content=tuple(ToolUseResult(id=item, name="read", output=()) for item in "12")),
     )
     stand_in = {"toolSpec": {"name": "read", "inputSchema": {"json": {"type": "object"}}}}
     assert request_body(ask(*turns))["toolConfig"] == {"tools": [stand_in]}
@@ -201,7 +201,7 @@ def test_a_history_with_calls_offers_tools_even_when_none_are_wanted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "fields", "inference"),
+    ("expected", "fields", "inference"),
     [
         (
             {"type": "enabled", "budgetTokens": 16_000},
@@ -222,10 +222,10 @@ def test_a_history_with_calls_offers_tools_even_when_none_are_wanted() -> None:
     ],
 )
 def test_claude_gets_the_thinking_settings(
-    wanted: dict[str, Any], fields: dict[str, Any], inference: dict[str, Any]
+    expected: dict[str, Any], fields: dict[str, Any], inference: dict[str, Any]
 ) -> None:
     for name in ("reasoningConfig", "thinking"):
-        written = request_body(ask(options={name: wanted}, max_output_tokens=32_000, temperature=0.5, top_p=0.5))
+        written = request_body(ask(options={name: expected}, max_output_tokens=32_000, temperature=0.5, top_p=0.5))
         assert written.get("additionalModelRequestFields", {}) == fields
         assert written["inferenceConfig"] == inference
 

@@ -31,8 +31,8 @@ def overlaid(provider: dict[str, Any], **config: Any) -> Catalogue:
 
 
 def test_a_reference_is_split_at_the_first_slash() -> None:
-    found = overlaid({"mine": {"npm": "x", "models": {"b/c": {}}}}).find("mine/b/c")
-    assert (found.provider_id, found.id) == ("mine", "b/c")
+    result = overlaid({"mine": {"npm": "x", "models": {"b/c": {}}}}).find("mine/b/c")
+    assert (result.provider_id, result.id) == ("mine", "b/c")
 
 
 def test_the_snapshot_has_limits_and_prices(snapshot: Catalogue) -> None:
@@ -75,7 +75,7 @@ def test_every_model_of_the_snapshot_can_be_built() -> None:
     assert sum(map(len, offered.values())) > 7_900
     prices = [model.price for models in offered.values() for model in models.values() if model.price]
     rates = [rates for price in prices for rates in (price.rates, *(tier.rates for tier in price.tiers))]
-    assert all(value is None or value >= 0 for each in rates for value in (each.input, each.output))
+    assert all(value is None or value >= 0 for rate in rates for value in (rate.input, rate.output))
     assert sum(len(price.tiers) > 1 for price in prices) > 30
     assert all(list(price.tiers) == sorted(price.tiers, key=lambda tier: tier.above) for price in prices)
 
@@ -134,7 +134,7 @@ def test_a_typo_gets_suggestions(snapshot: Catalogue, ref: str, first: str) -> N
     assert caught.value.suggestions[0] == first
     assert len(caught.value.suggestions) <= 3
     assert f"Did you mean {first}" in str(caught.value)
-    assert all(snapshot.find(each) for each in caught.value.suggestions)
+    assert all(snapshot.find(suggestion) for suggestion in caught.value.suggestions)
 
 
 @pytest.mark.parametrize(
@@ -275,16 +275,16 @@ def test_unfinished_models_are_offered_on_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("provider", "ref", "said"),
+    ("provider", "ref", "text"),
     [
         ({"acme": {"models": []}}, "acme/m", "provider.acme in the configuration is invalid"),
         ({"acme": {"models": {"m": {"limit": {"context": "big"}}}}}, "acme/m", "limit.context"),
     ],
 )
-def test_settings_of_the_wrong_shape_are_reported_and_named(provider: dict[str, Any], ref: str, said: str) -> None:
+def test_settings_of_the_wrong_shape_are_reported_and_named(provider: dict[str, Any], ref: str, text: str) -> None:
     reports: list[Damage] = []
     catalogue = Catalogue({"provider": provider}, environ={}, source=BundledSource(), report=reports.append)
-    with pytest.raises(ModelNotFoundError, match=said):
+    with pytest.raises(ModelNotFoundError, match=text):
         catalogue.find(ref)
     assert len(reports) == 1
     assert catalogue.find("anthropic/claude-haiku-4-5")
@@ -373,9 +373,9 @@ def test_many_threads_may_ask_one_catalogue() -> None:
     catalogue = Catalogue(environ={}, source=BundledSource())
     refs = ["openai/gpt-5", "anthropic/claude-haiku-4-5", "google/gemini-2.5-pro", "groq/openai/gpt-oss-120b"] * 25
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(catalogue.find, refs))
-    assert [model.ref for model in found] == refs
-    assert all(model is catalogue.find(model.ref) for model in found)
+        result = list(pool.map(catalogue.find, refs))
+    assert [model.ref for model in result] == refs
+    assert all(model is catalogue.find(model.ref) for model in result)
 
 
 def test_the_snapshot_is_dated(snapshot: Catalogue) -> None:

@@ -31,8 +31,8 @@ class Setup:
         return default_model(self.catalogue, self.keyring, self.config, recent).ref
 
     def small(self, provider_id: str) -> str | None:
-        found = small_model(self.catalogue, self.keyring, self.config, provider_id)
-        return found.ref if found else None
+        result = small_model(self.catalogue, self.keyring, self.config, provider_id)
+        return result.ref if result else None
 
     def ready(self) -> list[str]:
         return [info.id for info in available_providers(self.catalogue, self.keyring)]

@@ -53,9 +53,9 @@ KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o", "GEMINI_API_KEY": "g"}
 )
 async def test_each_wire_has_its_adapter_which_is_used_again(provider: str, npm: str, adapter: type) -> None:
     open_ = connections(KEYS)
-    found = open_.provider(model(provider, npm))
-    assert isinstance(found, adapter)
-    assert open_.provider(model(provider, npm)) is found
+    result = open_.provider(model(provider, npm))
+    assert isinstance(result, adapter)
+    assert open_.provider(model(provider, npm)) is result
     await open_.aclose()
 
 
@@ -113,10 +113,10 @@ async def test_a_profile_in_the_configuration_is_enough_for_bedrock(
     assert "/eu-west-1/bedrock/" in server.exchanges[0].head
 
 
-@pytest.mark.parametrize("wanted", [True, False])
-async def test_usage_is_not_requested_if_the_configuration_disables_it(wanted: bool) -> None:
+@pytest.mark.parametrize("expected", [True, False])
+async def test_usage_is_not_requested_if_the_configuration_disables_it(expected: bool) -> None:
     async with serving(busy) as server:
-        options = {"baseURL": f"{server.url}/v1", "includeUsage": wanted}
+        options = {"baseURL": f"{server.url}/v1", "includeUsage": expected}
         config: dict[str, Any] = {"provider": {"mine": {"options": options, "models": {"m": {}}}}}
         open_ = Connections(Catalogue(config), Keyring(config, environ={}))
         asked = model("mine", "@ai-sdk/openai-compatible")
@@ -124,7 +124,7 @@ async def test_usage_is_not_requested_if_the_configuration_disables_it(wanted: b
             async for _ in open_.provider(asked).stream(Request(model=asked, messages=())):
                 pass
         await open_.aclose()
-    assert (b'"include_usage":true' in server.exchanges[0].body) is wanted
+    assert (b'"include_usage":true' in server.exchanges[0].body) is expected
 
 
 @pytest.mark.parametrize("option", ["region", "endpoint", "profile"])

@@ -182,9 +182,9 @@ async def test_nonsense_is_an_error_of_the_model() -> None:
 
 
 async def test_a_rejected_request_has_the_reason() -> None:
-    said = [{"error": {"code": 403, "message": "API key not valid.", "status": "PERMISSION_DENIED"}}]
+    text = [{"error": {"code": 403, "message": "API key not valid.", "status": "PERMISSION_DENIED"}}]
     with pytest.raises(AuthFailedError, match="API key not valid"):
-        await collect(provider(Server(refusal(403, said[0]))), ask(PRO))
+        await collect(provider(Server(refusal(403, text[0]))), ask(PRO))
 
 
 async def test_the_key_travels_in_a_header_and_not_in_the_address() -> None:

@@ -42,8 +42,10 @@ def messages(model: Model, *turns: ModelMessage) -> list[dict[str, Any]]:
 
 
 def exchange(*reasoning: Reasoning, call: str = "call_1") -> tuple[ModelMessage, ...]:
-    said = Assistant(content=(*reasoning, Text(text="Looking."), ToolUse(id=call, name="read", input={"path": "a"})))
-    return HI, said, ToolResults(content=(ToolUseResult(id=call, name="read", output=(Text(text="1: x"),)),))
+    sentence = Assistant(
+        content=(*reasoning, Text(text="Looking."), ToolUse(id=call, name="read", input={"path": "a"}))
+    )
+    return HI, sentence, ToolResults(content=(ToolUseResult(id=call, name="read", output=(Text(text="1: x"),)),))
 
 
 def neutral(recorded: list[dict[str, Any]]) -> tuple[ModelMessage, ...]:

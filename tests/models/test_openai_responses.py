@@ -67,8 +67,8 @@ async def answer(*events: dict[str, Any]) -> list[StreamEvent]:
     return got
 
 
-def failed(code: str, said: str) -> dict[str, Any]:
-    return event("response.failed", response=response("failed", error={"code": code, "message": said}))
+def failed(code: str, text: str) -> dict[str, Any]:
+    return event("response.failed", response=response("failed", error={"code": code, "message": text}))
 
 
 def items(*turns: ModelMessage, model: Model = GPT5, **options: Any) -> list[dict[str, Any]]:
@@ -124,11 +124,11 @@ async def test_items_with_changing_ids_are_identified_by_position() -> None:
         *call("fc_1", 2, "call_a", "read", '{"path":"a.py"}'),
         *call("fc_2", 3, "call_b", "read", '{"path":"b.py"}'),
     ]
-    for number, each in enumerate(events):
-        if "item" in each:
-            each["item"] = {**each["item"], "id": f"{each['item']['id']}-{number}"}
+    for number, entry in enumerate(events):
+        if "item" in entry:
+            entry["item"] = {**entry["item"], "id": f"{entry['item']['id']}-{number}"}
         else:
-            each["item_id"] = f"{each['item_id']}-{number}"
+            entry["item_id"] = f"{entry['item_id']}-{number}"
     text, reasoning, calls, reason, _ = answer_in(await answer(*events, completed()))
     assert (text, reasoning, reason) == ("Hello.", "onetwo", "tool-calls")
     assert calls == [("call_a", "read", {"path": "a.py"}), ("call_b", "read", {"path": "b.py"})]
@@ -242,8 +242,8 @@ async def test_a_rejected_request_has_the_reason() -> None:
 async def test_closing_the_stream_closes_the_connection() -> None:
     server = Server([stream(*message("msg_1", 0, "a", "b")[:3]), stream(completed())])
     async with aclosing(provider(server).stream(ask(GPT5))) as events:
-        async for each in events:
-            if isinstance(each, TextDelta):
+        async for entry in events:
+            if isinstance(entry, TextDelta):
                 break
         assert server.closed == 0
     assert server.closed == 1
@@ -369,13 +369,13 @@ def test_reasoning_that_cannot_be_proved_is_left_out() -> None:
 def test_items_are_named_only_where_openai_stores_them() -> None:
     call_made = ToolUse(id="c", name="read", input={}, metadata={"openai": {"itemId": "fc_1"}})
     sent = items(Assistant(content=(*thoughts(None), call_made)), store=True)
-    assert [each.get("id") for each in sent] == ["rs_1", "fc_1"]
+    assert [entry.get("id") for entry in sent] == ["rs_1", "fc_1"]
     assert "encrypted_content" not in sent[0]
 
 
 async def test_received_content_is_sent_back_unchanged() -> None:
     events = await collect(provider(Server(TOOLS)))
-    words = [(each.id, each.metadata) for each in endings(events)]
+    words = [(ending.id, ending.metadata) for ending in endings(events)]
     spoken = {"rs_1:0": "**Looking** at it.", "rs_1:1": "Then the second — ✓.", "msg_1": "I will read 漢字 🐍."}
     parts = [
         Text(text=spoken[name], metadata=metadata)
@@ -384,12 +384,17 @@ async def test_received_content_is_sent_back_unchanged() -> None:
         for name, metadata in words
     ]
     made = [
-        ToolUse(id=each.id, name=each.name, input=each.input, metadata=each.metadata)
-        for each in events
-        if isinstance(each, ToolCall)
+        ToolUse(id=element.id, name=element.name, input=element.input, metadata=element.metadata)
+        for element in events
+        if isinstance(element, ToolCall)
     ]
     sent = items(Assistant(content=(*parts, *made)))
-    assert [each.get("type", "message") for each in sent] == ["reasoning", "message", "function_call", "function_call"]
+    assert [entry.get("type", "message") for entry in sent] == [
+        "reasoning",
+        "message",
+        "function_call",
+        "function_call",
+    ]
     assert sent[0]["encrypted_content"] == "gAAAAproof"
     assert [part["text"] for part in sent[0]["summary"]] == [spoken["rs_1:0"], spoken["rs_1:1"]]
 
@@ -405,22 +410,22 @@ async def test_openais_own_client_receives_the_same(name: str) -> None:
     openai = pytest.importorskip("openai")
     client = openai.AsyncOpenAI(api_key="x", base_url=URL, http_client=Server(ALL[name]).client, max_retries=0)
     text, reasoning, calls, usage = "", "", list[tuple[str, str, str]](), None
-    async for each in await client.responses.create(model="gpt-5", input="hi", stream=True):
-        match each.type:
+    async for entry in await client.responses.create(model="gpt-5", input="hi", stream=True):
+        match entry.type:
             case "response.output_text.delta":
-                text += each.delta
+                text += entry.delta
             case "response.reasoning_summary_text.delta":
-                reasoning += each.delta
-            case "response.output_item.done" if each.item.type == "function_call":
-                calls.append((each.item.call_id, each.item.name, each.item.arguments))
+                reasoning += entry.delta
+            case "response.output_item.done" if entry.item.type == "function_call":
+                calls.append((entry.item.call_id, entry.item.name, entry.item.arguments))
             case "response.completed":
-                usage = each.response.usage
+                usage = entry.response.usage
             case _:
                 pass
     events = await collect(provider(Server(ALL[name])))
     ours = answer_in(events)
     assert (text, reasoning) == ours[:2]
-    assert calls == [(each.id, each.name, each.raw) for each in events if isinstance(each, ToolCall)]
+    assert calls == [(entry.id, entry.name, entry.raw) for entry in events if isinstance(entry, ToolCall)]
     assert usage is not None
     assert ours.usage.input + ours.usage.cache_read == usage.input_tokens
     assert ours.usage.output + ours.usage.reasoning == usage.output_tokens
@@ -432,11 +437,11 @@ def test_openais_own_types_accept_what_is_sent() -> None:
     from openai.types.responses import ResponseInputParam
     from pydantic import TypeAdapter
 
-    said = Text(text="x", metadata={"openai": {"itemId": "msg_1"}})
-    step = Assistant(content=(*thoughts(), said, ToolUse(id="c", name="read", input={})))
+    sentence = Text(text="x", metadata={"openai": {"itemId": "msg_1"}})
+    step = Assistant(content=(*thoughts(), sentence, ToolUse(id="c", name="read", input={})))
     results = ToolResults(content=(ToolUseResult(id="c", name="read", output=(Text(text="a"), PNG)),))
     turns = (System(text="s"), User(content=(Text(text="hi"), PNG, PDF)), step, results)
     types = TypeAdapter[Any](ResponseInputParam)
     types.validate_python(items(*turns, store=True))
     # The one liberty taken: reasoning goes back without its id, which OpenAI would look for in its store.
-    types.validate_python([each for each in items(*turns) if each.get("type") != "reasoning"])
+    types.validate_python([entry for entry in items(*turns) if entry.get("type") != "reasoning"])

@@ -236,8 +236,8 @@ def test_claude_on_bedrock_thinks_adaptively_where_it_takes_no_budget() -> None:
 def test_claude_gets_a_budget_where_it_takes_one_that_fits_into_its_output() -> None:
     roomy = variants(model("claude", npm="@ai-sdk/anthropic", limit=Limit(output=64_000)), [*EFFORT, *BUDGET])
     tight = variants(model("claude", npm="@ai-sdk/anthropic", limit=Limit(output=8_192)), BUDGET)
-    assert [each["thinking"]["budgetTokens"] for each in roomy.values()] == [16_000, 31_999]
-    assert [each["thinking"]["budgetTokens"] for each in tight.values()] == [4_095, 8_191]
+    assert [value["thinking"]["budgetTokens"] for value in roomy.values()] == [16_000, 31_999]
+    assert [value["thinking"]["budgetTokens"] for value in tight.values()] == [4_095, 8_191]
 
 
 def test_controls_that_offer_no_degrees_offer_no_variants() -> None:
@@ -273,8 +273,8 @@ def test_merging_goes_into_objects_replaces_the_rest_and_leaves_its_arguments_al
 
 def test_models_of_the_snapshot_offer_what_their_makers_do() -> None:
     catalogue = Catalogue(environ={})
-    found = {ref: list(catalogue.find(ref).variants) for ref in ("openai/gpt-5", "anthropic/claude-haiku-4-5")}
-    assert found == {
+    result = {ref: list(catalogue.find(ref).variants) for ref in ("openai/gpt-5", "anthropic/claude-haiku-4-5")}
+    assert result == {
         "openai/gpt-5": ["minimal", "low", "medium", "high"],
         "anthropic/claude-haiku-4-5": ["high", "max"],
     }

@@ -135,8 +135,8 @@ prices = st.builds(
 def exactly(rates: Rates, usage: Usage) -> Fraction:
     """The same sum without any rounding; a rate is the shortest decimal that names it."""
     reasoning = rates.output if rates.reasoning is None else rates.reasoning
-    each = dict(zip(BUCKETS, (rates.input, rates.output, rates.cache_read, rates.cache_write, reasoning), strict=True))
-    terms = (max(getattr(usage, name), 0) * Fraction(repr(each[name] or 0.0)) for name in BUCKETS)
+    item = dict(zip(BUCKETS, (rates.input, rates.output, rates.cache_read, rates.cache_write, reasoning), strict=True))
+    terms = (max(getattr(usage, name), 0) * Fraction(repr(item[name] or 0.0)) for name in BUCKETS)
     return sum(terms, Fraction(0)) / 1_000_000
 
 

@@ -35,7 +35,7 @@ def loaded() -> Config:
 
 
 def trust() -> None:
-    Trust().grant((each.key, each.digest) for each in provider_trust_items(loaded()))
+    Trust().grant((item.key, item.digest) for item in provider_trust_items(loaded()))
 
 
 def doubted(name: str = "corp") -> str:
@@ -53,8 +53,8 @@ def doubted(name: str = "corp") -> str:
 )
 def test_an_address_of_the_projects_is_trusted_before_anything_is_sent_there(provider: dict[str, Any]) -> None:
     project(corp=provider, mute={"models": {"m": {}}})
-    said = f"{os.getcwd()}/opencode.json:1 would send the conversation to {ELSEWHERE}: {UNKNOWN}"
-    assert doubted() == f"{said} ('opensesh plugins --trust' allows it)"
+    text = f"{os.getcwd()}/opencode.json:1 would send the conversation to {ELSEWHERE}: {UNKNOWN}"
+    assert doubted() == f"{text} ('opensesh plugins --trust' allows it)"
     assert not doubted("mute"), "it names no address"
     assert not doubted("anthropic"), "it was never configured"
     trust()
@@ -164,23 +164,23 @@ async def test_no_key_leaves_for_an_untrusted_address_and_does_for_a_trusted_one
     async with serving(refuse) as server:
         odd = server.url.replace("127.0.0.1", "127.1")  # this machine, by a name that does not say so
         project(anthropic=at(odd))
-        code, told = await asyncio.to_thread(command, *asking)
+        code, reported = await asyncio.to_thread(command, *asking)
         assert code != 0
-        assert f"opencode.json:1 would send the conversation to {odd}: {UNKNOWN}" in told
-        assert "sk-mine" not in told
+        assert f"opencode.json:1 would send the conversation to {odd}: {UNKNOWN}" in reported
+        assert "sk-mine" not in reported
         assert server.connections == 0
         assert not [*Path("store").rglob("ses_*")], "nothing was begun"
-        _, told = await asyncio.to_thread(command, "models", "anthropic")
-        assert f"! {os.getcwd()}/opencode.json:1 would send" in told
-        _, told = await asyncio.to_thread(command, "models", "anthropic", "--json")
-        assert UNKNOWN in json.loads(told.partition("\nCatalogue")[0])["providers"][0]["untrusted"]
-        _, told = await asyncio.to_thread(command, "config", "provider.anthropic")
-        assert f"the provider anthropic is not used: {UNKNOWN} (see 'opensesh plugins')" in told
-        _, told = await asyncio.to_thread(command, "plugins")
-        assert f"  anthropic  provider: {odd}, named by ~/work/opencode.json:1" in told
+        _, reported = await asyncio.to_thread(command, "models", "anthropic")
+        assert f"! {os.getcwd()}/opencode.json:1 would send" in reported
+        _, reported = await asyncio.to_thread(command, "models", "anthropic", "--json")
+        assert UNKNOWN in json.loads(reported.partition("\nCatalogue")[0])["providers"][0]["untrusted"]
+        _, reported = await asyncio.to_thread(command, "config", "provider.anthropic")
+        assert f"the provider anthropic is not used: {UNKNOWN} (see 'opensesh plugins')" in reported
+        _, reported = await asyncio.to_thread(command, "plugins")
+        assert f"  anthropic  provider: {odd}, named by ~/work/opencode.json:1" in reported
 
-        _, told = await asyncio.to_thread(command, "plugins", "--trust")
-        assert f"trusted: provider anthropic: {odd}\n" in told
+        _, reported = await asyncio.to_thread(command, "plugins", "--trust")
+        assert f"trusted: provider anthropic: {odd}\n" in reported
         await asyncio.to_thread(command, *asking)
         assert "sk-mine" in server.exchanges[0].head
 
@@ -208,9 +208,9 @@ def test_a_script_that_the_project_has_played_is_trusted_first(named: dict[str, 
     Path("it.script").write_text(EVIL)
     configured(named)
     config = loaded()
-    said = f"opencode.json:1 would play the script {os.getcwd()}/it.script: {UNKNOWN}"
-    assert said in untrusted_reason(config, "scripted", "it.script")
-    assert {each.name for each in provider_trust_items(config)} == {"it.script"}
+    text = f"opencode.json:1 would play the script {os.getcwd()}/it.script: {UNKNOWN}"
+    assert text in untrusted_reason(config, "scripted", "it.script")
+    assert {item.name for item in provider_trust_items(config)} == {"it.script"}
     assert not untrusted_reason(config, "scripted", "other.script"), "the user names that one"
     trust()
     assert not untrusted_reason(config, "scripted", "it.script")

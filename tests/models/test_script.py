@@ -162,8 +162,8 @@ def test_a_status_is_a_kind_of_failure() -> None:
 
 
 def test_quoted_text_is_unchanged_unless_it_is_json() -> None:
-    said = Script.parse('SAY "yes" and "no"\nSAY " yes "').turns[0].steps
-    assert said == (Say('"yes" and "no"'), Say(" yes "))
+    text = Script.parse('SAY "yes" and "no"\nSAY " yes "').turns[0].steps
+    assert text == (Say('"yes" and "no"'), Say(" yes "))
 
 
 @pytest.mark.parametrize(

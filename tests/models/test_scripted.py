@@ -465,8 +465,8 @@ def test_the_usage_of_recorded_sessions_follows_the_size_of_the_request(corpus: 
 
 
 def test_a_script_may_be_text_or_made() -> None:
-    for given in ("ERROR reset", script(Fail("reset")), Script.parse("ERROR reset")):
-        assert ScriptedModel(given).is_prompted is False
+    for arguments in ("ERROR reset", script(Fail("reset")), Script.parse("ERROR reset")):
+        assert ScriptedModel(arguments).is_prompted is False
     assert ScriptedModel(None).is_prompted
 
 
@@ -476,6 +476,6 @@ async def test_lone_surrogates_in_a_request_are_replaced() -> None:
         model=Model(id="it", provider_id="scripted"),
         messages=(System(text="half \udc00"), User(content=(Text(text="SAY hello \ud83d"),))),
     )
-    said = [event.text async for event in model.stream(asked) if isinstance(event, TextDelta)]
-    assert "".join(said).startswith("hello")
+    output = [event.text async for event in model.stream(asked) if isinstance(event, TextDelta)]
+    assert "".join(output).startswith("hello")
     assert len(model.prefix_digest(0)) == 64

@@ -58,7 +58,7 @@ def test_mixed_line_endings_cut_anywhere_change_nothing(endings: list[str], plac
         # A LF right after a CR would be the same line's end.
         text += ("\r\n" if ending == "\n" and text.endswith("\r") else ending) + line
     data = text.encode()
-    cuts = sorted(round(place * len(data)) for place in places)
+    cuts = sorted(round(path * len(data)) for path in places)
     assert split(*(data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True))) == EVENTS
 
 

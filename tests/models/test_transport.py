@@ -323,22 +323,22 @@ async def test_proxies_of_the_environment_are_used_save_for_hosts_exempt(monkeyp
 
 
 @pytest.mark.parametrize(
-    ("proxy", "said"), [("socks5://127.0.0.1:1", "pip install socksio"), ("ftp://me:hush-hush@127.0.0.1", "ftp://")]
+    ("proxy", "text"), [("socks5://127.0.0.1:1", "pip install socksio"), ("ftp://me:hush-hush@127.0.0.1", "ftp://")]
 )
-async def test_an_unusable_proxy_is_a_model_error(proxy: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unusable_proxy_is_a_model_error(proxy: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "socksio", None)
     monkeypatch.setenv("ALL_PROXY", proxy)
     error = await refused(Transport())
     assert "proxy" in error.message
-    assert said in error.message
+    assert text in error.message
     assert "hush-hush" not in error.message
     assert not error.retryable
 
 
 async def test_a_success_that_is_an_error_does_not_repeat_the_key() -> None:
     key = "0123456789abcdef0123456789abcdef"
-    said = json.dumps({"error": {"message": f"{key} is not known"}}).encode()
-    for data in (said, f"<p>{key}</p>".encode(), f"{key}?".encode()):
+    text = json.dumps({"error": {"message": f"{key} is not known"}}).encode()
+    for data in (text, f"<p>{key}</p>".encode(), f"{key}?".encode()):
         error = await refused(Transport(client=answering_with(data)), headers={"x-api-key": key})
         assert key not in f"{error} {error.body} {error.data}"
 

@@ -51,7 +51,7 @@ def stream(*events: dict[str, Any]) -> bytes:
         event("response.in_progress", response=response()),
         *events,
     ]
-    return lines(*({**each, "sequence_number": next(numbers)} for each in framed), named=True)
+    return lines(*({**entry, "sequence_number": next(numbers)} for entry in framed), named=True)
 
 
 def event(kind: str, **fields: Any) -> dict[str, Any]:
@@ -114,7 +114,7 @@ _TWO = call("fc_2", 3, "call_b", "read", '{"path":', '"b.py"}')
 TOOLS = stream(
     *thought("rs_1", 0, "**Looking** at it.", "Then the second — ✓."),
     *message("msg_1", 1, "I will ", "read 漢字 🐍."),
-    *(each for pair in zip(_ONE, _TWO, strict=True) for each in pair),
+    *(entry for pair in zip(_ONE, _TWO, strict=True) for entry in pair),
     completed(),
 )
 PLAIN = stream(*thought("rs_1", 0), *message("msg_1", 1, "Done", "."), completed(service_tier="default"))

@@ -47,7 +47,7 @@ def lines(*payloads: dict[str, Any] | str, named: bool = False) -> bytes:
 
 def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
     """``data`` in the pieces that a network might deliver."""
-    edges = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
+    edges = sorted({0, len(data), *(path % (len(data) + 1) for path in places)})
     return [data[start:end] for start, end in pairwise(edges)]
 
 
@@ -137,12 +137,12 @@ class Answer(NamedTuple):
 
 
 def answer_in(events: list[StreamEvent]) -> Answer:
-    said = {
+    output = {
         kind: "".join(event.text for event in events if isinstance(event, kind)) for kind in (TextDelta, ReasoningDelta)
     }
     calls = [(event.id, event.name, event.input) for event in events if isinstance(event, ToolCall)]
     last = next(event for event in events if isinstance(event, FinishStep))
-    return Answer(said[TextDelta], said[ReasoningDelta], calls, last.reason, last.usage)
+    return Answer(output[TextDelta], output[ReasoningDelta], calls, last.reason, last.usage)
 
 
 def arguments_shown(events: list[StreamEvent]) -> dict[str, str]:

@@ -42,11 +42,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def interpreters() -> list[str]:
     """The Pythons of this machine that the package is for, the newest patch of each."""
-    found = {f"3.{minor}": shutil.which(f"python3.{minor}") or "" for minor in range(11, 15)}
+    result = {f"3.{minor}": shutil.which(f"python3.{minor}") or "" for minor in range(11, 15)}
     pyenv = Path(_OUTSIDE.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
     for path in sorted(pyenv.glob("3.*/bin/python3")):
-        found[".".join(path.parts[-3].split(".")[:2])] = str(path)
-    return [path for version, path in found.items() if path and version in ("3.11", "3.12", "3.13", "3.14")]
+        result[".".join(path.parts[-3].split(".")[:2])] = str(path)
+    return [path for version, path in result.items() if path and version in ("3.11", "3.12", "3.13", "3.14")]
 
 
 def pip(python: str | Path) -> Sequence[str | Path]:
@@ -62,7 +62,7 @@ def installed(wheel: Path, folder: Path, python: str = sys.executable) -> Path:
 
 
 @pytest.fixture
-def stranger(isolated: Path) -> Callable[..., str]:
+def new_user(isolated: Path) -> Callable[..., str]:
     """Runs a command as someone who has OpenCode's data and nothing else; what it printed."""
     data = isolated / ".local" / "share" / "opencode" / "storage"
     shutil.copytree(CORPUS, data)
@@ -80,13 +80,13 @@ def journey(opensesh: Path, run: Callable[..., str]) -> None:
     assert old > 5, "what OpenCode wrote is there"
     _run("git", "init", "-q")
     Path("model.script").write_text(SCRIPT)
-    told = run(opensesh, "run", "--yes", "-m", "scripted/model.script", "Greet whoever comes.")
-    assert told == "I will write it.\nWritten.\n"
+    reported = run(opensesh, "run", "--yes", "-m", "scripted/model.script", "Greet whoever comes.")
+    assert reported == "I will write it.\nWritten.\n"
     assert Path("greeting.txt").read_text() == "hello stranger\n"
     listed = json.loads(run(opensesh, "list", "--json"))
     assert listed["total"] == old + 1
     session = listed["sessions"][0]["id"]
-    hits = json.loads(run(opensesh, "search", "stranger", "--json"))["hits"]
+    hits = json.loads(run(opensesh, "search", "new_user", "--json"))["hits"]
     assert session in {hit["sessionID"] for hit in hits}
     assert "Greet whoever comes." in run(opensesh, "show", "last")
     page = run(opensesh, "export", "last", "--format", "html")
@@ -103,22 +103,22 @@ def journey(opensesh: Path, run: Callable[..., str]) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_stranger_gets_from_the_wheel_to_a_session_that_was_taken_back(
-    wheel: Path, tmp_path: Path, stranger: Callable[..., str]
+    wheel: Path, tmp_path: Path, new_user: Callable[..., str]
 ) -> None:
-    journey(installed(wheel, tmp_path / "empty") / "opensesh", stranger)
+    journey(installed(wheel, tmp_path / "empty") / "opensesh", new_user)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("python", interpreters())
-def test_every_python_can_do_it(wheel: Path, tmp_path: Path, stranger: Callable[..., str], python: str) -> None:
-    journey(installed(wheel, tmp_path / "empty", python) / "opensesh", stranger)
+def test_every_python_can_do_it(wheel: Path, tmp_path: Path, new_user: Callable[..., str], python: str) -> None:
+    journey(installed(wheel, tmp_path / "empty", python) / "opensesh", new_user)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("how", ["pip", "uv tool", "pipx"])
-def test_every_installer_can_do_it(wheel: Path, tmp_path: Path, stranger: Callable[..., str], how: str) -> None:
+def test_every_installer_can_do_it(wheel: Path, tmp_path: Path, new_user: Callable[..., str], how: str) -> None:
     programs = tmp_path / "bin"
     match how:
         case "pip":
@@ -133,7 +133,7 @@ def test_every_installer_can_do_it(wheel: Path, tmp_path: Path, stranger: Callab
             _run(*pip(tmp_path / "pipx" / "bin" / "python"), "pipx", env=_OUTSIDE)
             folders = {"PIPX_HOME": str(tmp_path / "home"), "PIPX_BIN_DIR": str(programs)}
             _run(tmp_path / "pipx" / "bin" / "pipx", "install", "--quiet", wheel, env=_OUTSIDE | folders)
-    journey(programs / "opensesh", stranger)
+    journey(programs / "opensesh", new_user)
 
 
 @pytest.mark.slow

@@ -37,12 +37,12 @@ from opensesh.plugins import (
     hooks,
 )
 
-from ..engine.stage import Stage, echo, stage
+from ..engine.harness import EngineHarness, echo, open_harness
 from .test_hooks import ECHO, asked, said
 
 
-def failures(on: Stage) -> list[tuple[str, str]]:
-    return [(event.plugin, event.hook) for event in on.told(events.PluginFailed)]
+def failures(harness: EngineHarness) -> list[tuple[str, str]]:
+    return [(event.plugin, event.hook) for event in harness.published(events.PluginFailed)]
 
 
 def adding(word: str) -> Any:
@@ -55,9 +55,9 @@ def adding(word: str) -> Any:
 
 
 async def test_hooks_are_called_in_the_order_of_their_plugins_each_with_what_the_one_before_left() -> None:
-    async with stage("SAY Hello.", plugins=[adding("a"), adding("b"), adding("c")]) as on:
-        await on.ask()
-        assert asked(on).options["order"] == "abc"
+    async with open_harness("SAY Hello.", plugins=[adding("a"), adding("b"), adding("c")]) as harness:
+        await harness.ask()
+        assert asked(harness).options["order"] == "abc"
 
 
 class Stumbling(Plugin):
@@ -95,22 +95,22 @@ class Guessing(Plugin):
 async def test_a_hook_that_fails_is_named_and_leaves_everything_as_it_was(
     wrong: type[Plugin], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with stage("SAY Hello.\n---\nSAY Bye.", plugins=[adding("a"), wrong, adding("b")]) as on:
-        await on.ask()
-        await on.ask()
-        assert (asked(on).options["order"], asked(on).temperature) == ("ab", None)
-        assert failures(on) == [(wrong.__name__, "chat.params")] * 2
-        assert on.told(events.PluginFailed)[0].session_id == on.session
-        on.assert_sound()
+    async with open_harness("SAY Hello.\n---\nSAY Bye.", plugins=[adding("a"), wrong, adding("b")]) as harness:
+        await harness.ask()
+        await harness.ask()
+        assert (asked(harness).options["order"], asked(harness).temperature) == ("ab", None)
+        assert failures(harness) == [(wrong.__name__, "chat.params")] * 2
+        assert harness.published(events.PluginFailed)[0].session_id == harness.session
+        harness.assert_sound()
     warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warned) == 1, "said once, however often it happens"
     assert warned[0].startswith(f"the plugin {wrong.__name__} failed in chat.params")
 
 
 async def test_an_error_says_where_in_the_plugin_it_was_raised() -> None:
-    async with stage("SAY Hello.", plugins=[Stumbling]) as on:
-        await on.ask()
-        (failed,) = on.told(events.PluginFailed)
+    async with open_harness("SAY Hello.", plugins=[Stumbling]) as harness:
+        await harness.ask()
+        (failed,) = harness.published(events.PluginFailed)
     line = 1 + Path(__file__).read_text().splitlines().index('        raise KeyError("oh no")')
     assert failed.error == f"KeyError: 'oh no' (test_containing.py:{line})"
 
@@ -122,25 +122,25 @@ async def test_a_stopped_run_is_not_the_fault_of_the_hook_it_waits_for() -> None
         reached.set()
         await asyncio.sleep(60)
 
-    async with stage("SAY Hello.", plugins=[chat_params]) as on:
-        outcome = await on.submit()
+    async with open_harness("SAY Hello.", plugins=[chat_params]) as harness:
+        outcome = await harness.submit()
         await asyncio.wait_for(reached.wait(), 60)
-        on.engine.abort(on.session)
+        harness.engine.abort(harness.session)
         assert (await asyncio.wait_for(outcome, 60)).kind == "aborted"
-        assert failures(on) == []
-        on.assert_sound()
+        assert failures(harness) == []
+        harness.assert_sound()
 
 
 async def test_an_event_hook_that_fails_does_not_fail_for_ever() -> None:
-    def event(heard: BusEvent) -> None:
+    def event(received: BusEvent) -> None:
         raise RuntimeError("no")
 
-    async with stage("SAY Hello.", plugins=[event]) as on:
-        await on.ask()
-        last = on.engine.bus.last
-        await on.until(lambda: len(failures(on)) > 3)
+    async with open_harness("SAY Hello.", plugins=[event]) as harness:
+        await harness.ask()
+        last = harness.engine.bus.last
+        await harness.until(lambda: len(failures(harness)) > 3)
         await asyncio.sleep(0.1)
-    assert on.engine.bus.last < 3 * last
+    assert harness.engine.bus.last < 3 * last
 
 
 async def test_an_event_hook_that_never_ends_does_not_block_closing() -> None:
@@ -163,12 +163,12 @@ async def test_promise_18_a_tool_does_not_run_if_the_hook_before_it_fails() -> N
         output.args.clear()
         raise RuntimeError("no")
 
-    async with stage(ECHO, plugins=[tool_execute_before], tools=[echo()]) as on:
-        await on.ask()
-        state = on.parts("tool")[0]["state"]
+    async with open_harness(ECHO, plugins=[tool_execute_before], tools=[echo()]) as harness:
+        await harness.ask()
+        state = harness.parts("tool")[0]["state"]
         assert state["status"] == "error"
         assert "The plugin tool_execute_before prevented the call: RuntimeError: no" in state["error"]
-        assert failures(on) == [("tool_execute_before", "tool.execute.before")]
+        assert failures(harness) == [("tool_execute_before", "tool.execute.before")]
 
 
 @pytest.mark.parametrize("rule", ["ask", "allow"])
@@ -178,28 +178,28 @@ async def test_promise_18_the_user_is_asked_if_a_permission_hook_fails(rule: str
         raise RuntimeError("no")
 
     script = 'CALL write {"filePath": "a.txt", "content": "x"}\n---\nSAY Done.'
-    async with stage(script, plugins=[permission_ask], config={"permission": {"edit": rule}}) as on:
-        outcome = await on.submit()
-        await on.until_told(events.PermissionAsked)
-        on.engine.abort(on.session)
+    async with open_harness(script, plugins=[permission_ask], config={"permission": {"edit": rule}}) as harness:
+        outcome = await harness.submit()
+        await harness.until_published(events.PermissionAsked)
+        harness.engine.abort(harness.session)
         await outcome
     assert not Path("a.txt").exists()
 
 
 async def test_a_prompt_that_could_not_be_stored_or_answered_is_not_taken() -> None:
     def change(what: str, value: Any) -> Any:
-        def chat_message(given: ChatMessageInput, output: ChatMessageOutput) -> None:
+        def chat_message(arguments: ChatMessageInput, output: ChatMessageOutput) -> None:
             output.message[what] = value
 
         return chat_message
 
     def part(**fields: Any) -> Any:
-        def chat_message(given: ChatMessageInput, output: ChatMessageOutput) -> None:
+        def chat_message(arguments: ChatMessageInput, output: ChatMessageOutput) -> None:
             output.parts.append(fields)
 
         return chat_message
 
-    def nothing(given: ChatMessageInput, output: ChatMessageOutput) -> None:
+    def nothing(arguments: ChatMessageInput, output: ChatMessageOutput) -> None:
         output.parts.clear()
 
     wrong = [
@@ -212,13 +212,13 @@ async def test_a_prompt_that_could_not_be_stored_or_answered_is_not_taken() -> N
         part(type="text", text="Fine.", messageID="msg_0"),
         {"chat.message": nothing},
     ]
-    async with stage("SAY Hello.", plugins=wrong) as on:
-        assert (await on.ask("Go.")).kind == "answered"
-        prompt = on.messages()[0]
-        assert [each["text"] for each in prompt.parts] == ["Go.", "Fine."]
-        assert {each["messageID"] for each in prompt.parts} == {prompt.info["id"]}
-        assert len(failures(on)) == len(wrong) - 1
-        on.assert_sound()
+    async with open_harness("SAY Hello.", plugins=wrong) as harness:
+        assert (await harness.ask("Go.")).kind == "answered"
+        prompt = harness.messages()[0]
+        assert [item["text"] for item in prompt.parts] == ["Go.", "Fine."]
+        assert {item["messageID"] for item in prompt.parts} == {prompt.info["id"]}
+        assert len(failures(harness)) == len(wrong) - 1
+        harness.assert_sound()
 
 
 async def test_headers_variables_and_definitions_that_are_invalid_are_not_taken() -> None:
@@ -232,12 +232,12 @@ async def test_headers_variables_and_definitions_that_are_invalid_are_not_taken(
         output.parameters = {"type": "string"}
 
     plugin = {"chat.headers": chat_headers, "shell.env": shell_env, "tool.definition": tool_definition}
-    async with stage('CALL bash {"command": "echo one"}\n---\nSAY Done.', plugins=[plugin]) as on:
-        await on.ask()
-        assert asked(on).headers == {}
-        assert all(spec.parameters["type"] == "object" for spec in asked(on).tools)
-        assert on.parts("tool")[0]["state"]["output"].strip() == "one"
-        assert set(failures(on)) == {("plugin", each) for each in plugin}
+    async with open_harness('CALL bash {"command": "echo one"}\n---\nSAY Done.', plugins=[plugin]) as harness:
+        await harness.ask()
+        assert asked(harness).headers == {}
+        assert all(spec.parameters["type"] == "object" for spec in asked(harness).tools)
+        assert harness.parts("tool")[0]["state"]["output"].strip() == "one"
+        assert set(failures(harness)) == {("plugin", item) for item in plugin}
 
 
 def invalid(host: Host, output: ConfigOutput) -> None:
@@ -257,7 +257,7 @@ def raising(host: Host, output: ConfigOutput) -> None:
 async def test_promise_18_no_session_is_run_if_a_config_hook_fails(config: Any) -> None:
     plugin = {"config": config}
     with pytest.raises(PluginError, match=r"the plugin plugin .* failed in its config hook: .* No session is run"):
-        async with stage("SAY Hello.", plugins=[plugin]):
+        async with open_harness("SAY Hello.", plugins=[plugin]):
             pass
 
 
@@ -266,9 +266,9 @@ async def test_what_is_not_a_tool_is_not_offered() -> None:
         hammer: Any = "hammer"
         output.tools.append(hammer)
 
-    async with stage("SAY Hello.", plugins=[tool]) as on:
-        assert (await on.ask("Go.")).kind == "answered"
-        assert "Go." in said(asked(on))
+    async with open_harness("SAY Hello.", plugins=[tool]) as harness:
+        assert (await harness.ask("Go.")).kind == "answered"
+        assert "Go." in said(asked(harness))
 
 
 def test_every_hook_can_be_a_method() -> None:

@@ -12,7 +12,7 @@ from opensesh import plugins
 from opensesh.plugins import hooks
 from opensesh.plugins.plugin import Plugin
 
-from ..engine.stage import stage
+from ..engine.harness import open_harness
 from .test_hooks import asked, said
 from .test_loading import loaded
 
@@ -34,16 +34,16 @@ EXPECT last Noted in CHANGES.md.
 SAY Done.
 ---
 SAY A summary."""
-    async with stage(script, title=None) as on:
-        await on.ask()
+    async with open_harness(script, title=None) as harness:
+        await harness.ask()
         assert Path("CHANGES.md").read_text() == "- Commas are parsed.\n"
-        assert [part["state"]["status"] for part in on.parts("tool")] == ["completed", "error"]
-        assert asked(on).temperature == 0.2
-        await on.until(lambda: on.model.title_calls)
-        assert on.model.title_calls[0].request.max_output_tokens == 100
-        await (await on.engine.compact(on.session))
-        assert "## What was decided, and why" in said(asked(on))
-        on.model.assert_complete()
+        assert [part["state"]["status"] for part in harness.parts("tool")] == ["completed", "error"]
+        assert asked(harness).temperature == 0.2
+        await harness.until(lambda: harness.model.title_calls)
+        assert harness.model.title_calls[0].request.max_output_tokens == 100
+        await (await harness.engine.compact(harness.session))
+        assert "## What was decided, and why" in said(asked(harness))
+        harness.model.assert_complete()
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
@@ -82,14 +82,14 @@ def test_promise_17_a_type_checker_knows_hooks_and_the_modules_of_the_package(tm
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(tmp_path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
-    found = [
-        (Path(each["file"]).name, each["range"]["start"]["line"], each["rule"])
-        for each in json.loads(done.stdout)["generalDiagnostics"]
+    result = [
+        (Path(load["file"]).name, load["range"]["start"]["line"], load["rule"])
+        for load in json.loads(done.stdout)["generalDiagnostics"]
     ]
     expected = [number for number, line in enumerate(bad.splitlines()) if line.startswith(("@", "    def "))]
-    assert [diagnostic for diagnostic in found if diagnostic[0] in ("good.py", "user.py")] == []
-    assert sorted({line for name, line, _ in found if name == "bad.py"}) == expected, found
-    assert {line for name, line, _ in found if name == "misspelt.py"} == {2, 3, 4}, found
+    assert [diagnostic for diagnostic in result if diagnostic[0] in ("good.py", "user.py")] == []
+    assert sorted({line for name, line, _ in result if name == "bad.py"}) == expected, result
+    assert {line for name, line, _ in result if name == "misspelt.py"} == {2, 3, 4}, result
 
 
 USER = """\

@@ -41,9 +41,9 @@ def modules() -> Iterator[None]:
 
 @pytest.fixture
 def project(isolated: Path) -> Path:
-    place = isolated / "work"
-    (place / ".git").mkdir()
-    return place
+    path = isolated / "work"
+    (path / ".git").mkdir()
+    return path
 
 
 def write(path: Path, text: str) -> Path:
@@ -56,25 +56,25 @@ def configure(path: Path, **settings: Any) -> None:
     write(path, json.dumps(settings))
 
 
-def loaded(*given: Any, look: bool = True) -> Plugins:
-    place = resolve(".")
-    config = load_config(place.directory, place.sandbox)
-    host = Host(directory=place.directory, worktree=place.sandbox, project_id=place.id)
-    return load_plugins(config, host, given, discover=look)
+def loaded(*arguments: Any, look: bool = True) -> Plugins:
+    path = resolve(".")
+    config = load_config(path.directory, path.sandbox)
+    host = Host(directory=path.directory, worktree=path.sandbox, project_id=path.id)
+    return load_plugins(config, host, arguments, discover=look)
 
 
 def names(plugins: Plugins) -> list[str]:
-    return [each.name for each in plugins.loaded]
+    return [item.name for item in plugins.loaded]
 
 
 def skipped(plugins: Plugins) -> list[tuple[str, str]]:
-    return [(each.name, each.kind) for each in plugins.skipped]
+    return [(item.name, item.kind) for item in plugins.skipped]
 
 
 def trust() -> None:
-    place = resolve(".")
-    config = load_config(place.directory, place.sandbox)
-    Trust().grant((each.key, now) for each, now in candidates_needing_trust(config))
+    path = resolve(".")
+    config = load_config(path.directory, path.sandbox)
+    Trust().grant((item.key, now) for item, now in candidates_needing_trust(config))
 
 
 async def options_of(plugins: Plugins) -> dict[str, Any]:
@@ -112,8 +112,8 @@ async def test_plugins_are_loaded_from_entry_points_the_configuration_folders_an
     assert names(plugins) == ["installed", "named", "plain_module", "b", "a", "chat_params"]
     assert plugins.skipped == ()
     assert (await options_of(plugins))["by"] == "entry point,file,module,folder b,folder a,program"
-    sources = [each.source for each in plugins.loaded]
-    assert [each.kind for each in sources] == ["entry point", "config", "config", "folder", "folder", "given"]
+    sources = [item.source for item in plugins.loaded]
+    assert [item.kind for item in sources] == ["entry point", "config", "config", "folder", "folder", "given"]
     assert sources[0].place == "installed-plugin (installed_plugin)"
     assert sources[1].named_by == f"{home / 'opencode.json'}:1"
     assert plugins.loaded[2].host.options == {"a": 1}
@@ -174,13 +174,13 @@ def test_a_plugin_that_cannot_be_loaded_is_named_and_costs_no_other(
 ) -> None:
     write(isolated / ".config/opencode/plugin/a.py", text)
     write(isolated / ".config/opencode/plugin/b.py", HOOK.format("b"))
-    told: list[Any] = []
-    place = resolve(".")
-    host = Host(directory=place.directory, worktree=place.sandbox, project_id=place.id)
-    plugins = load_plugins(load_config(place.directory, place.sandbox), host, publish=told.append)
+    reported: list[Any] = []
+    path = resolve(".")
+    host = Host(directory=path.directory, worktree=path.sandbox, project_id=path.id)
+    plugins = load_plugins(load_config(path.directory, path.sandbox), host, publish=reported.append)
     assert names(plugins) == ["b"]
     assert skipped(plugins) == [("a", "broken")]
-    assert (told[0].plugin, told[0].hook) == ("a", "load")
+    assert (reported[0].plugin, reported[0].hook) == ("a", "load")
     with pytest.raises(AssertionError, match=why):
         raise AssertionError(plugins.skipped[0].reason)
     assert "the plugin a could not be loaded" in caplog.text
@@ -226,9 +226,9 @@ def test_a_projects_plugins_run_only_once_they_are_trusted_and_only_as_they_were
 
     trust()
     assert names(loaded()) == ["named", "inner"]
-    place = resolve(".")
-    config = load_config(place.directory, place.sandbox)
-    assert len(Trust().revoke(each.key for each, _ in candidates_needing_trust(config))) == 2
+    path = resolve(".")
+    config = load_config(path.directory, path.sandbox)
+    assert len(Trust().revoke(item.key for item, _ in candidates_needing_trust(config))) == 2
     assert names(loaded()) == []
 
 
@@ -284,7 +284,7 @@ def test_a_project_cannot_push_out_what_the_user_has_set_up(project: Path, isola
     write(project / ".opencode" / "plugin" / "watch.py", HOOK.format("theirs"))
     plugins = loaded()
     assert names(plugins) == ["guard", "again", "watch"]
-    assert all(str(home) in each.source.place for each in plugins.loaded)
+    assert all(str(home) in item.source.place for item in plugins.loaded)
     assert plugins.loaded[1].host.options == {"mine": True}
     assert skipped(plugins) == [("json.tool", "broken"), ("guard", "untrusted"), ("watch", "untrusted")]
 
@@ -309,7 +309,7 @@ def test_a_list_of_the_trusted_that_cannot_be_read_trusts_nothing(project: Path)
 def test_a_plugin_file_leaves_nothing_behind(isolated: Path) -> None:
     path = write(isolated / ".config/opencode/plugin/a.py", HOOK.format("a"))
     assert loaded()
-    assert [each.name for each in path.parent.iterdir()] == ["a.py"]
+    assert [item.name for item in path.parent.iterdir()] == ["a.py"]
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------
@@ -364,15 +364,15 @@ def helper(): raise RuntimeError
 
 def test_a_program_may_hand_in_any_shape(tmp_path: Path) -> None:
     class WithHost(Plugin):
-        def event(self, heard: BusEvent) -> None: ...
+        def event(self, received: BusEvent) -> None: ...
 
     class OfItsOwn:
-        def event(self, heard: BusEvent) -> None: ...
+        def event(self, received: BusEvent) -> None: ...
 
     def make(host: Host) -> Plugin:
         return WithHost(host)
 
-    def event(heard: BusEvent) -> None: ...
+    def event(received: BusEvent) -> None: ...
 
     module = ModuleType("handmade")
     event.__module__ = "handmade"
@@ -400,5 +400,5 @@ def test_a_program_may_hand_in_any_shape(tmp_path: Path) -> None:
         "file",
         "tickets",
     ]
-    assert [hook for each in plugins.loaded for hook, _ in each.functions] == ["event"] * 9
+    assert [hook for item in plugins.loaded for hook, _ in item.functions] == ["event"] * 9
     assert [tool.id for tool in plugin_tools(plugins)] == ["tickets"]

@@ -24,7 +24,7 @@ from opensesh.plugins import (
 from opensesh.storage.protocol import StoredMessage
 from opensesh.testing.scripted import ScriptedModel
 
-from ..engine.stage import Playing, Stage, stage
+from ..engine.harness import EngineHarness, Playing, open_harness
 from ..engine.test_compaction import FULL
 from .test_hooks import asked, said
 
@@ -37,15 +37,15 @@ async def test_a_messages_hook_changes_what_is_sent_and_nothing_that_is_stored()
                     part["text"] = part["text"].replace("hunter2", "***")
 
     script = "SAY It is hunter2.\n---\nSAY Fine.\n---\nSAY A summary."
-    async with stage(script, plugins=[hooks.experimental_chat_messages_transform(redact)]) as on:
-        await on.ask("The password is hunter2.")
-        await on.ask("Once more?")
-        await (await on.engine.compact(on.session))
-        assert [("***" in said(each.request), "hunter2" in said(each.request)) for each in on.model.calls] == [
+    async with open_harness(script, plugins=[hooks.experimental_chat_messages_transform(redact)]) as harness:
+        await harness.ask("The password is hunter2.")
+        await harness.ask("Once more?")
+        await (await harness.engine.compact(harness.session))
+        assert [("***" in said(item.request), "hunter2" in said(item.request)) for item in harness.model.calls] == [
             (True, False)
         ] * 3
-        assert on.text().startswith("It is hunter2.")
-        on.assert_sound()
+        assert harness.text().startswith("It is hunter2.")
+        harness.assert_sound()
 
 
 async def test_a_messages_hook_that_leaves_nonsense_still_makes_a_valid_request() -> None:
@@ -59,8 +59,8 @@ async def test_a_messages_hook_that_leaves_nonsense_still_makes_a_valid_request(
         ]
 
     provider = Playing([TextStart("1"), TextDelta("1", "Hello."), TextEnd("1")])
-    async with stage(provider, plugins=[hooks.experimental_chat_messages_transform(transform)]) as on:
-        assert (await on.ask()).kind == "answered"
+    async with open_harness(provider, plugins=[hooks.experimental_chat_messages_transform(transform)]) as harness:
+        assert (await harness.ask()).kind == "answered"
         (request,) = provider.requests
         assert isinstance(request.messages[1], User), "a conversation begins with the user"
         assert isinstance(request.messages[-1], User), "and ends with them"
@@ -78,10 +78,10 @@ async def test_messages_that_are_none_are_not_taken_and_the_plugin_is_named(wron
     def transform(call: ChatInput, output: MessagesTransformOutput) -> None:
         output.messages.append(wrong)
 
-    async with stage("SAY Hello.", plugins=[hooks.experimental_chat_messages_transform(transform)]) as on:
-        assert (await on.ask("Go.")).kind == "answered"
-        assert "Go." in said(asked(on))
-        (failed,) = on.told(events.PluginFailed)
+    async with open_harness("SAY Hello.", plugins=[hooks.experimental_chat_messages_transform(transform)]) as harness:
+        assert (await harness.ask("Go.")).kind == "answered"
+        assert "Go." in said(asked(harness))
+        (failed,) = harness.published(events.PluginFailed)
         assert (failed.plugin, failed.hook) == ("transform", "experimental.chat.messages.transform")
 
 
@@ -89,23 +89,23 @@ async def test_a_system_hook_changes_the_system_prompt_in_two_blocks_at_most() -
     def transform(call: ChatInput, output: SystemTransformOutput) -> None:
         output.system += ["One.", "Two.", " "]
 
-    async with stage("SAY Hello.", plugins=[hooks.experimental_chat_system_transform(transform)]) as on:
-        await on.ask()
-        blocks = [turn for turn in asked(on).messages if isinstance(turn, System)]
+    async with open_harness("SAY Hello.", plugins=[hooks.experimental_chat_system_transform(transform)]) as harness:
+        await harness.ask()
+        blocks = [turn for turn in asked(harness).messages if isinstance(turn, System)]
         assert [block.text for block in blocks][1:] == ["One.\nTwo."]
-        assert isinstance(asked(on).messages[2], User)
+        assert isinstance(asked(harness).messages[2], User)
 
 
 async def test_a_system_prompt_that_was_emptied_is_what_it_was() -> None:
     def empty(call: ChatInput, output: SystemTransformOutput) -> None:
         output.system.clear()
 
-    async with stage("SAY Hello.") as on:
-        await on.ask()
-        usual = asked(on)
-    async with stage("SAY Hello.", plugins=[{"experimental.chat.system.transform": empty}]) as on:
-        await on.ask()
-        system, before = asked(on).messages[0], usual.messages[0]
+    async with open_harness("SAY Hello.") as harness:
+        await harness.ask()
+        usual = asked(harness)
+    async with open_harness("SAY Hello.", plugins=[{"experimental.chat.system.transform": empty}]) as harness:
+        await harness.ask()
+        system, before = asked(harness).messages[0], usual.messages[0]
         assert isinstance(system, System)
         assert system == before
 
@@ -113,15 +113,15 @@ async def test_a_system_prompt_that_was_emptied_is_what_it_was() -> None:
 async def test_a_small_model_hook_names_the_model_for_side_work() -> None:
     small = ScriptedModel("SAY Hello.")
 
-    def choose(wanted: SmallModelInput, output: SmallModelOutput) -> None:
-        assert (wanted.agent, wanted.model.ref, output.model) == ("title", "scripted/it", "scripted/it")
+    def choose(expected: SmallModelInput, output: SmallModelOutput) -> None:
+        assert (expected.agent, expected.model.ref, output.model) == ("title", "scripted/it", "scripted/it")
         output.model = "scripted/small"
 
     plugins = [hooks.experimental_provider_small_model(choose)]
-    async with stage("SAY Hello.", plugins=plugins, title=None, small=small) as on:
-        await on.ask()
-        await on.until(lambda: small.title_calls)
-        assert not on.model.title_calls
+    async with open_harness("SAY Hello.", plugins=plugins, title=None, small=small) as harness:
+        await harness.ask()
+        await harness.until(lambda: small.title_calls)
+        assert not harness.model.title_calls
 
 
 @pytest.mark.parametrize("prompt", [None, "Sum it up as a limerick."])
@@ -137,14 +137,14 @@ async def test_a_compacting_hook_adds_to_the_prompt_or_replaces_it(prompt: str |
 
 
 async def _words_of_a_compaction(*plugins: Any) -> str:
-    async with stage("SAY Hello.\n---\nSAY A summary.", plugins=plugins) as on:
-        await on.ask()
-        await (await on.engine.compact(on.session))
-        return _last_words(on)
+    async with open_harness("SAY Hello.\n---\nSAY A summary.", plugins=plugins) as harness:
+        await harness.ask()
+        await (await harness.engine.compact(harness.session))
+        return _last_words(harness)
 
 
-def _last_words(on: Stage) -> str:
-    turn = asked(on).messages[-1]
+def _last_words(harness: EngineHarness) -> str:
+    turn = asked(harness).messages[-1]
     assert isinstance(turn, User)
     assert isinstance(turn.content[0], Text)
     return turn.content[0].text.rpartition("</conversation>\n\n")[2]
@@ -156,21 +156,23 @@ async def test_an_autocontinue_hook_says_whether_a_session_continues_after_compa
         output.enabled = enabled
 
     script = f"{FULL}\n---\nSAY A summary.\n---\nSAY On it goes."
-    async with stage(script, plugins=[hooks.experimental_compaction_autocontinue(autocontinue)]) as on:
-        assert (await on.ask()).kind == "answered"
-        assert ("On it goes." in on.text()) is enabled
-        on.assert_sound()
+    async with open_harness(script, plugins=[hooks.experimental_compaction_autocontinue(autocontinue)]) as harness:
+        assert (await harness.ask()).kind == "answered"
+        assert ("On it goes." in harness.text()) is enabled
+        harness.assert_sound()
 
 
 async def test_a_text_hook_changes_what_is_stored_and_seen_from_then_on() -> None:
     def complete(done: TextCompleteInput, output: TextCompleteOutput) -> None:
         output.text = f"{output.text} [{done.part_id[:4]}]"
 
-    async with stage("SAY Hello.\n---\nSAY Bye.", plugins=[hooks.experimental_text_complete(complete)]) as on:
-        await on.ask()
-        await on.ask()
-        assert on.text() == "Hello. [prt_]Bye. [prt_]"
-        assert "Hello. [prt_]" in said(asked(on))
+    async with open_harness(
+        "SAY Hello.\n---\nSAY Bye.", plugins=[hooks.experimental_text_complete(complete)]
+    ) as harness:
+        await harness.ask()
+        await harness.ask()
+        assert harness.text() == "Hello. [prt_]Bye. [prt_]"
+        assert "Hello. [prt_]" in said(asked(harness))
 
 
 async def test_words_are_kept_if_the_run_is_stopped_while_a_text_hook_waits() -> None:
@@ -180,11 +182,11 @@ async def test_words_are_kept_if_the_run_is_stopped_while_a_text_hook_waits() ->
         waiting.set()
         await asyncio.Event().wait()
 
-    async with stage("SAY Hello you.", plugins=[hooks.experimental_text_complete(complete)]) as on:
-        outcome = await on.submit()
+    async with open_harness("SAY Hello you.", plugins=[hooks.experimental_text_complete(complete)]) as harness:
+        outcome = await harness.submit()
         await asyncio.wait_for(waiting.wait(), 10)
-        on.engine.abort(on.session)
+        harness.engine.abort(harness.session)
         assert (await outcome).kind == "aborted"
-        assert on.text() == "Hello you."
-        assert on.told(events.PluginFailed) == []
-        on.assert_sound()
+        assert harness.text() == "Hello you."
+        assert harness.published(events.PluginFailed) == []
+        harness.assert_sound()

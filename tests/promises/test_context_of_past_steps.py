@@ -40,7 +40,7 @@ def test_promise_16_a_step_that_opensesh_ran_says_what_is_shown_as_of_today(term
 
 
 @pytest.mark.parametrize("fixture", ["opencode-1.1.65", "opencode-1.2", "opencode-1.18.33"])
-def test_promise_16_the_first_step_of_every_real_session_is_told_apart(
+def test_promise_16_the_first_step_of_every_real_session_is_distinguished(
     fixture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: Terminal
 ) -> None:
     monkeypatch.setenv("OPENSESH_STORE", str(shutil.copytree(FIXTURES / fixture, tmp_path / "copy")))

@@ -58,7 +58,7 @@ def test_promise_9_l10_a_command_ends_with_a_runner_that_is_killed(tmp_path: Pat
         wait_until_gone(ids)
 
 
-def test_promise_9_what_a_command_left_in_the_background_goes_on(tmp_path: Path) -> None:
+def test_promise_9_a_process_left_in_the_background_keeps_running(tmp_path: Path) -> None:
     left, shell = tmp_path / "left", tmp_path / "shell"
     background = f"sleep 600 > /dev/null 2>&1 & echo $! > {left}"
     with ProcessGroup() as group:

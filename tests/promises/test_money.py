@@ -127,16 +127,16 @@ def test_promise_4_forks_count_what_they_spent_themselves(terminal: Terminal, mo
     spent = total(terminal)
     for _ in range(3):
         terminal.run("session", "fork", original)
-    found = agree(terminal)
-    assert found.pop(original) == pytest.approx(spent)
-    assert list(found.values()) == [0, 0, 0]
+    results = agree(terminal)
+    assert results.pop(original) == pytest.approx(spent)
+    assert list(results.values()) == [0, 0, 0]
     assert total(terminal) == pytest.approx(spent)
     monkeypatch.setenv("OPENSESH_BUDGET", "0.1")
     result = terminal.json("run", *SCRIPTED, "-c", "SAY hi")
     assert terminal.code == 0, terminal.error
-    found = agree(terminal)
-    assert sum(found.values()) == pytest.approx(total(terminal)) == pytest.approx(spent + result["cost"])
-    assert max(cost for name, cost in found.items() if name != original) == pytest.approx(result["cost"])
+    results = agree(terminal)
+    assert sum(results.values()) == pytest.approx(total(terminal)) == pytest.approx(spent + result["cost"])
+    assert max(cost for name, cost in results.items() if name != original) == pytest.approx(result["cost"])
 
 
 def test_promise_4_a_fork_of_reverted_messages_counts_them_once(terminal: Terminal) -> None:

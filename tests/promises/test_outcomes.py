@@ -9,7 +9,7 @@ from opensesh import events
 from opensesh.engine.prompt import text_prompt
 from opensesh.errors import UsageError
 from tests.cli.running import Terminal
-from tests.engine.stage import stage
+from tests.engine.harness import open_harness
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 SESSION = "ses_e1f50577fffejV6VGQt622W6kl"
@@ -17,17 +17,17 @@ FORMAT = {"type": "json_schema", "schema": SCHEMA}
 
 
 async def test_promise_18_the_stream_of_a_prompt_ends_with_its_outcome() -> None:
-    async with stage('SAY Counting.\nCALL StructuredOutput {"n": 3}') as on:
-        stream = on.engine.prompt(on.session, "Count.", model="scripted/it", format=FORMAT)
+    async with open_harness('SAY Counting.\nCALL StructuredOutput {"n": 3}') as harness:
+        stream = harness.engine.prompt(harness.session, "Count.", model="scripted/it", format=FORMAT)
         last = [envelope.event async for envelope in stream][-1]
         assert isinstance(last, events.PromptEnded)
         assert (last.state, last.text, last.structured, last.error) == ("answered", "Counting.", {"n": 3}, None)
-        assert last.cost == sum(answer.info["cost"] for answer in on.answers())
+        assert last.cost == sum(answer.info["cost"] for answer in harness.answers())
 
 
 async def test_promise_18_the_stream_of_a_prompt_that_failed_ends_with_the_error() -> None:
-    async with stage("SAY three\n---\nSAY four") as on:
-        stream = on.engine.prompt(on.session, "Count.", model="scripted/it", format=FORMAT)
+    async with open_harness("SAY three\n---\nSAY four") as harness:
+        stream = harness.engine.prompt(harness.session, "Count.", model="scripted/it", format=FORMAT)
         last = [envelope.event async for envelope in stream][-1]
         assert isinstance(last, events.PromptEnded)
         assert last.state == "failed"
@@ -48,10 +48,10 @@ async def test_promise_18_the_stream_of_a_prompt_that_failed_ends_with_the_error
     ],
 )
 async def test_promise_18_a_malformed_format_is_an_error(malformed: dict[str, Any]) -> None:
-    async with stage("SAY never asked") as on:
+    async with open_harness("SAY never asked") as harness:
         with pytest.raises(UsageError, match="format"):
-            await on.ask(text_prompt("Count.", model="scripted/it", format=malformed))
-        assert on.answers() == []
+            await harness.ask(text_prompt("Count.", model="scripted/it", format=malformed))
+        assert harness.answers() == []
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from opensesh.errors import NotFoundError, UsageError
 from opensesh.models.stream_events import Usage
 from opensesh.storage.memory import Memory
 from tests.cli.running import Terminal
-from tests.engine.stage import stage
+from tests.engine.harness import open_harness
 from tests.history.sample_tree import Sample
 
 
@@ -40,12 +40,12 @@ def test_promise_17_list_shows_the_first_and_the_last_prompt(sample: Sample, ter
 
 
 async def test_promise_17_a_subscriber_that_asks_gets_whole_parts() -> None:
-    async with stage("SPLIT word\nSAY one two three four") as on:
-        plain = on.engine.bus.subscribe()
-        whole = on.engine.bus.subscribe(whole_parts=True)
-        await on.ask()
+    async with open_harness("SPLIT word\nSAY one two three four") as harness:
+        plain = harness.engine.bus.subscribe()
+        whole = harness.engine.bus.subscribe(whole_parts=True)
+        await harness.ask()
         for subscription in (plain, whole):
-            subscription.close_after(on.engine.bus.last)
+            subscription.close_after(harness.engine.bus.last)
         deltas = [envelope.event async for envelope in plain if isinstance(envelope.event, events.PartDelta)]
         assert len(deltas) >= 3
         received = [envelope.event async for envelope in whole]
@@ -108,20 +108,20 @@ def test_promise_17_a_message_is_streamed_once_even_if_others_are_added_or_remov
 
 
 async def test_promise_17_compaction_overflow_tokens_and_usage_have_names() -> None:
-    async with stage("SAY one\n---\nSAY two\n---\nSAY the summary") as on:
+    async with open_harness("SAY one\n---\nSAY two\n---\nSAY the summary") as harness:
         for _ in range(2):
-            await on.ask()
-        await (await on.engine.compact(on.session))
-        seen = opensesh.context.visible_messages(on.engine.sessions.messages(on.session))
-        assert len(seen) < len(on.engine.sessions.messages(on.session))
-        newest = [message.info["id"] async for message in on.engine.messages(on.session)]
-        assert newest == [message.info["id"] for message in on.engine.sessions.messages(on.session)][::-1]
-        model = on.engine.model("scripted/it")
-        assert opensesh.context.is_overflow({"input": 10**9}, model, on.engine.config)
-        assert not opensesh.context.is_overflow({"input": 1}, model, on.engine.config)
+            await harness.ask()
+        await (await harness.engine.compact(harness.session))
+        seen = opensesh.context.visible_messages(harness.engine.sessions.messages(harness.session))
+        assert len(seen) < len(harness.engine.sessions.messages(harness.session))
+        newest = [message.info["id"] async for message in harness.engine.messages(harness.session)]
+        assert newest == [message.info["id"] for message in harness.engine.sessions.messages(harness.session)][::-1]
+        model = harness.engine.model("scripted/it")
+        assert opensesh.context.is_overflow({"input": 10**9}, model, harness.engine.config)
+        assert not opensesh.context.is_overflow({"input": 1}, model, harness.engine.config)
         assert opensesh.context.usage_cost(model, Usage(input=1_000_000)).cost == 3
         assert opensesh.context.estimate_tokens("eight ch") == 2
-        assert await on.engine.summarize(on.session) == []
+        assert await harness.engine.summarize(harness.session) == []
 
 
 def test_promise_17_a_prompt_runs_without_an_event_loop() -> None:
@@ -130,14 +130,14 @@ def test_promise_17_a_prompt_runs_without_an_event_loop() -> None:
 
 
 def test_promise_17_exports_imports_statistics_and_checks_are_functions(sample: Sample, tmp_path: Path) -> None:
-    session, place = sample.talk(answers=2), str(sample.root)
+    session, location = sample.talk(answers=2), str(sample.root)
     path = tmp_path / "all.json"
-    assert opensesh.history.export(str(path), [session["id"]], format="json", place=place) == 1
+    assert opensesh.history.export(str(path), [session["id"]], format="json", place=location) == 1
     assert json.loads(path.read_text())
     empty = tmp_path / "empty" / "storage"
     empty.mkdir(parents=True)
     [imported] = opensesh.history.import_sessions(str(path), place=str(empty))
     assert (imported.id, imported.act) == (session["id"], "added")
     assert opensesh.history.statistics("session", place=str(empty)).rows[0].key == session["id"]
-    assert opensesh.history.diagnose(place).place == place
-    assert not [finding for finding in opensesh.history.repair(place).findings if finding.fixable]
+    assert opensesh.history.diagnose(location).place == location
+    assert not [finding for finding in opensesh.history.repair(location).findings if finding.fixable]

@@ -21,7 +21,7 @@ from opensesh.workspace.repository import data_folder
 from opensesh.workspace.revert import Reverts
 from opensesh.workspace.snapshots import Snapshots
 
-from ..workspace.desk import new_repository
+from ..workspace.project_setup import new_repository
 
 Action = Literal["write a", "write b", "delete", "shell write", "nothing"]
 Place = Literal["in git", "outside git"]
@@ -33,7 +33,7 @@ UNREVERT = 3
 # The operations are reverts to before the prompts 0, 1 and 2, and this one.
 
 
-class World(NamedTuple):
+class ThreePrompts(NamedTuple):
     # A session of three prompts that each did one thing to ``z.txt``.
 
     reverts: Reverts
@@ -82,7 +82,7 @@ async def _run(folder: Path, store: JsonTree, actions: tuple[Action, ...]) -> tu
     return session, states
 
 
-def _world(home: Path, place: Place, actions: tuple[Action, ...], start: str | None) -> World:
+def _world(home: Path, place: Place, actions: tuple[Action, ...], start: str | None) -> ThreePrompts:
     folder = home / "work"
     if place == "in git":
         new_repository(folder)
@@ -96,8 +96,8 @@ def _world(home: Path, place: Place, actions: tuple[Action, ...], start: str | N
     session, states = asyncio.run(_run(folder, store, actions))
     sessions = Sessions(store, resolve(folder))
     snapshots = Snapshots(sessions.location, data=data_folder(store))
-    prompts = [str(each.info["id"]) for each in sessions.messages(session) if each.info["role"] == "user"]
-    return World(
+    prompts = [str(message.info["id"]) for message in sessions.messages(session) if message.info["role"] == "user"]
+    return ThreePrompts(
         Reverts(sessions, snapshots, disk=Disk(durable=False)),
         session,
         prompts,
@@ -129,16 +129,16 @@ def _all_orders() -> Iterator[int]:
     return iter(walk)
 
 
-def _check(world: World) -> None:
+def _check(prompts_made: ThreePrompts) -> None:
     done: list[int] = []
     for operation in _all_orders():
         done.append(operation)
         if operation == UNREVERT:
-            result = world.reverts.unrevert(world.session)
+            result = prompts_made.reverts.unrevert(prompts_made.session)
         else:
-            result = world.reverts.revert(world.session, world.prompts[operation])
-        assert _content(world.file) == world.expected[operation], f"after {done[-4:]}: {result}"
-        assert world.file.with_name("mine.txt").read_text() == "mine"
+            result = prompts_made.reverts.revert(prompts_made.session, prompts_made.prompts[operation])
+        assert _content(prompts_made.file) == prompts_made.expected[operation], f"after {done[-4:]}: {result}"
+        assert prompts_made.file.with_name("mine.txt").read_text() == "mine"
 
 
 def test_the_walk_has_every_order_of_three() -> None:

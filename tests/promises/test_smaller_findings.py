@@ -18,7 +18,7 @@ from opensesh.models import stream_events as stream
 from opensesh.models.catalogue import Catalogue
 from opensesh.storage.memory import Memory
 from tests.cli.running import Terminal
-from tests.engine.stage import Playing, stage
+from tests.engine.harness import Playing, open_harness
 
 DAY_MS = 86_400_000
 SLOW = "SPLIT word\nDRIP 0.05\nSAY one two three four five six seven eight nine ten\n---\nSAY never asked"
@@ -26,25 +26,25 @@ SLOW = "SPLIT word\nDRIP 0.05\nSAY one two three four five six seven eight nine 
 
 @pytest.mark.parametrize("prompt", ["", "  \n"])
 async def test_promise_19_an_empty_prompt_is_an_error_and_asks_no_model(prompt: str) -> None:
-    async with stage("SAY never asked") as on:
+    async with open_harness("SAY never asked") as harness:
         with pytest.raises(UsageError, match="the prompt is empty"):
-            await on.engine.run(on.session, prompt, model="scripted/it")
+            await harness.engine.run(harness.session, prompt, model="scripted/it")
         with pytest.raises(UsageError, match="the prompt is empty"):
             text_prompt(prompt)
-        assert not on.messages()
-        assert not on.model.calls
+        assert not harness.messages()
+        assert not harness.model.calls
 
 
 @pytest.mark.parametrize("opencode_events", [False, True])
-async def test_promise_19_the_day_is_said_once_a_day(opencode_events: bool) -> None:
+async def test_promise_19_the_date_is_sent_once_a_day(opencode_events: bool) -> None:
     store, settings = Memory(), Settings(opencode_events=opencode_events)
-    async with stage("SAY ok\n---\nSAY ok\n---\nSAY ok", store=store, settings=settings) as on:
-        key = ("session", "global", on.session)
+    async with open_harness("SAY ok\n---\nSAY ok\n---\nSAY ok", store=store, settings=settings) as harness:
+        key = ("session", "global", harness.session)
         store.update(key, lambda info: info["time"].update(created=info["time"]["created"] - 3 * DAY_MS))
         reminder = f"Today is {format_day(ids.now_ms())}."
         for _ in range(3):
-            await on.ask()
-        prompts = [message for message in on.messages() if message.info["role"] == "user"]
+            await harness.ask()
+        prompts = [message for message in harness.messages() if message.info["role"] == "user"]
         assert [str(prompt.parts).count(reminder) for prompt in prompts] == [1, 0, 0]
 
 
@@ -85,9 +85,9 @@ async def test_promise_19_a_character_that_a_server_splits_is_one_character() ->
     halves = ["Go \ud83d", "\ude80!", " \ud83d", "", "\ude80"]
     deltas = [stream.TextDelta("t", text) for text in halves]
     calls = [stream.StartStep(), stream.TextStart("t"), *deltas, stream.TextEnd("t"), stream.FinishStep("stop")]
-    async with stage(Playing(calls)) as on:
-        outcome = await on.ask()
-        published = [envelope.event for envelope in on.heard if isinstance(envelope.event, events.PartDelta)]
+    async with open_harness(Playing(calls)) as harness:
+        outcome = await harness.ask()
+        published = [envelope.event for envelope in harness.received if isinstance(envelope.event, events.PartDelta)]
         assert all(event.delta.encode() for event in published)
     assert outcome.text == "Go \N{ROCKET}! \N{ROCKET}"
     outcome.text.encode()

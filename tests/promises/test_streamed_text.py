@@ -20,7 +20,7 @@ from opensesh.storage.opencode_db import OpencodeDB
 from opensesh.storage.protocol import Store
 from opensesh.storage.stream_journal import StreamJournals, journals_of
 from opensesh.testing.scripted import ScriptedModel
-from tests.engine.stage import stage
+from tests.engine.harness import open_harness
 from tests.harness.processes import ProcessGroup, Report
 
 WORDS = [f"word{number} " for number in range(400)]
@@ -106,13 +106,13 @@ def test_promise_2_text_published_half_a_second_ago_survives_kill_9(place: str) 
 
 
 async def test_promise_2_other_readers_see_text_that_is_still_being_streamed() -> None:
-    async with stage(Slow(0.01), store=JsonTree("storage")) as on:
-        await on.submit()
-        await on.until(lambda: len(on.told(events.PartDelta)) > 150)
-        length = sum(len(event.delta) for event in on.told(events.PartDelta))
+    async with open_harness(Slow(0.01), store=JsonTree("storage")) as harness:
+        await harness.submit()
+        await harness.until(lambda: len(harness.published(events.PartDelta)) > 150)
+        length = sum(len(event.delta) for event in harness.published(events.PartDelta))
         reader = Sessions(JsonTree("storage"), resolve("."))
         deadline = time.monotonic() + 60
-        while len(reader.messages(on.session)[-1].parts[-1]["text"]) < length:
+        while len(reader.messages(harness.session)[-1].parts[-1]["text"]) < length:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.02)
 
@@ -157,8 +157,8 @@ async def test_promise_2_a_long_answer_is_written_at_most_one_and_a_half_times()
         journaled.append(sum(map(os.path.getsize, paths)))
 
     store = JsonTree("storage", disk=disk)
-    async with stage(Long(text, measure), store=store) as on:
-        assert (await on.ask()).text == text.rstrip()
+    async with open_harness(Long(text, measure), store=store) as harness:
+        assert (await harness.ask()).text == text.rstrip()
     assert journaled[0] > 10_000, "it was in the journal"
     assert not os.path.exists(StreamJournals.of(store).folder)
     assert (disk.count + journaled[0]) / len(text.encode()) < 1.6

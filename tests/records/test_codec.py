@@ -178,7 +178,7 @@ def test_the_place_of_an_error_is_named(data: bytes, place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "found"),
+    ("data", "result"),
     [
         (b"[]", "an array"),
         (b'"x"', "a string"),
@@ -188,10 +188,10 @@ def test_the_place_of_an_error_is_named(data: bytes, place: str) -> None:
         (b"5.5", "a number"),
     ],
 )
-def test_an_object_is_asked_for_where_a_record_must_be_one(data: bytes, found: str) -> None:
+def test_an_object_is_asked_for_where_a_record_must_be_one(data: bytes, result: str) -> None:
     with pytest.raises(RecordError) as caught:
         codec.loads_object(data, "the/file.json")
-    assert str(caught.value) == f"the/file.json at $: expected an object, found {found}"
+    assert str(caught.value) == f"the/file.json at $: expected an object, found {result}"
     with pytest.raises(RecordError, match=r"^record at "):
         codec.loads_object(data)
     assert codec.loads_object(b'{"a": 1}') == {"a": 1}

@@ -188,7 +188,7 @@ def test_what_cannot_be_read_any_other_way_is_still_reported(odd: dict[str, Any]
 
 
 def test_what_a_record_lacks_reads_as_nothing_but_where_opencode_has_a_word_for_it() -> None:
-    kinds = [each for each in vars(records).values() if isinstance(each, type) and issubclass(each, records.View)]
+    kinds = [value for value in vars(records).values() if isinstance(value, type) and issubclass(value, records.View)]
     assert len(kinds) > 40
     words: dict[str, object] = {}
     for kind in kinds:
@@ -209,8 +209,8 @@ def test_what_a_record_lacks_reads_as_nothing_but_where_opencode_has_a_word_for_
 
 def test_a_part_or_a_message_built_here_reads_as_the_kind_it_was_built_as() -> None:
     for name, kind in records.PART_TYPES.items():
-        given: Any = {"state": records.Pending()} if kind is records.ToolPart else {}
-        built = kind(id="prt_1", **given)
+        arguments: Any = {"state": records.Pending()} if kind is records.ToolPart else {}
+        built = kind(id="prt_1", **arguments)
         assert built.document["type"] == name
         assert type(records.read_part(built.document)) is kind
     for message in (records.UserMessage, records.AssistantMessage):

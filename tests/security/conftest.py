@@ -1,6 +1,6 @@
 from __future__ import annotations
 
 from tests.cli.conftest import sample, screen, store, terminal
-from tests.sharing.conftest import desk, stand
+from tests.sharing.conftest import faulty_server, publishing
 
-__all__ = ["desk", "sample", "screen", "stand", "store", "terminal"]
+__all__ = ["faulty_server", "publishing", "sample", "screen", "store", "terminal"]

@@ -262,7 +262,7 @@ def is_let_pass(line: str, shell: str, directory: str, environment: dict[str, st
     return all(decide("bash", pattern, RULES).action == "allow" for pattern in effects.patterns)
 
 
-class Workshop:
+class LineRunner:
     """A process behind the sandbox that runs lines and tells what they changed."""
 
     def __init__(self, folder: Path) -> None:
@@ -297,9 +297,9 @@ class Workshop:
 
 
 @contextmanager
-def workshop() -> Generator[Workshop]:
+def line_runner() -> Generator[LineRunner]:
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        runner = Workshop(Path(folder))
+        runner = LineRunner(Path(folder))
         try:
             yield runner
         finally:
@@ -309,7 +309,7 @@ def workshop() -> Generator[Workshop]:
 def search(lines: int, seed: int, shells: list[str]) -> tuple[Counter[str], list[Finding]]:
     """Generate lines for each shell in turn; return how many were generated and run, and what was found."""
     generator, counts, findings = LineGenerator(seed), Counter[str](), list[Finding]()
-    with workshop() as runner:
+    with line_runner() as runner:
         for number in range(lines):
             shell, line = shells[number % len(shells)], generator.line()
             counts[f"{shell} generated"] += 1

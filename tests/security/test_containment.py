@@ -15,7 +15,7 @@ from opensesh.plugins import ChatInput, ChatParamsOutput, Plugin
 from opensesh.storage.memory import Memory
 from opensesh.testing.scripted import ScriptedModel
 
-from ..engine.stage import Acting, echo, stage
+from ..engine.harness import Acting, echo, open_harness
 
 EXITS = [SystemExit(2), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit(), StopIteration(), Exception("x")]
 ALLOW = [rule("*", "allow")]
@@ -37,13 +37,13 @@ async def test_m11_l15_a_tool_that_raises_ends_itself_alone(error: BaseException
         return "waited"
 
     script = "CALL leave {}\nCALL wait {}\n---\nSAY end"
-    async with stage(script, tools=[Acting("leave", act), Acting("wait", wait)], rules=ALLOW) as on:
-        await on.ask()
-        states = [part["state"] for part in on.parts("tool")]
+    async with open_harness(script, tools=[Acting("leave", act), Acting("wait", wait)], rules=ALLOW) as harness:
+        await harness.ask()
+        states = [part["state"] for part in harness.parts("tool")]
         assert [state["status"] for state in states] == ["error", "completed"]
         assert type(error).__name__ in states[0]["error"] or "StopIteration" in states[0]["error"]
-        assert on.text() == "end"
-        on.assert_sound()
+        assert harness.text() == "end"
+        harness.assert_sound()
 
 
 @pytest.mark.parametrize("error", EXITS, ids=ids)
@@ -53,11 +53,11 @@ async def test_m11_a_function_in_a_thread_that_raises_ends_itself_alone(error: B
         """Leave."""
         raise error
 
-    async with stage("CALL leave {}\n---\nSAY end", tools=[leave], rules=ALLOW) as on:
-        await on.ask()
-        assert [part["state"]["status"] for part in on.parts("tool")] == ["error"]
-        assert on.text() == "end"
-        on.assert_sound()
+    async with open_harness("CALL leave {}\n---\nSAY end", tools=[leave], rules=ALLOW) as harness:
+        await harness.ask()
+        assert [part["state"]["status"] for part in harness.parts("tool")] == ["error"]
+        assert harness.text() == "end"
+        harness.assert_sound()
 
 
 @pytest.mark.parametrize("error", EXITS, ids=ids)
@@ -82,10 +82,10 @@ async def test_m11_a_question_callback_that_raises_dismisses(error: BaseExceptio
         raise error
 
     question = '{"questions":[{"question":"Which?","header":"h","options":[{"label":"a","description":"b"}]}]}'
-    async with stage(f"CALL question {question}\n---\nSAY end", settings=Settings(question=callback)) as on:
-        await on.ask()
-        assert [part["state"]["status"] for part in on.parts("tool")] == ["error"]
-        on.assert_sound()
+    async with open_harness(f"CALL question {question}\n---\nSAY end", settings=Settings(question=callback)) as harness:
+        await harness.ask()
+        assert [part["state"]["status"] for part in harness.parts("tool")] == ["error"]
+        harness.assert_sound()
 
 
 @pytest.mark.parametrize("error", EXITS, ids=ids)
@@ -95,23 +95,23 @@ async def test_m11_a_hook_that_raises_is_skipped(error: BaseException) -> None:
             await asyncio.sleep(0)
             raise error
 
-    async with stage("CALL echo {}\n---\nSAY end", tools=[echo()], plugins=[Leaving], rules=ALLOW) as on:
-        await on.ask()
-        assert on.text() == "end"
-        assert on.told(events.PluginFailed)
-        on.assert_sound()
+    async with open_harness("CALL echo {}\n---\nSAY end", tools=[echo()], plugins=[Leaving], rules=ALLOW) as harness:
+        await harness.ask()
+        assert harness.text() == "end"
+        assert harness.published(events.PluginFailed)
+        harness.assert_sound()
 
 
 @pytest.mark.parametrize("error", [SystemExit(2), asyncio.CancelledError(), GeneratorExit()], ids=str)
 async def test_m11_a_listener_of_the_bus_that_raises_is_logged(error: BaseException) -> None:
-    async with stage("SAY end") as on:
+    async with open_harness("SAY end") as harness:
 
         def listener(envelope: Any) -> None:
             raise error
 
-        on.engine.bus.listen(listener)
-        await on.ask()
-        assert on.text() == "end"
+        harness.engine.bus.listen(listener)
+        await harness.ask()
+        assert harness.text() == "end"
 
 
 async def test_m11_an_abort_still_ends_a_tool() -> None:
@@ -121,9 +121,9 @@ async def test_m11_an_abort_still_ends_a_tool() -> None:
         started.set()
         await asyncio.sleep(300)
 
-    async with stage("CALL wait {}\n---\nSAY end", tools=[Acting("wait", act)], rules=ALLOW) as on:
-        outcome = await on.submit()
+    async with open_harness("CALL wait {}\n---\nSAY end", tools=[Acting("wait", act)], rules=ALLOW) as harness:
+        outcome = await harness.submit()
         await started.wait()
-        assert on.engine.abort(on.session)
+        assert harness.engine.abort(harness.session)
         await asyncio.wait_for(outcome, 30)
-        assert [part["state"]["error"] for part in on.parts("tool")] == ["Tool execution aborted"]
+        assert [part["state"]["error"] for part in harness.parts("tool")] == ["Tool execution aborted"]

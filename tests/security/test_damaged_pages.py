@@ -75,8 +75,8 @@ def attack(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     work, folder, healthy_tree, copy = (tmp_path / name for name in ("work", "data", "healthy", "copy"))
-    for each in (work, folder, copy):
-        each.mkdir()
+    for item in (work, folder, copy):
+        item.mkdir()
     monkeypatch.chdir(work)
     sample = Sample(healthy_tree)
     session = sample.session("Healthy", directory=str(work), project="global")

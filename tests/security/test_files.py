@@ -26,7 +26,7 @@ from opensesh.tools.read import ReadTool
 from opensesh.tools.skill import SkillTool
 from opensesh.workspace.revert import Reverts
 
-from ..engine.stage import stage
+from ..engine.harness import open_harness
 from ..tools.bench import Bench
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX files")
@@ -121,14 +121,14 @@ async def test_h4_what_a_failed_write_destroyed_is_reverted(tmp_path: Path, monk
             raise OSError(errno.EIO, "the disk is broken")
 
     script = 'CALL read {"filePath":"a"}\n---\nCALL write {"filePath":"a","content":"new"}\n---\nSAY end'
-    async with stage(script, rules=[rule("*", "allow")]) as on:
+    async with open_harness(script, rules=[rule("*", "allow")]) as harness:
         with monkeypatch.context() as patched:
             patched.setattr(real_files, "Disk", Broken)
-            await on.ask()
-        assert [part["state"]["status"] for part in on.parts("tool")] == ["completed", "error"]
+            await harness.ask()
+        assert [part["state"]["status"] for part in harness.parts("tool")] == ["completed", "error"]
         assert Path("a").read_text() != OLD
-        reverts = Reverts(on.engine.sessions, on.engine.components.snapshots)
-        reverts.revert(on.session, str(on.messages()[0].info["id"]))
+        reverts = Reverts(harness.engine.sessions, harness.engine.components.snapshots)
+        reverts.revert(harness.session, str(harness.messages()[0].info["id"]))
     assert Path("a").read_text() == OLD
 
 

@@ -18,7 +18,7 @@ from opensesh.tools.path_access import is_inside
 from opensesh.workspace.repository import repo_settings
 from opensesh.workspace.snapshots import tracked_files
 
-from ..engine.stage import stage
+from ..engine.harness import open_harness
 from ..server.serving import serving
 from ..tools.bench import Bench
 
@@ -115,12 +115,12 @@ async def test_git_starts_no_program_of_a_repository_that_tools_search(hostile: 
 async def test_git_starts_no_program_of_a_repository_in_which_a_session_runs(hostile: Path, evidence: Path) -> None:
     (hostile / ".git" / "refs" / "heads" / "gone").unlink()  # with it, the project has no snapshots
     calls = ['write {"filePath":"b.txt","content":"x"}', 'bash {"command":"git status; git log -p; git diff"}']
-    async with stage("\n---\n".join([*(f"CALL {call}" for call in calls), "SAY end"])) as on:
-        outcome = await on.ask()
+    async with open_harness("\n---\n".join([*(f"CALL {call}" for call in calls), "SAY end"])) as harness:
+        outcome = await harness.ask()
         assert outcome.kind == "answered"
-        await on.engine.diff(on.session)
-        prompt = on.messages()[0]
-        await on.engine.revert(on.session, prompt.info["id"])
+        await harness.engine.diff(harness.session)
+        prompt = harness.messages()[0]
+        await harness.engine.revert(harness.session, prompt.info["id"])
     assert not (hostile / "b.txt").exists()
     assert os.listdir(evidence) == []
 

@@ -134,7 +134,7 @@ def make(sample: Sample) -> dict[str, Any]:
 
 
 def every_mutation(files: dict[str, Any]) -> list[tuple[str, tuple[Any, ...], Any]]:
-    return [(path, place, value) for path, document in files.items() for place, value in mutations(document)]
+    return [(path, location, value) for path, document in files.items() for location, value in mutations(document)]
 
 
 def check(terminal: Terminal, mutation: str) -> None:
@@ -167,9 +167,9 @@ def attack(sample: Sample, terminal: Terminal, number: int | None) -> None:
     files = make(sample)
     chosen = every_mutation(files)
     random.Random(14).shuffle(chosen)
-    for path, place, value in chosen[:number]:
-        mutation = f"{Path(path).relative_to(sample.root)} {place} = {str(value)[:50]!r}"
-        document = changed(files[path], place, value)
+    for path, location, value in chosen[:number]:
+        mutation = f"{Path(path).relative_to(sample.root)} {location} = {str(value)[:50]!r}"
+        document = changed(files[path], location, value)
         Path(path).write_text(json.dumps(document), encoding="utf-8")
         check(terminal, mutation)
         check_library(sample.root, mutation)

@@ -20,7 +20,7 @@ from opensesh.errors import ConfigError, UsageError
 from opensesh.models.provider_trust import untrusted_reason
 from opensesh.testing.wire import WireServer
 
-from ..engine.stage import Stage, stage
+from ..engine.harness import EngineHarness, open_harness
 
 
 @pytest.fixture(autouse=True)
@@ -270,8 +270,8 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
-def attached(on: Stage) -> list[str]:
-    return [part["filename"] for part in on.parts("file")]
+def attached(harness: EngineHarness) -> list[str]:
+    return [part["filename"] for part in harness.parts("file")]
 
 
 @pytest.mark.parametrize("name", ["review-all", "init"])
@@ -279,19 +279,19 @@ async def test_commands_of_a_project_attach_no_file_outside_of_it(project: Path,
     (project / "link").symlink_to(secret)
     (project / "inside").write_text("x")
     template = f"Look at @inside @~/secret @{secret} @../../home/secret @link and $ARGUMENTS"
-    async with stage("SAY done", config={"command": {name: {"template": template}}}) as on:
-        await (await on.engine.command(on.session, name, "@inside", model="scripted/it"))
-        assert attached(on) == ["inside"]
-        assert not any("the secret" in part["text"] for part in on.parts("text"))
+    async with open_harness("SAY done", config={"command": {name: {"template": template}}}) as harness:
+        await (await harness.engine.command(harness.session, name, "@inside", model="scripted/it"))
+        assert attached(harness) == ["inside"]
+        assert not any("the secret" in part["text"] for part in harness.parts("text"))
 
 
 async def test_skills_of_a_project_attach_no_file_outside_of_it(project: Path, secret: Path) -> None:
     folder = project / ".opencode" / "skills" / "s"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text("---\nname: s\ndescription: d\n---\nLook at @~/secret")
-    async with stage("SAY done") as on:
-        await (await on.engine.command(on.session, "s", "", model="scripted/it"))
-        assert attached(on) == []
+    async with open_harness("SAY done") as harness:
+        await (await harness.engine.command(harness.session, "s", "", model="scripted/it"))
+        assert attached(harness) == []
 
 
 async def test_commands_of_the_user_attach_any_file_and_so_do_typed_arguments(
@@ -299,25 +299,25 @@ async def test_commands_of_the_user_attach_any_file_and_so_do_typed_arguments(
 ) -> None:
     monkeypatch.setenv("OPENCODE_CONFIG", str(tmp_path / "own.json"))
     (tmp_path / "own.json").write_text(json.dumps({"command": {"own": {"template": "Look at @~/secret"}}}))
-    async with stage("SAY done", config={"command": {"other": {"template": "$ARGUMENTS"}}}) as on:
+    async with open_harness("SAY done", config={"command": {"other": {"template": "$ARGUMENTS"}}}) as harness:
         for name, arguments in (("own", ""), ("other", "@~/secret")):
-            await (await on.engine.command(on.session, name, arguments, model="scripted/it"))
-        assert attached(on) == ["~/secret", "~/secret"]
+            await (await harness.engine.command(harness.session, name, arguments, model="scripted/it"))
+        assert attached(harness) == ["~/secret", "~/secret"]
 
 
 async def test_commands_of_a_project_run_nothing_in_the_name_of_a_built_in_one_before_they_are_trusted(
     project: Path,
 ) -> None:
     config = {"command": {"init": {"template": "x !`touch ran`"}, "other": {"template": "y !`touch called`"}}}
-    async with stage("SAY done", config=config) as on:
-        await (await on.engine.command(on.session, "other", "", model="scripted/it"))
+    async with open_harness("SAY done", config=config) as harness:
+        await (await harness.engine.command(harness.session, "other", "", model="scripted/it"))
         assert (project / "called").exists(), "the user has called it by a name that only the project has"
         with pytest.raises(UsageError, match="touch ran"):
-            await on.engine.command(on.session, "init", "", model="scripted/it")
+            await harness.engine.command(harness.session, "init", "", model="scripted/it")
         assert not (project / "ran").exists()
         (item,) = commands_needing_trust(loaded(project))
         Trust().grant([(item.key, item.digest)])
-        await (await on.engine.command(on.session, "init", "", model="scripted/it"))
+        await (await harness.engine.command(harness.session, "init", "", model="scripted/it"))
         assert (project / "ran").exists()
 
 

@@ -19,7 +19,7 @@ from ..cli.running import Terminal
 from ..history.sample_tree import Sample
 from ..history.test_redaction import SECRETS
 from ..server.serving import serving
-from ..sharing.stand import Desk, Stand
+from ..sharing.faulty_server import FaultyServer, PublishingSetup
 from ..web.test_entry import sign_in
 from .secret_corpus import CONFIGURED, KNOWN, LOGIN, SHAPES, VARIABLE, remains, spellings
 
@@ -92,12 +92,12 @@ def test_h10_no_file_of_a_folder_of_exports_contains_a_secret(
         assert not leaks("\n".join(f"{path.name}\n{path.read_text()}" for path in files))
 
 
-async def test_h10_no_share_contains_a_secret(desk: Desk, stand: Stand) -> None:
-    session = fill(desk.sample)
-    async with desk.service(known_secrets=KNOWN.values) as service:
+async def test_h10_no_share_contains_a_secret(publishing: PublishingSetup, faulty_server: FaultyServer) -> None:
+    session = fill(publishing.sample)
+    async with publishing.service(known_secrets=KNOWN.values) as service:
         shared = await service.share(session["id"])
     assert shared.redacted["known-secret"] > len(KNOWN)
-    assert not leaks(json.dumps(stand.requests, ensure_ascii=False))
+    assert not leaks(json.dumps(faulty_server.requests, ensure_ascii=False))
 
 
 def test_promise_1_h10_no_log_and_no_printed_warning_contains_a_secret(machine: Path) -> None:
@@ -140,15 +140,15 @@ async def test_promise_1_no_download_contains_a_secret(
 
 
 async def test_promise_1_no_share_of_the_server_contains_a_secret(
-    sample: Sample, machine: Path, tmp_path: Path, stand: Stand
+    sample: Sample, machine: Path, tmp_path: Path, faulty_server: FaultyServer
 ) -> None:
     session = fill(sample)
     settings = machine / ".config" / "opencode" / "opencode.json"
-    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"enterprise": {"url": stand.url}}))
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"enterprise": {"url": faulty_server.url}}))
     async with serving(tmp_path / "p", store=str(sample.root)) as client:
         await client.post(f"/session/{session['id']}/share")
-    assert stand.requests
-    assert not leaks(json.dumps(stand.requests, ensure_ascii=False))
+    assert faulty_server.requests
+    assert not leaks(json.dumps(faulty_server.requests, ensure_ascii=False))
 
 
 def test_h10_a_log_is_written_and_redacted_while_the_configuration_cannot_be_read(machine: Path) -> None:

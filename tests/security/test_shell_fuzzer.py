@@ -6,7 +6,7 @@ import pytest
 
 from opensesh.tools.shell.sandbox import find_lock
 
-from .shell_fuzzer import LineGenerator, search, workshop
+from .shell_fuzzer import LineGenerator, line_runner, search
 
 pytestmark = pytest.mark.skipif(find_lock() is None, reason="runs lines behind a sandbox only")
 SHELLS = [name for name in ("bash", "dash", "zsh") if shutil.which(name)]
@@ -26,7 +26,7 @@ def test_no_line_of_a_hundred_thousand_has_an_effect_that_no_rule_was_asked_abou
 
 
 def test_the_search_notices_an_effect() -> None:
-    with workshop() as runner:
+    with line_runner() as runner:
         assert runner.effect("sh", "ls") == ""
         assert runner.effect("sh", "touch pwned") == "pwned"
         assert runner.effect("sh", "rm victim") == "victim"

@@ -12,27 +12,27 @@ from opensesh.engine.opening import open_engine
 from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.leases import leases_of
 from opensesh.testing.scripted import ScriptedModel
-from tests.engine.stage import Acting, Stage, stage
+from tests.engine.harness import Acting, EngineHarness, open_harness
 
-Start = Callable[[Stage], Awaitable["asyncio.Future[Outcome] | None"]]
-
-
-async def by_submit(on: Stage) -> asyncio.Future[Outcome] | None:
-    return await on.submit("Go.")
+Start = Callable[[EngineHarness], Awaitable["asyncio.Future[Outcome] | None"]]
 
 
-async def by_command(on: Stage) -> asyncio.Future[Outcome] | None:
-    return await on.engine.command(on.session, "go", model="scripted/it")
+async def by_submit(harness: EngineHarness) -> asyncio.Future[Outcome] | None:
+    return await harness.submit("Go.")
 
 
-async def by_resume(on: Stage) -> asyncio.Future[Outcome] | None:
-    await on.submit("Go.")
-    return await on.engine.resume(on.session)
+async def by_command(harness: EngineHarness) -> asyncio.Future[Outcome] | None:
+    return await harness.engine.command(harness.session, "go", model="scripted/it")
 
 
-async def by_compact(on: Stage) -> asyncio.Future[Outcome] | None:
-    await on.submit("Go.")
-    return await on.engine.compact(on.session)
+async def by_resume(harness: EngineHarness) -> asyncio.Future[Outcome] | None:
+    await harness.submit("Go.")
+    return await harness.engine.resume(harness.session)
+
+
+async def by_compact(harness: EngineHarness) -> asyncio.Future[Outcome] | None:
+    await harness.submit("Go.")
+    return await harness.engine.compact(harness.session)
 
 
 @pytest.mark.parametrize("start", [by_submit, by_command, by_resume, by_compact])
@@ -46,22 +46,22 @@ async def test_h9_a_wait_that_times_out_leaves_the_run_and_its_lease_alone(start
     script = "CALL wait {}\n---\nSAY one\n---\nSAY two\n---\nSAY three"
     config = {"command": {"go": {"template": "Go."}}}
     store = JsonTree("storage")
-    async with stage(script, tools=[Acting("wait", wait)], store=store, config=config) as on:
-        outcome = await start(on)
+    async with open_harness(script, tools=[Acting("wait", wait)], store=store, config=config) as harness:
+        outcome = await start(harness)
         assert outcome is not None
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await outcome
         assert outcome.cancelled()
-        others = await on.engine.resume(on.session)
+        others = await harness.engine.resume(harness.session)
         assert others is not None
         may_end.set()
         assert (await asyncio.wait_for(others, 30)).kind == "answered"
-        assert on.engine.status() == {}
-        assert (await on.ask("Again.")).kind == "answered"
-        leases_of(store).acquire(on.session, "another").release()
+        assert harness.engine.status() == {}
+        assert (await harness.ask("Again.")).kind == "answered"
+        leases_of(store).acquire(harness.session, "another").release()
         if start is by_command:
-            assert on.told(events.CommandExecuted), "the caller's wait is not the command"
+            assert harness.published(events.CommandExecuted), "the caller's wait is not the command"
 
 
 async def test_h9_no_descriptor_is_left_by_waits_that_were_cancelled() -> None:

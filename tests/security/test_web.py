@@ -18,7 +18,7 @@ from opensesh.tools import web_addresses
 from opensesh.tools.html_to_text import to_markdown, to_text
 from opensesh.tools.webfetch import WebFetchTool
 
-from ..engine.stage import stage
+from ..engine.harness import open_harness
 from ..tools.bench import Bench
 
 DENY_LOCAL = (
@@ -143,12 +143,12 @@ async def test_m8_by_default_an_address_of_this_machine_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    async with stage('CALL webfetch {"url":"http://127.0.0.1:1/"}\n---\nSAY end') as on:
-        await on.submit()
-        (request,) = await on.until(on.engine.permissions)
+    async with open_harness('CALL webfetch {"url":"http://127.0.0.1:1/"}\n---\nSAY end') as harness:
+        await harness.submit()
+        (request,) = await harness.until(harness.engine.permissions)
         assert (request["permission"], request["patterns"]) == ("private_address", ["http://127.0.0.1:1/"])
-        on.engine.reply_permission(request["id"], "reject")
-        await on.until(lambda: on.engine.status() == {})
+        harness.engine.reply_permission(request["id"], "reject")
+        await harness.until(lambda: harness.engine.status() == {})
 
 
 async def test_m8_nothing_is_looked_up_before_it_is_allowed(bench: RuledBench) -> None:

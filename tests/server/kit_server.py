@@ -100,10 +100,10 @@ def python_sdk() -> Path:
 
 def program(name: str) -> str:
     """Return the path of a program that is not part of this project; skips the test without it."""
-    found = shutil.which(name, path=_ENVIRONMENT.get("PATH"))
-    if found is None:
+    result = shutil.which(name, path=_ENVIRONMENT.get("PATH"))
+    if result is None:
         pytest.skip(f"{name} is not installed")
-    return found
+    return result
 
 
 def _installed(folder: Path, package: Path, install: Sequence[str], name: str) -> Path:

@@ -55,7 +55,7 @@ async def test_a_stream_resumes_after_the_last_event_without_loss_or_repetition(
         assert titles == ["Two", "Three", "Four"]
 
 
-async def test_a_client_that_missed_too_much_is_told_to_read_everything_again(tmp_path: Path) -> None:
+async def test_a_client_that_missed_too_much_must_read_everything_again(tmp_path: Path) -> None:
     async with serving(tmp_path / "p") as client, listening(client, last_event_id="0123abcd.7") as events:
         assert events.types() == ["server.connected", "server.instance.disposed"]
 

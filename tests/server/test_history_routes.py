@@ -44,8 +44,8 @@ async def test_an_unchanged_answer_is_not_sent_again(tmp_path: Path) -> None:
 async def test_sessions_can_be_searched_read_inspected_and_exported(tmp_path: Path) -> None:
     async with serving(tmp_path / "p") as client:
         names = await three_sessions(client)
-        found = await client.get("/history/search?q=xylophone1")
-        assert {hit["sessionID"] for hit in found["hits"]} == {names[1]}
+        result = await client.get("/history/search?q=xylophone1")
+        assert {hit["sessionID"] for hit in result["hits"]} == {names[1]}
         detail = await client.get(f"/history/sessions/{names[1]}")
         assert (detail["messages"], detail["prompts"], detail["cost"]["stored"]) != (0, 0, "0")
         assert await client.get(f"/history/sessions/{names[1]}/context")

@@ -227,7 +227,7 @@ def _no_sessions() -> Any:
     raise AssertionError
 
 
-async def test_a_viewer_that_is_too_slow_is_told_to_read_again_and_needs_no_memory() -> None:
+async def test_a_viewer_that_is_too_slow_must_read_again_and_needs_no_memory() -> None:
     bus = Bus(keep=50)
     rendering = PageRendering(EventStreams(bus), _fragments(), _no_sessions)
     stream = PageStream(rendering, ["ses_1"], last_event_id=None, as_html=True, running=lambda: ({}, []))

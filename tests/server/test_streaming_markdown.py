@@ -95,7 +95,7 @@ def test_blocks_are_settled_when_the_next_one_begins() -> None:
     assert (page.tail, page.text) == ("[The end of it all]", "")
 
 
-def test_every_viewer_ends_with_the_same_page_whatever_the_pieces() -> None:
+def test_every_viewer_ends_with_the_same_page_however_the_text_is_split() -> None:
     expected = stream(TEXT, [len(TEXT)])[1][0]
     for seed in range(50):
         sizes = [random.Random(seed).randint(1, 7) for _ in range(20)]

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from ..cli.conftest import sample, screen, terminal
-from .stand import Desk, Stand, standing
+from .faulty_server import FaultyServer, PublishingSetup, run_faulty_server
 
-__all__ = ["desk", "sample", "screen", "stand", "terminal"]
-
-
-@pytest.fixture
-async def stand(tmp_path: Path) -> AsyncGenerator[Stand]:
-    async with standing(tmp_path / "shares") as found:
-        yield found
+__all__ = ["faulty_server", "publishing", "sample", "screen", "terminal"]
 
 
 @pytest.fixture
-def desk(tmp_path: Path, stand: Stand) -> Desk:
-    return Desk(tmp_path / "storage", stand.url)
+async def faulty_server(tmp_path: Path) -> AsyncGenerator[FaultyServer]:
+    async with run_faulty_server(tmp_path / "shares") as result:
+        yield result
+
+
+@pytest.fixture
+def publishing(tmp_path: Path, faulty_server: FaultyServer) -> PublishingSetup:
+    return PublishingSetup(tmp_path / "storage", faulty_server.url)

@@ -25,12 +25,12 @@ class Server:
             start_new_session=True,
         )
         assert self._process.stdout is not None
-        said = ""
-        while not said.rstrip().endswith("}"):
+        output = ""
+        while not output.rstrip().endswith("}"):
             line = self._process.stdout.readline()
             assert line, "the server ended"
-            said += line
-        self.url = json.loads(said)["url"]
+            output += line
+        self.url = json.loads(output)["url"]
         self.port = int(self.url.rsplit(":", 1)[1])
 
     def stop(self, number: int = signal.SIGTERM) -> int | None:

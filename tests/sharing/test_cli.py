@@ -29,13 +29,13 @@ KEY = "sk-ant-api03-" + "Zz9" * 20
 
 @pytest.fixture
 def server(tmp_path: Path, isolated: Path) -> Iterator[Server]:
-    found = Server(tmp_path / "shares")
-    found.start()
+    result = Server(tmp_path / "shares")
+    result.start()
     folder = isolated / ".config" / "opencode"
     folder.mkdir(parents=True)
-    (folder / "opencode.json").write_text(json.dumps({"enterprise": {"url": found.url}}))
-    yield found
-    found.stop()
+    (folder / "opencode.json").write_text(json.dumps({"enterprise": {"url": result.url}}))
+    yield result
+    result.stop()
 
 
 def status(url: str) -> int:
@@ -189,9 +189,9 @@ def test_a_share_outlives_neither_its_session_nor_a_server_that_was_down(
     again = "it is retried by the next 'opensesh run', or with 'opensesh session unshare --pending"
     assert f"; the share still exists; {again}" in terminal.error
     Sessions(open_store(), resolve(".")).purge(names[2])
-    told = terminal.run("doctor")
-    assert all(url in told for url in urls.values())
-    assert "unshare --pending" in told
+    reported = terminal.run("doctor")
+    assert all(url in reported for url in urls.values())
+    assert "unshare --pending" in reported
     pending = terminal.json("session", "unshare", "--pending")
     assert pending["takenDown"] == 0
     assert terminal.code == 1
@@ -230,9 +230,9 @@ def test_a_share_that_waits_is_a_matter_of_its_own_store(
     assert "http" not in terminal.run("doctor")
     assert "No shares are pending" in terminal.run("session", "unshare", "--pending")
     assert f"--pending --store {other}\n" in terminal.error
-    told = terminal.run("doctor", *away)
-    assert f"the session is gone, but {gone}" in told
-    assert f"it was to be unshared, but {taken}" in told
+    reported = terminal.run("doctor", *away)
+    assert f"the session is gone, but {gone}" in reported
+    assert f"it was to be unshared, but {taken}" in reported
     assert (status(gone), status(taken)) == (200, 200)
     assert terminal.json("session", "unshare", "--pending", *away)["takenDown"] == 2
     assert (status(gone), status(taken)) == (404, 404)
@@ -291,9 +291,9 @@ def last(terminal: Terminal) -> Any:
 def test_a_run_is_shared_when_asked(terminal: Terminal, server: Server) -> None:
     model = write_script(f"SAY The key is {KEY}.")
     assert "The key" in terminal.run("run", "--share", "-m", model, "Hello")
-    told = terminal.error
+    reported = terminal.error
     url = last(terminal)["info"]["share"]["url"]
-    assert f"shared at {url}" in told
+    assert f"shared at {url}" in reported
     page = httpx2.get(url).text
     assert "The key is [redacted:anthropic-key]." in page
     assert "Hello" in page
@@ -304,8 +304,8 @@ def test_a_run_is_shared_when_asked(terminal: Terminal, server: Server) -> None:
 def test_a_run_is_not_shared_by_default(terminal: Terminal, server: Server, tmp_path: Path) -> None:
     terminal.run("run", "-m", write_script("SAY hi"), "Hello")
     assert "share" not in last(terminal)["info"]
-    with closing(sqlite3.connect(tmp_path / "shares" / "shares.db")) as held:
-        assert held.execute("SELECT count(*) FROM share").fetchone() == (0,)
+    with closing(sqlite3.connect(tmp_path / "shares" / "shares.db")) as kept:
+        assert kept.execute("SELECT count(*) FROM share").fetchone() == (0,)
 
 
 def test_runs_are_shared_where_the_user_says_so_and_not_where_a_project_does(

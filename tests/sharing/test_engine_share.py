@@ -12,7 +12,7 @@ from opensesh.storage import keys
 from opensesh.storage.json_tree import JsonTree
 from opensesh.testing.scripted import ScriptedModel
 
-from .stand import Stand
+from .faulty_server import FaultyServer
 
 KEY = "sk-ant-api03-" + "a1B2c3D4" * 6
 
@@ -23,17 +23,17 @@ def configure(folder: Path, **settings: object) -> Path:
     return folder
 
 
-async def shared_texts(stand: Stand, url: str) -> list[str]:
-    async with ShareServer(stand.url) as server:
+async def shared_texts(faulty_server: FaultyServer, url: str) -> list[str]:
+    async with ShareServer(faulty_server.url) as server:
         items = await server.data(url.rsplit("/", 1)[1])
     return [item.data["text"] for item in items if item.type == "part" and item.data["type"] == "text"]
 
 
 @pytest.mark.parametrize("redact", [None, True, False])
 async def test_an_engine_shares_a_session_updates_the_share_and_takes_it_down(
-    stand: Stand, tmp_path: Path, redact: bool | None
+    faulty_server: FaultyServer, tmp_path: Path, redact: bool | None
 ) -> None:
-    project = configure(tmp_path / "project", enterprise={"url": stand.url})
+    project = configure(tmp_path / "project", enterprise={"url": faulty_server.url})
     model = ScriptedModel(f"SAY The key is {KEY}.\n---\nSAY Again.")
     async with open_engine(project, store=JsonTree(str(tmp_path / "store")), scripts={"it": model}) as engine:
         session = await engine.create(title="Shared")
@@ -44,7 +44,7 @@ async def test_an_engine_shares_a_session_updates_the_share_and_takes_it_down(
         assert shared.is_new
         assert not shared.behind
         assert engine.sessions.get(session.id).document["share"] == {"url": shared.url}
-        texts = await shared_texts(stand, shared.url)
+        texts = await shared_texts(faulty_server, shared.url)
         assert texts[0] == "Say the key."
         assert texts[1].startswith("The key is ")
         assert (KEY in texts[1]) == (redact is False)
@@ -53,7 +53,7 @@ async def test_an_engine_shares_a_session_updates_the_share_and_takes_it_down(
         updated = await engine.share(session.id)
         assert not updated.is_new
         assert updated.url == shared.url
-        assert (await shared_texts(stand, shared.url))[2:] == ["Once more.", "Again."]
+        assert (await shared_texts(faulty_server, shared.url))[2:] == ["Once more.", "Again."]
 
         assert (await engine.unshare(session.id)).url == shared.url
         assert "share" not in engine.sessions.get(session.id).document
@@ -63,10 +63,12 @@ async def test_an_engine_shares_a_session_updates_the_share_and_takes_it_down(
             await engine.unshare(session.id)
 
 
-async def test_an_engine_shares_nothing_where_the_configuration_disables_it(stand: Stand, tmp_path: Path) -> None:
-    project = configure(tmp_path / "project", enterprise={"url": stand.url}, share="disabled")
+async def test_an_engine_shares_nothing_where_the_configuration_disables_it(
+    faulty_server: FaultyServer, tmp_path: Path
+) -> None:
+    project = configure(tmp_path / "project", enterprise={"url": faulty_server.url}, share="disabled")
     async with open_engine(project, store=JsonTree(str(tmp_path / "store"))) as engine:
         session = await engine.create(title="Private")
         with pytest.raises(UsageError, match="sharing is disabled"):
             await engine.share(session.id)
-    assert stand.requests == []
+    assert faulty_server.requests == []

@@ -18,7 +18,7 @@ from opensesh.sharing.server_app import RateLimit, RateLimits, share_app
 from opensesh.sharing.share_server import ShareServerOptions, share_server
 from opensesh.sharing.share_store import HTTPError, ShareLimits, ShareStore
 
-from .stand import Json, Stand, standing
+from .faulty_server import FaultyServer, Json, run_faulty_server
 
 SCRIPT = "<script>alert(document.domain)</script>"
 HOSTILE = (
@@ -36,9 +36,9 @@ DEEP = b"[" * 990 + b"]" * 990
 
 
 @pytest.fixture
-async def client(stand: Stand) -> AsyncGenerator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=stand.url) as found:
-        yield found
+async def client(faulty_server: FaultyServer) -> AsyncGenerator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=faulty_server.url) as result:
+        yield result
 
 
 async def created(client: httpx2.AsyncClient, session: str = "ses_1") -> Json:
@@ -66,32 +66,32 @@ async def test_the_newest_item_of_a_key_counts_and_the_order_stays(client: httpx
     ]
     assert (await put(client, share, *first)).json() == {}
     assert (await put(client, share, item("session", id="ses_1", title="two", cost=0.25, z=[1.5, None]))).is_success
-    found = (await client.get(f"/api/share/{share['id']}/data")).json()
-    assert [each["type"] for each in found] == ["session", "message", "part", "session_diff", "model"]
-    assert found[0]["data"] == {"id": "ses_1", "title": "two", "cost": 0.25, "z": [1.5, None]}
-    assert found[1:] == first[1:]
+    result = (await client.get(f"/api/share/{share['id']}/data")).json()
+    assert [entry["type"] for entry in result] == ["session", "message", "part", "session_diff", "model"]
+    assert result[0]["data"] == {"id": "ses_1", "title": "two", "cost": 0.25, "z": [1.5, None]}
+    assert result[1:] == first[1:]
 
 
 async def test_shares_outlive_the_server_and_secrets_are_not_kept(tmp_path: Path) -> None:
-    async with standing(tmp_path / "data") as stand:
-        async with httpx2.AsyncClient(base_url=stand.url) as client:
+    async with run_faulty_server(tmp_path / "data") as faulty_server:
+        async with httpx2.AsyncClient(base_url=faulty_server.url) as client:
             share = await created(client)
             await put(client, share, item("session", id="ses_1", title="stays"))
-        await stand.stop()
+        await faulty_server.stop()
         kept = b"".join(path.read_bytes() for path in (tmp_path / "data").iterdir())
         assert b"stays" in kept
         assert share["secret"].encode() not in kept
-        await stand.start()
-        async with httpx2.AsyncClient(base_url=stand.url) as client:
-            found = await client.get(f"/api/share/{share['id']}/data")
-            assert found.json() == [item("session", id="ses_1", title="stays")]
+        await faulty_server.start()
+        async with httpx2.AsyncClient(base_url=faulty_server.url) as client:
+            result = await client.get(f"/api/share/{share['id']}/data")
+            assert result.json() == [item("session", id="ses_1", title="stays")]
             assert (await put(client, share, item("session", id="ses_1", title="still mine"))).is_success
 
 
 async def test_what_is_taken_down_is_gone_from_the_disk(client: httpx2.AsyncClient, tmp_path: Path) -> None:
     share, other = await created(client), await created(client)
-    for each in (share, other):
-        await put(client, each, item("session", id="ses_1", title=f"mark-of-{each['id']}"))
+    for entry in (share, other):
+        await put(client, entry, item("session", id="ses_1", title=f"mark-of-{entry['id']}"))
     answer = await client.request("DELETE", f"/api/share/{share['id']}", json={"secret": share["secret"]})
     assert answer.status_code == 200
     for path in (f"/api/share/{share['id']}/data", f"/share/{share['id']}"):
@@ -149,20 +149,25 @@ async def test_odd_items_are_passed_over(client: httpx2.AsyncClient) -> None:
         assert (await client.post(f"/api/share/{share['id']}/sync", content=body)).status_code == 400
 
 
-async def test_other_names_and_other_sites_are_turned_away(client: httpx2.AsyncClient, stand: Stand) -> None:
-    for host in ("evil.example", f"evil.example:{stand.port}", "127.0.0.1:1", ""):
+async def test_other_names_and_other_sites_are_turned_away(
+    client: httpx2.AsyncClient, faulty_server: FaultyServer
+) -> None:
+    for host in ("evil.example", f"evil.example:{faulty_server.port}", "127.0.0.1:1", ""):
         assert (await client.get("/", headers={"host": host})).status_code == 421
-    for origin in ("https://evil.example", "null", "http://[", f"http://127.0.0.1.evil.example:{stand.port}"):
+    for origin in ("https://evil.example", "null", "http://[", f"http://127.0.0.1.evil.example:{faulty_server.port}"):
         answer = await client.post("/api/share", json={"sessionID": "ses_1"}, headers={"origin": origin})
         assert answer.status_code == 403
         assert "access-control-allow-origin" not in answer.headers
-    own = await client.post("/api/share", json={"sessionID": "ses_1"}, headers={"origin": stand.url})
+    own = await client.post("/api/share", json={"sessionID": "ses_1"}, headers={"origin": faulty_server.url})
     assert own.status_code == 200
 
 
 async def test_a_share_grows_to_its_limit_and_no_further(tmp_path: Path) -> None:
     limits = ShareLimits(body=50_000, share=30_000, items=5)
-    async with standing(tmp_path / "s", limits=limits) as stand, httpx2.AsyncClient(base_url=stand.url) as client:
+    async with (
+        run_faulty_server(tmp_path / "s", limits=limits) as faulty_server,
+        httpx2.AsyncClient(base_url=faulty_server.url) as client,
+    ):
         share = await created(client)
         assert (await put(client, share, item("session", id="a", text="x" * 20_000))).is_success
         for too_much in ("x" * 20_000, "x" * 60_000):
@@ -180,8 +185,8 @@ async def test_a_share_grows_to_its_limit_and_no_further(tmp_path: Path) -> None
 
 async def test_a_full_server_takes_no_more_but_lets_go(tmp_path: Path) -> None:
     async with (
-        standing(tmp_path / "s", limits=ShareLimits(total=100_000)) as stand,
-        httpx2.AsyncClient(base_url=stand.url) as client,
+        run_faulty_server(tmp_path / "s", limits=ShareLimits(total=100_000)) as faulty_server,
+        httpx2.AsyncClient(base_url=faulty_server.url) as client,
     ):
         share = await created(client)
         await put(client, share, item("session", id="a", text="x" * 120_000))
@@ -212,10 +217,10 @@ async def test_a_client_that_leaves_in_the_middle_is_not_a_failure(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with share_server(ShareServerOptions(str(tmp_path), port=0)) as url:
-        place = url.removeprefix("http://")
+        path = url.removeprefix("http://")
         for _ in range(2):
-            _, writer = await asyncio.open_connection(*place.split(":"))
-            writer.write(f"POST /api/share HTTP/1.1\r\nhost: {place}\r\ncontent-length: 99\r\n\r\n{{".encode())
+            _, writer = await asyncio.open_connection(*path.split(":"))
+            writer.write(f"POST /api/share HTTP/1.1\r\nhost: {path}\r\ncontent-length: 99\r\n\r\n{{".encode())
             await writer.drain()
             await asyncio.sleep(0.05)
             writer.close()
@@ -227,7 +232,10 @@ async def test_a_client_that_leaves_in_the_middle_is_not_a_failure(
 
 async def test_who_asks_too_often_has_to_wait(tmp_path: Path) -> None:
     rates = RateLimits({"create": RateLimit(2, 0.01), "sync": RateLimit(100, 10), "read": RateLimit(100, 10)})
-    async with standing(tmp_path / "s", rates=rates) as stand, httpx2.AsyncClient(base_url=stand.url) as client:
+    async with (
+        run_faulty_server(tmp_path / "s", rates=rates) as faulty_server,
+        httpx2.AsyncClient(base_url=faulty_server.url) as client,
+    ):
         answers = [await client.post("/api/share", json={"sessionID": "ses_1"}) for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert [answer.headers.get("retry-after") for answer in answers] == [None, None, "100"]
@@ -282,7 +290,7 @@ async def test_nothing_in_a_session_becomes_part_of_the_page(client: httpx2.Asyn
             {"type": "subtask", "agent": words, "description": words},
             {"type": "retry", "attempt": words},
         ]
-        items += [item("part", id=f"prt_{number}_{place}", messageID=name, **part) for place, part in enumerate(parts)]
+        items += [item("part", id=f"prt_{number}_{path}", messageID=name, **part) for path, part in enumerate(parts)]
     body = json.dumps({"secret": share["secret"], "data": items}).encode()
     assert (await client.post(f"/api/share/{share['id']}/sync", content=body)).is_success
     answer = await client.get(f"/share/{share['id']}")
@@ -292,8 +300,8 @@ async def test_nothing_in_a_session_becomes_part_of_the_page(client: httpx2.Asyn
     assert [tag for tag, _ in page.tags if tag in ("script", "svg", "iframe", "object", "form", "base", "img")] == [
         "script"
     ]
-    assert not [name for _, found in page.tags for name in found if name.startswith("on")]
-    links = [found.get("href") or "" for tag, found in page.tags if tag == "a"]
+    assert not [name for _, result in page.tags for name in result if name.startswith("on")]
+    links = [result.get("href") or "" for tag, result in page.tags if tag == "a"]
     assert all(link.startswith(("http://", "https://", "mailto:", "#")) for link in links)
     assert sum("alert(document.domain)" in text for text in page.text) > 5
     assert "49" not in "".join(text for text in page.text if "7 *" in text)
@@ -378,7 +386,7 @@ async def test_links_begin_with_the_public_address(tmp_path: Path) -> None:
     ],
 )
 async def test_a_port_that_goes_without_saying_makes_no_other_address(tmp_path: Path, public: str, known: str) -> None:
-    place = known.partition("://")[2]
+    path = known.partition("://")[2]
     usual = 443 if known.startswith("https:") else 80
     async with share_server(ShareServerOptions(str(tmp_path), port=0)) as spare:
         port = int(spare.rpartition(":")[2])
@@ -387,23 +395,23 @@ async def test_a_port_that_goes_without_saying_makes_no_other_address(tmp_path: 
         httpx2.AsyncClient() as client,
     ):
         assert url == known
-        for host in (place, f"{place}:{usual}"):
+        for host in (path, f"{path}:{usual}"):
             for origin in (known, f"{known}:{usual}"):
                 headers = {"host": host, "origin": origin}
                 answer = await client.post(f"{spare}/api/share", json={"sessionID": "ses_1"}, headers=headers)
                 assert answer.json()["url"].startswith(f"{known}/share/")
-        other = await client.get(spare, headers={"host": f"{place}:8443"})
+        other = await client.get(spare, headers={"host": f"{path}:8443"})
         assert other.status_code == 421
 
 
-async def create_for(url: str, *said: str) -> list[int]:
-    found: list[int] = []
+async def create_for(url: str, *text: str) -> list[int]:
+    result: list[int] = []
     async with httpx2.AsyncClient() as client:
-        for each in said:
-            headers = {"x-forwarded-for": each} if each else {}
+        for entry in text:
+            headers = {"x-forwarded-for": entry} if entry else {}
             answer = await client.post(f"{url}/api/share", json={"sessionID": "ses_1"}, headers=headers)
-            found.append(answer.status_code)
-    return found
+            result.append(answer.status_code)
+    return result
 
 
 @pytest.mark.parametrize("proxy", ["127.0.0.1", "127.0.0.0/8"])
@@ -423,13 +431,13 @@ async def test_only_trusted_proxies_may_set_the_client_address(tmp_path: Path, p
 
 
 async def test_a_trusted_proxy_is_an_address_and_never_everybody(tmp_path: Path) -> None:
-    for given in ("*", "proxy.example.org", "127.0.0.1:80", ""):
+    for arguments in ("*", "proxy.example.org", "127.0.0.1:80", ""):
         with pytest.raises(UsageError, match="address or a network"):
-            async with share_server(ShareServerOptions(str(tmp_path), port=0, proxies=(given,))):
+            async with share_server(ShareServerOptions(str(tmp_path), port=0, proxies=(arguments,))):
                 pass
 
 
-async def test_others_are_let_in_only_if_that_was_said(tmp_path: Path) -> None:
+async def test_remote_access_needs_an_option(tmp_path: Path) -> None:
     for host in ("0.0.0.0", "::", "192.0.2.1", "share.example.org"):
         with pytest.raises(UsageError, match="--allow-remote"):
             async with share_server(ShareServerOptions(str(tmp_path), host=host, port=0)):
@@ -438,9 +446,9 @@ async def test_others_are_let_in_only_if_that_was_said(tmp_path: Path) -> None:
         assert url.startswith("http://0.0.0.0:")
 
 
-async def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path, stand: Stand) -> None:
+async def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path, faulty_server: FaultyServer) -> None:
     with pytest.raises(OpenseshError, match="choose another with --port"):
-        async with share_server(ShareServerOptions(str(tmp_path), port=stand.port)):
+        async with share_server(ShareServerOptions(str(tmp_path), port=faulty_server.port)):
             pass
 
 

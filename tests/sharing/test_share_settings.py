@@ -37,9 +37,9 @@ def test_nothing_is_shared_by_itself_and_opencodes_server_is_the_last_resort(tmp
 
 def test_the_users_own_words_count(tmp_path: Path, own: Path) -> None:
     written(own, share="auto", **SERVER)
-    said = found(tmp_path)
-    assert (said.server, said.chosen_by_user, said.automatic) == ("https://share.example.org", True, True)
-    assert str(own) in said.describe()
+    text = found(tmp_path)
+    assert (text.server, text.chosen_by_user, text.automatic) == ("https://share.example.org", True, True)
+    assert str(own) in text.describe()
 
 
 @pytest.mark.parametrize("name", ["opencode.json", "opencode.jsonc", ".opencode/opencode.json"])
@@ -92,9 +92,9 @@ def test_what_is_not_the_address_of_a_server_is_refused(url: str) -> None:
 
 def test_an_open_connection_is_mentioned(tmp_path: Path) -> None:
     for url, is_private in (("http://share.example.org", False), ("http://127.0.0.1:4097", True)):
-        said = found(tmp_path, OPENCODE_CONFIG_CONTENT=json.dumps({"enterprise": {"url": url}}))
-        assert said.is_private is is_private
-        assert ("not encrypted" in said.describe()) is not is_private
+        text = found(tmp_path, OPENCODE_CONFIG_CONTENT=json.dumps({"enterprise": {"url": url}}))
+        assert text.is_private is is_private
+        assert ("not encrypted" in text.describe()) is not is_private
 
 
 def test_known_secrets_come_from_the_environment_the_logins_and_the_configuration(isolated: Path) -> None:
@@ -121,11 +121,11 @@ def test_known_secrets_come_from_the_environment_the_logins_and_the_configuratio
         "KEY": str(identity),
         "PATH": "/usr/bin:/bin",
     }
-    found = known_secrets(config, environ)
+    result = known_secrets(config, environ)
     logins = {"an-access-word", "a-refresh-word", "a-login-of-mcp"}
     configured = {"configured-word", "a-word-for-mcp", "Bearer a-word-to-bear", "a-word-to-bear"}
-    assert found == {*logins, *configured, "environment-word", "/like+a/path"}
-    cleaner = Redactor(found)
+    assert result == {*logins, *configured, "environment-word", "/like+a/path"}
+    cleaner = Redactor(result)
     assert cleaner.text("say environment-word twice: environment-word") == (
         "say [redacted:known-secret] twice: [redacted:known-secret]"
     )

@@ -39,7 +39,7 @@ def ram(tmp_path: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-class Telling(JsonTree):
+class ReportingTree(JsonTree):
     """Tells what it is about to store and, when that has returned, that it did."""
 
     def __init__(self, folder: str, disk: Disk, tell: Report) -> None:
@@ -68,11 +68,11 @@ class Telling(JsonTree):
     @contextmanager
     def batch(self) -> Generator[Any]:
         with super().batch() as batch:
-            yield TellingBatch(batch, self._tell)
+            yield ReportingBatch(batch, self._tell)
         self._tell(["did"])
 
 
-class TellingBatch:
+class ReportingBatch:
     """Reports every operation of a batch before it is staged."""
 
     def __init__(self, batch: Batch, tell: Report) -> None:
@@ -120,31 +120,31 @@ def live(store: JsonTree, tell: Report, prompts: tuple[str, ...]) -> None:
     tell(["removed", session])
 
 
-def a_life(disk: Disk, folder: str, tell: Report) -> None:
-    live(Telling(folder, disk, tell), tell, ("a prompt",))
+def one_prompt(disk: Disk, folder: str, tell: Report) -> None:
+    live(ReportingTree(folder, disk, tell), tell, ("a prompt",))
 
 
-def a_long_life(disk: Disk, folder: str, tell: Report) -> None:
-    live(Telling(folder, disk, tell), tell, ("a prompt", "another", "and another"))
+def three_prompts(disk: Disk, folder: str, tell: Report) -> None:
+    live(ReportingTree(folder, disk, tell), tell, ("a prompt", "another", "and another"))
 
 
-def check(folder: str, said: list[Any], died_at: str) -> None:
-    acknowledged, pending = stored_according_to(said)
+def check(folder: str, text: list[Any], died_at: str) -> None:
+    acknowledged, pending = stored_according_to(text)
     store = JsonTree(os.path.join(folder, "storage"), locks=Locks(os.path.join(folder, "locks")), durability="relaxed")
-    found = dict(store.scan((), report=refuse))
-    for key in {*found, *acknowledged} - set(pending):
-        assert found.get(key) == acknowledged.get(key), f"{key} is not as it was acknowledged"
+    result = dict(store.scan((), report=refuse))
+    for key in {*result, *acknowledged} - set(pending):
+        assert result.get(key) == acknowledged.get(key), f"{key} is not as it was acknowledged"
     for key, value in pending.items():
-        assert found.get(key) in (acknowledged.get(key), value), f"{key} is neither the old record nor the new one"
-    applied = [found.get(key) == value for key, value in pending.items() if acknowledged.get(key) != value]
+        assert result.get(key) in (acknowledged.get(key), value), f"{key} is neither the old record nor the new one"
+    applied = [result.get(key) == value for key, value in pending.items() if acknowledged.get(key) != value]
     assert applied == sorted(applied, reverse=True), "a later operation of a batch is applied before an earlier one"
-    for key, value in found.items():
+    for key, value in result.items():
         assert Path(store.locate(key)).read_bytes() == dumps(value), f"{key} is not whole"
     if not died_at:
         assert not litter(folder)
     assert len(litter(folder)) <= max(1, sum(value is not None for value in pending.values()))
     check_sessions(
-        Sessions(store, PLACE), dict(event for event in said if event[0] not in ("will", "will also", "did"))
+        Sessions(store, PLACE), dict(event for event in text if event[0] not in ("will", "will also", "did"))
     )
 
 
@@ -173,11 +173,11 @@ def check_sessions(sessions: Sessions, events: dict[str, Any]) -> None:
     assert [session.id for session in sessions.list(report=refuse)] == [again.id]
 
 
-def stored_according_to(said: list[Any]) -> tuple[dict[Key, Any], dict[Key, Any]]:
+def stored_according_to(text: list[Any]) -> tuple[dict[Key, Any], dict[Key, Any]]:
     """What was acknowledged, and what was under way at the end."""
     acknowledged: dict[Key, Any] = {}
     pending: dict[Key, Any] = {}
-    for event in said:
+    for event in text:
         match event:
             case ["will", key, value]:
                 pending = {tuple(key): value}
@@ -204,7 +204,7 @@ def refuse(damage: Damage) -> None:
 
 @pytest.mark.load
 @pytest.mark.parametrize(
-    ("scenario", "points"), [(a_life, 150), pytest.param(a_long_life, 300, marks=[pytest.mark.slow])]
+    ("scenario", "points"), [(one_prompt, 150), pytest.param(three_prompts, 300, marks=[pytest.mark.slow])]
 )
 def test_a_process_may_die_at_every_operation_of_a_sessions_life(
     ram: Path, scenario: Callable[[Disk, str, Report], None], points: int
@@ -231,7 +231,7 @@ def careless(disk: Disk, folder: str, tell: Report) -> None:
         tell(number)
 
 
-def check_careless(folder: str, said: list[Any], died_at: str) -> None:
+def check_careless(folder: str, text: list[Any], died_at: str) -> None:
     data = Path(folder, "record").read_bytes()
     assert len(data) == 10, "half a record is visible"
 
@@ -247,8 +247,8 @@ def hasty(disk: Disk, folder: str, tell: Report) -> None:
         disk.replace(os.path.join(folder, str(number)), b"x")
 
 
-def check_hasty(folder: str, said: list[Any], died_at: str) -> None:
-    assert set(map(str, said)) <= set(os.listdir(folder)), "an acknowledged record is lost"
+def check_hasty(folder: str, text: list[Any], died_at: str) -> None:
+    assert set(map(str, text)) <= set(os.listdir(folder)), "an acknowledged record is lost"
 
 
 def test_a_sweep_finds_out_who_acknowledges_too_early(tmp_path: Path) -> None:
@@ -285,9 +285,9 @@ def two_writes(disk: Disk, folder: str, tell: Report) -> None:
         tell(number)
 
 
-def check_two_writes(folder: str, said: list[Any], died_at: str) -> None:
-    assert all(Path(folder, str(number)).read_bytes() == b"12345678" for number in said)
-    assert (said == [0, 1]) is (not died_at)
+def check_two_writes(folder: str, text: list[Any], died_at: str) -> None:
+    assert all(Path(folder, str(number)).read_bytes() == b"12345678" for number in text)
+    assert (text == [0, 1]) is (not died_at)
 
 
 def write_until_the_third(tell: Report, path: str) -> None:
@@ -314,17 +314,17 @@ def test_a_disk_that_never_crashes_counts(tmp_path: Path) -> None:
 
 
 def live_until_full(folder: str, disk: Disk) -> tuple[list[Any], WriteError | None]:
-    said: list[Any] = []
+    text: list[Any] = []
     try:
-        live(Telling(folder, disk, said.append), said.append, ("a prompt",))
+        live(ReportingTree(folder, disk, text.append), text.append, ("a prompt",))
     except WriteError as error:
-        return said, error
-    return said, None
+        return text, error
+    return text, None
 
 
-def check_kept(folder: str, said: list[Any]) -> None:
+def check_kept(folder: str, text: list[Any]) -> None:
     """A refused write has changed nothing: what was under way is not there."""
-    acknowledged, _ = stored_according_to(said)
+    acknowledged, _ = stored_according_to(text)
     store = JsonTree(os.path.join(folder, "storage"))
     assert dict(store.scan((), report=refuse)) == acknowledged
     assert not litter(folder)
@@ -337,8 +337,8 @@ def test_whenever_a_disk_fills_up_everything_acknowledged_is_kept(ram: Path, lat
         folder = ram / str(space)
         folder.mkdir()
         disk = FullDisk(space, durable=late, late=late)
-        said, failure = live_until_full(str(folder), disk)
-        check_kept(str(folder), said)
+        text, failure = live_until_full(str(folder), disk)
+        check_kept(str(folder), text)
         if failure is None:
             break
         assert "the disk is full; what was stored before is unharmed. Free some space and try again." in str(failure)
@@ -369,8 +369,8 @@ def small_disk(tmp_path: Path) -> Iterator[tuple[Path, Disk]]:
 @pytest.mark.load
 def test_a_file_system_that_is_really_full_keeps_everything_acknowledged(small_disk: tuple[Path, Disk]) -> None:
     folder, disk = small_disk
-    said: list[Any] = []
-    store = Telling(str(folder), disk, said.append)
+    text: list[Any] = []
+    store = ReportingTree(str(folder), disk, text.append)
     failure: WriteError | None = None
     for number in range(1000):
         try:
@@ -380,21 +380,21 @@ def test_a_file_system_that_is_really_full_keeps_everything_acknowledged(small_d
             break
     assert failure is not None
     assert "the disk is full" in str(failure)
-    assert len(said) > 20
-    check_kept(str(folder), said)
+    assert len(text) > 20
+    check_kept(str(folder), text)
     for key in store.list()[:10]:
         store.remove(key)
     if isinstance(disk, FullDisk):
         disk.add_space(100_000)
     store.write(("part", "msg_1", "prt_again"), {"text": "x" * 9000})
-    check_kept(str(folder), said)
+    check_kept(str(folder), text)
 
 
 # -- death from outside ------------------------------------------------------------------------------------------------
 
 
 def write_on_and_on(tell: Report, folder: str) -> None:
-    store = Telling(folder, Disk(durable=False), tell)
+    store = ReportingTree(folder, Disk(durable=False), tell)
     number = 0
     while True:
         number += 1
@@ -411,5 +411,5 @@ def test_a_process_killed_at_any_moment_leaves_only_whole_records(tmp_path: Path
             fate = child.kill()
             assert fate.code < 0
             acknowledged, pending = stored_according_to(fate.reports)
-            found = dict(JsonTree(folder / "storage").scan((), report=refuse))
-            assert found in (acknowledged, acknowledged | pending)
+            result = dict(JsonTree(folder / "storage").scan((), report=refuse))
+            assert result in (acknowledged, acknowledged | pending)

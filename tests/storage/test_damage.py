@@ -72,17 +72,17 @@ def mistyped(chance: random.Random, data: bytes) -> bytes:
     document = json.loads(data)
     strange: list[Any] = [None, True, -1, 1e300, 10**30, "", "x", [], {}, [[]], {"": {}}, "\ud800", {"created": "x"}]
     for _ in range(chance.randint(1, 3)):
-        place = document
+        path = document
         while True:
-            name = chance.choice(list(place))
-            if isinstance(place[name], dict) and place[name] and chance.random() < 0.6:
-                place = place[name]
+            name = chance.choice(list(path))
+            if isinstance(path[name], dict) and path[name] and chance.random() < 0.6:
+                path = path[name]
                 continue
             break
-        if chance.random() < 0.3 and len(place) > 1:
-            del place[name]
+        if chance.random() < 0.3 and len(path) > 1:
+            del path[name]
         else:
-            place[name] = deepcopy(chance.choice(strange))
+            path[name] = deepcopy(chance.choice(strange))
     return json.dumps(document).encode()
 
 
@@ -156,11 +156,11 @@ class Fuzzed:
         """Every healthy record is found by every way to find it; how many reports of damage there were."""
         reports: list[Damage] = []
         assert set(self.tree.list()) == {*self.records, *self.damaged}
-        found = dict(self.tree.scan((), report=reports.append))
+        result = dict(self.tree.scan((), report=reports.append))
         for key, value in self.records.items():
-            assert found[key] == value
-        assert {*found} >= {*self.records}
-        assert len(found) + len(reports) == len(self.records) + len(self.damaged)
+            assert result[key] == value
+        assert {*result} >= {*self.records}
+        assert len(result) + len(reports) == len(self.records) + len(self.damaged)
         self._expect_sessions()
         for session in self.sessions:
             for last in (0, 3, 1000):
@@ -188,13 +188,13 @@ class Fuzzed:
 
     def _expect_messages(self, session: str, last: int) -> None:
         reported: list[Damage] = []
-        found = {
-            str(each.info.get("id")): each for each in self.tree.messages(session, last=last, report=reported.append)
+        result = {
+            str(item.info.get("id")): item for item in self.tree.messages(session, last=last, report=reported.append)
         }
         everything = [value for key, value in self.records.items() if key[:2] == ("message", session)]
         if not last or last >= len(everything):
             for info in everything:
-                message = found[info["id"]]
+                message = result[info["id"]]
                 assert message.info == info
                 parts = self._parts(info["id"])
                 assert [part for part in message.parts if part in parts] == parts

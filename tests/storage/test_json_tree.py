@@ -80,11 +80,11 @@ def test_every_record_of_opencode_is_rewritten_to_the_byte(corpus: Path, wrap_co
 def test_the_messages_of_opencode_across_the_wrap_come_in_their_true_order(wrap_corpus: Path) -> None:
     tree = JsonTree(wrap_corpus / "storage")
     ((_, session),) = {key[:2] for key in tree.list(("message",))}
-    found = tree.messages(session)
-    times = [message.info["time"]["created"] for message in found]
+    result = tree.messages(session)
+    times = [message.info["time"]["created"] for message in result]
     assert times == sorted(times)
     assert times[0] < WRAP < times[-1]
-    names = [message.info["id"] for message in found]
+    names = [message.info["id"] for message in result]
     assert names != sorted(names)
     assert [message_ids(tree, session, last) for last in range(1, len(names) + 1)] == [
         names[-last:] for last in range(1, len(names) + 1)
@@ -130,10 +130,10 @@ def test_a_copy_with_a_name_that_is_not_a_key_is_reported_and_not_mixed_in(tree:
     shutil.copytree(Path(tree.place) / "session" / "global", Path(tree.place) / "session" / "global copy")
     assert tree.list() == [key, ("session", "global", "ses_x")]
     reports: list[Damage] = []
-    assert [found for found, _ in tree.scan((), report=reports.append)] == tree.list()
+    assert [result for result, _ in tree.scan((), report=reports.append)] == tree.list()
     assert sorted(os.path.basename(report.path) for report in reports) == sorted([*copies, "global copy"])
     reports.clear()
-    assert [each.info["id"] for each in tree.messages("ses_x", report=reports.append)] == [key[2]]
+    assert [item.info["id"] for item in tree.messages("ses_x", report=reports.append)] == [key[2]]
     assert len(reports) == 3
     assert {report.reason for report in reports} == {"the name is not one of a record"}
 
@@ -203,8 +203,8 @@ def test_damaged_messages_among_the_last_are_made_up_for(tree: Counting) -> None
         Path(tree.locate(("message", "ses_x", name))).write_bytes(b"")
     healthy = names[:-20] + names[-2:]
     reports: list[Damage] = []
-    found = [message.info["id"] for message in tree.messages("ses_x", last=5, report=reports.append)]
-    assert found == healthy[-5:]
+    result = [message.info["id"] for message in tree.messages("ses_x", last=5, report=reports.append)]
+    assert result == healthy[-5:]
     assert len(reports) == 18
 
 
@@ -216,8 +216,8 @@ def test_no_damage_is_reported_twice_when_all_must_be_read(tree: Counting) -> No
     tree.write(key, late)
     Path(tree.locate(("message", "ses_x", names[-1]))).write_bytes(b"")
     reports: list[Damage] = []
-    found = [message.info["id"] for message in tree.messages("ses_x", last=2, report=reports.append)]
-    assert found == names[-3:-1]
+    result = [message.info["id"] for message in tree.messages("ses_x", last=2, report=reports.append)]
+    assert result == names[-3:-1]
     assert len(reports) == 1
 
 
@@ -227,7 +227,7 @@ def test_a_copy_among_the_last_messages_is_reported_and_not_mixed_in(tree: Count
     path = tree.locate(("message", "ses_x", names[-2]))
     copy = shutil.copy(path, path.replace(".json", " (conflicted copy).json"))
     reports: list[Damage] = []
-    assert [each.info["id"] for each in tree.messages("ses_x", last=5, report=reports.append)] == names[-5:]
+    assert [item.info["id"] for item in tree.messages("ses_x", last=5, report=reports.append)] == names[-5:]
     assert reports == [(copy, "the name is not one of a record")]
 
 
@@ -307,8 +307,8 @@ def test_a_message_that_is_none_is_reported_and_the_others_are_found(tree: JsonT
     tree.write(("part", "msg_4", "prt_2"), "no part")
     Path(tree.locate(("part", "msg_4", "prt_3"))).write_bytes(b'{"id": "prt_3"')
     reports: list[Damage] = []
-    found = tree.messages("ses_x", report=reports.append)
-    assert [(message.info["id"], len(message.parts)) for message in found] == [("msg_4", 1)]
+    result = tree.messages("ses_x", report=reports.append)
+    assert [(message.info["id"], len(message.parts)) for message in result] == [("msg_4", 1)]
     assert {"/".join(Path(path).parts[-2:]): reason for path, reason in reports} == {
         "ses_x/msg_1.json": "$: expected an object",
         "ses_x/msg_2.json": "$.time.created: expected milliseconds, found nothing",
@@ -474,8 +474,8 @@ def test_a_record_torn_by_another_program_is_readable_a_moment_later(tree: JsonT
 def test_open_store_finds_the_tree_in_a_data_folder_or_as_itself(tmp_path: Path) -> None:
     tree = open_tree(str(tmp_path / "data" / "storage"))
     tree.write(("session", "global", "ses_x"), {"id": "ses_x"})
-    for place in (tmp_path / "data", tmp_path / "data" / "storage"):
-        assert open_store(str(place)).place == str(tmp_path / "data" / "storage")
+    for path in (tmp_path / "data", tmp_path / "data" / "storage"):
+        assert open_store(str(path)).place == str(tmp_path / "data" / "storage")
     assert open_store().place == paths.storage()
 
 

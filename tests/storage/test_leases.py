@@ -206,8 +206,8 @@ def test_letting_go_waits_for_a_beat_of_another_thread(leases: FileLeases, monke
         releasing = pool.submit(lease.release)
         time.sleep(0.05)
         assert not releasing.done()
-        found = os.fstat(descriptor)
-        files.append((found.st_dev, found.st_ino))
+        result = os.fstat(descriptor)
+        files.append((result.st_dev, result.st_ino))
 
     monkeypatch.setattr("opensesh.storage.leases._write_holder", inscribe)
     with ThreadPoolExecutor(1) as pool:
@@ -296,8 +296,8 @@ def test_asking_who_runs_a_session_never_looks_like_running_it(leases: FileLease
         for _ in range(50):
             leases.acquire(SESSION, "runner").release()
         stop.set()
-        for each in asking:
-            each.result(10)
+        for item in asking:
+            item.result(10)
 
 
 def test_concurrent_readers_agree_that_a_session_has_no_holder(leases: FileLeases, processes: ProcessGroup) -> None:

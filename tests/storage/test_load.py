@@ -54,20 +54,20 @@ def update(tell: Report, number: int, folder: str, rounds: int) -> None:
         value["by"][str(number)] = value["by"].get(str(number), 0) + 1
         value["filling"] = "x" * (value["count"] % 500)
 
-    for each in range(rounds):
-        tree.update(RECORDS[(number + each) % len(RECORDS)], add)
+    for item in range(rounds):
+        tree.update(RECORDS[(number + item) % len(RECORDS)], add)
 
 
 def read_on(tell: Report, folder: str, rounds: int) -> None:
     tree = open_tree(folder)
     total = 0
     while total < rounds:
-        found = dict(tree.scan((), report=refuse))
-        assert set(found) == set(RECORDS)
-        for value in found.values():
+        result = dict(tree.scan((), report=refuse))
+        assert set(result) == set(RECORDS)
+        for value in result.values():
             assert sum(value["by"].values()) == value["count"]
             assert value["filling"] == "x" * (value["count"] % 500)
-        latest = sum(value["count"] for value in found.values())
+        latest = sum(value["count"] for value in result.values())
         assert latest >= total
         total = latest
         time.sleep(0.001)
@@ -83,10 +83,10 @@ def test_processes_that_update_the_same_records_lose_nothing(
     reader = processes.start(read_on, str(tmp_path), PROCESSES * rounds)
     processes.run_many(update, PROCESSES, str(tmp_path), rounds, seconds=100)
     assert reader.wait().traceback == ""
-    found = [tree.read(key) for key in RECORDS]
-    assert sum(value["count"] for value in found) == PROCESSES * rounds
+    result = [tree.read(key) for key in RECORDS]
+    assert sum(value["count"] for value in result) == PROCESSES * rounds
     for number in range(PROCESSES):
-        assert sum(value["by"][str(number)] for value in found) == rounds
+        assert sum(value["by"][str(number)] for value in result) == rounds
     assert {path.suffix or path.name for path in (tmp_path / "storage").rglob("*") if path.is_file()} == {
         ".json",
         "migration",
@@ -99,9 +99,9 @@ def test_processes_that_update_the_same_records_lose_nothing(
 def come_and_go(tell: Report, number: int, folder: str, rounds: int) -> None:
     tree = open_tree(folder)
     key = ("part", "msg_shared", f"prt_{number}")
-    for each in range(rounds):
-        tree.write(key, {"number": each})
-        assert tree.read(key) == {"number": each}
+    for item in range(rounds):
+        tree.write(key, {"number": item})
+        assert tree.read(key) == {"number": item}
         tree.remove(key)
 
 
@@ -119,12 +119,12 @@ def test_processes_that_make_and_remove_neighbours_do_not_trip_over_each_other(
 
 def keep_sessions(tell: Report, number: int, folder: str, rounds: int) -> None:
     sessions = Sessions(open_tree(folder), ProjectLocation("/work", "global", "/", "/", None))
-    for each in range(rounds):
-        session = sessions.create(title=f"{number}/{each}")
-        sessions.rename(session.id, f"{number}/{each} renamed")
-        if each % 2:
+    for item in range(rounds):
+        session = sessions.create(title=f"{number}/{item}")
+        sessions.rename(session.id, f"{number}/{item} renamed")
+        if item % 2:
             sessions.purge(session.id)
-        assert all(found.title for found in sessions.list(report=refuse))
+        assert all(result.title for result in sessions.list(report=refuse))
 
 
 def test_processes_that_keep_sessions_in_one_tree_see_each_others_whole(
@@ -133,7 +133,7 @@ def test_processes_that_keep_sessions_in_one_tree_see_each_others_whole(
     processes.run_many(keep_sessions, PROCESSES, str(tmp_path), 10)
     sessions = Sessions(open_tree(str(tmp_path)), ProjectLocation("/work", "global", "/", "/", None))
     titles = sorted(session.title for session in sessions.list(report=refuse))
-    assert titles == sorted(f"{number}/{each} renamed" for number in range(PROCESSES) for each in range(0, 10, 2))
+    assert titles == sorted(f"{number}/{item} renamed" for number in range(PROCESSES) for item in range(0, 10, 2))
 
 
 # -- leases ------------------------------------------------------------------------------------------------------------
@@ -189,9 +189,9 @@ def test_every_dead_runner_is_known_to_the_next(processes: ProcessGroup, tmp_pat
 
 def write_for_a_while(tell: Report, number: int, folder: str, rounds: int) -> None:
     tree = open_tree(folder)
-    for each in range(rounds):
-        tree.write(("todo", f"ses_{number}-{each}"), [each])
-        if each == rounds // 2 and number == 0:
+    for item in range(rounds):
+        tree.write(("todo", f"ses_{number}-{item}"), [item])
+        if item == rounds // 2 and number == 0:
             migrate(tree, lambda worktree: "global")
             tell("migrated")
 

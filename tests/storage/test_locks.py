@@ -230,8 +230,8 @@ def test_an_exclusive_lock_is_granted_in_the_end(locks: Locks) -> None:
         with locks.exclusive_store_lock():
             pass
         done.set()
-        for each in others:
-            each.result(60)
+        for other in others:
+            other.result(60)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="what happens elsewhere")

@@ -61,8 +61,8 @@ def test_a_message_that_is_none_is_reported_and_the_others_are_found() -> None:
     store.write(("part", "msg_4", "prt_1"), {"id": "prt_1"})
     store.write(("part", "msg_4", "prt_2"), "no part")
     reports: list[Damage] = []
-    found = store.messages("ses_x", report=reports.append)
-    assert [(message.info["id"], len(message.parts)) for message in found] == [("msg_4", 1)]
+    result = store.messages("ses_x", report=reports.append)
+    assert [(message.info["id"], len(message.parts)) for message in result] == [("msg_4", 1)]
     assert reports == [
         Damage(":memory:/message/ses_x/msg_1", "$: expected an object"),
         Damage(":memory:/message/ses_x/msg_2", "$.time.created: expected milliseconds, found nothing"),

@@ -91,8 +91,8 @@ def test_records_of_different_kinds_with_one_name_do_not_hide_each_other(
 def test_a_scan_over_all_stores_is_in_key_order(union: MergedStore, tree: JsonTree, old: Memory) -> None:
     for number in range(10):
         (tree if number % 3 else old).write(("todo", f"ses_{number}"), [number])
-    found = list(union.scan(("todo",)))
-    assert [key for key, _ in found] == union.list(("todo",)) == [("todo", f"ses_{number}") for number in range(10)]
+    result = list(union.scan(("todo",)))
+    assert [key for key, _ in result] == union.list(("todo",)) == [("todo", f"ses_{number}") for number in range(10)]
     origins = [store is tree for store, _, _ in union.origins(("todo",))]
     assert origins == [bool(number % 3) for number in range(10)]
 
@@ -148,25 +148,25 @@ def test_messages_of_all_stores_come_together_by_time(union: MergedStore, tree: 
     for number in range(12):
         name = f"msg_{number:012x}0"
         (tree if number % 3 else old).write(("message", "ses_x", name), message(name, 12 - number))
-    found = [each.info["time"]["created"] for each in union.messages("ses_x")]
-    assert found == list(range(1, 13))
+    result = [item.info["time"]["created"] for item in union.messages("ses_x")]
+    assert result == list(range(1, 13))
     for last in range(1, 14):
-        assert [each.info["time"]["created"] for each in union.messages("ses_x", last=last)] == found[-last:]
+        assert [item.info["time"]["created"] for item in union.messages("ses_x", last=last)] == result[-last:]
 
 
 def test_of_two_copies_the_fuller_one_counts_record_by_record(union: MergedStore, tree: JsonTree, old: Memory) -> None:
     tree.write(("message", "ses_x", "msg_1"), message("msg_1", 1))
     old.write(("message", "ses_x", "msg_1"), message("msg_1", 1, completed=2))
-    (found,) = union.messages("ses_x")
-    assert found.info["time"] == {"created": 1, "completed": 2}
+    (result,) = union.messages("ses_x")
+    assert result.info["time"] == {"created": 1, "completed": 2}
     tree.write(("part", "msg_1", "prt_1"), {"id": "prt_1", "type": "text", "text": "all of it"})
     tree.write(("part", "msg_1", "prt_2"), tool("running"))
     old.write(("part", "msg_1", "prt_1"), {"id": "prt_1", "type": "text", "text": "all"})
     old.write(("part", "msg_1", "prt_2"), tool("completed"))
     old.write(("part", "msg_1", "prt_3"), {"id": "prt_3", "type": "step-finish"})
-    (found,) = union.messages("ses_x")
-    assert found.info["time"] == {"created": 1, "completed": 2}
-    assert [part.get("text") or part.get("state", {}).get("status") for part in found.parts] == [
+    (result,) = union.messages("ses_x")
+    assert result.info["time"] == {"created": 1, "completed": 2}
+    assert [part.get("text") or part.get("state", {}).get("status") for part in result.parts] == [
         "all of it",
         "completed",
         None,
@@ -284,8 +284,8 @@ def test_what_the_newest_generation_keeps_without_names_is_not_listed_beside_wha
     old.write(("part", "msg_1", "prt_1-00000"), text("prt_1-00000", "Hello."))
     old.write(("message", "ses_x", "msg_2"), message("msg_2", 2) | {"v2": {"type": "user"}})
     old.write(("part", "msg_2", "prt_2-00000"), text("prt_2-00000", "And?"))
-    told = [("msg_1", ["prt_named"]), ("msg_2", ["prt_2-00000"])]
-    assert [(info["id"], [part["id"] for part in parts]) for info, parts in union.messages("ses_x")] == told
+    reported = [("msg_1", ["prt_named"]), ("msg_2", ["prt_2-00000"])]
+    assert [(info["id"], [part["id"] for part in parts]) for info, parts in union.messages("ses_x")] == reported
     keys = [("part", "msg_1", "prt_named"), ("part", "msg_2", "prt_2-00000")]
     assert union.list(("part",)) == keys
     assert [key for key, _ in union.scan(("part",))] == keys
@@ -300,6 +300,6 @@ def test_a_compaction_has_one_summary_whichever_generation_tells_of_it(
     second = "msg_2" if named else "msg_1-summary"
     for name, created in (("msg_1", 1), (second, 2)):
         tree.write(("message", "ses_x", name), message(name, created))
-    assert [each.info["id"] for each in union.messages("ses_x")] == ["msg_1", second]
+    assert [item.info["id"] for item in union.messages("ses_x")] == ["msg_1", second]
     assert [key[-1] for key in union.list(("message", "ses_x"))] == ["msg_1", second]
     assert [key[-1] for key, _ in union.scan(("message",))] == ["msg_1", second]

@@ -119,7 +119,7 @@ def expect_migrated(old: OldData) -> None:
         "summary": {"more": [1], "additions": 3, "deletions": 5, "files": 2},
         "unknown": {"kept": 1.5},
     }
-    assert {name: (each["id"], each["worktree"]) for name, each in old.stored("project").items()} == {
+    assert {name: (item["id"], item["worktree"]) for name, item in old.stored("project").items()} == {
         "id-of-work": ("id-of-work", str(old.data / "work")),
         "global": ("global", "/"),
     }
@@ -176,7 +176,7 @@ def test_sessions_of_a_folder_that_is_gone_are_of_no_project(old: OldData) -> No
     old.session("moved", "ses_1", root=str(old.data / "gone"))
     migrate(old.tree, named)
     assert list(old.stored("session")) == ["global/ses_1"]
-    assert {name: each["worktree"] for name, each in old.stored("project").items()} == {"global": "/"}
+    assert {name: item["worktree"] for name, item in old.stored("project").items()} == {"global": "/"}
 
 
 def test_a_session_of_no_project_stays_one_wherever_it_worked(old: OldData) -> None:
@@ -300,9 +300,9 @@ def test_a_newer_tree_is_left_alone(old: OldData, counter: bytes) -> None:
     old.put(old.data / "storage" / "session" / "global" / "ses_9.json", {"summary": {"diffs": DIFFS}})
     (old.data / "storage" / "migration").write_bytes(counter)
     before = content(old.data)
-    with pytest.raises(StoreTooNewError, match="Nothing was changed") as told:
+    with pytest.raises(StoreTooNewError, match="Nothing was changed") as reported:
         migrate(old.tree, named)
-    assert told.value.data["layout"] == version(old.tree) > LAYOUT
+    assert reported.value.data["layout"] == version(old.tree) > LAYOUT
     assert content(old.data) == before
 
 
@@ -414,14 +414,14 @@ class Stuck(Failing):
         super().unlink(path)
 
 
-def test_what_cannot_be_taken_back_is_said_and_the_rest_is_taken_back_all_the_same(old: OldData) -> None:
+def test_what_cannot_be_reverted_is_reported_and_the_rest_is_reverted(old: OldData) -> None:
     with_all_kinds(old)
     sources = content(old.data / "project")
     failure = attempt(old, Stuck(4))
     assert failure
     assert "Everything is as it was" not in str(failure)
-    said = r"Some of it could not be undone \(\S+\.json: could not be .*\); nothing is lost\. It"
-    assert re.search(said, str(failure))
+    text = r"Some of it could not be undone \(\S+\.json: could not be .*\); nothing is lost\. It"
+    assert re.search(text, str(failure))
     assert not [name for name in content(old.data) if name.endswith(".tmp")]
     assert content(old.data / "project") == sources
     migrate(old.tree, named)
@@ -462,9 +462,9 @@ def test_wherever_a_step_fails_the_one_before_stands_and_the_data_is_as_it_was(o
 class Watched(Disk):
     """Notes what it is asked for."""
 
-    def __init__(self, said: list[str], *, durable: bool) -> None:
+    def __init__(self, text: list[str], *, durable: bool) -> None:
         super().__init__(durable=durable)
-        self.said = said
+        self.said = text
 
     def rename(self, old: str, new: str) -> None:
         self.said.append("count" if os.path.basename(new) == "migration" else "rename")
@@ -477,36 +477,36 @@ class Watched(Disk):
 
 @pytest.mark.skipif(not hasattr(os, "sync"), reason="this system cannot sync everything at once")
 def test_a_step_is_counted_only_when_all_it_did_is_on_the_disk(old: OldData, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(os, "sync", lambda: said.append("sync all"))
+    text: list[str] = []
+    monkeypatch.setattr(os, "sync", lambda: text.append("sync all"))
     old.session("global", "ses_1", summary={"diffs": DIFFS})
-    outcome = migrate(old.tree, named, disk=Watched(said, durable=False))
+    outcome = migrate(old.tree, named, disk=Watched(text, durable=False))
     step = ["sync all", *["rename"] * 4, "sync all", "count", "sync storage"]
-    assert said == [*step, "sync all", *["rename"] * 2, "sync all", "count", "sync storage"]
+    assert text == [*step, "sync all", *["rename"] * 2, "sync all", "count", "sync storage"]
     assert outcome.written == 6
 
 
 @pytest.mark.skipif(not hasattr(os, "sync"), reason="this system cannot sync everything at once")
 def test_one_record_is_reason_enough_to_sync_and_none_is_not(old: OldData, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(os, "sync", lambda: said.append("sync all"))
+    text: list[str] = []
+    monkeypatch.setattr(os, "sync", lambda: text.append("sync all"))
     old.record(("session", "global", "ses_1"), {"id": "ses_1", "summary": {"diffs": DIFFS}})
     old.record(("session_diff", "ses_1"), DIFFS)
-    migrate(old.tree, named, disk=Watched(said, durable=False))
-    assert said == ["count", "sync storage", "sync all", "rename", "sync all", "count", "sync storage"]
+    migrate(old.tree, named, disk=Watched(text, durable=False))
+    assert text == ["count", "sync storage", "sync all", "rename", "sync all", "count", "sync storage"]
 
 
 def test_a_disk_that_syncs_each_file_is_not_asked_to_sync_everything(
     old: OldData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(os, "sync", lambda: said.append("sync all"), raising=False)
+    text: list[str] = []
+    monkeypatch.setattr(os, "sync", lambda: text.append("sync all"), raising=False)
     old.session("global", "ses_1")
-    migrate(old.tree, named, disk=Watched(said, durable=True))
-    assert "sync all" not in said
+    migrate(old.tree, named, disk=Watched(text, durable=True))
+    assert "sync all" not in text
     for folder in ("ses_1", "msg_1", "project"):
-        assert said[said.index(f"sync {folder}", said.index("rename")) - 1] == "rename"
-    assert said[said.index("count") + 1] == "sync storage"
+        assert text[text.index(f"sync {folder}", text.index("rename")) - 1] == "rename"
+    assert text[text.index("count") + 1] == "sync storage"
 
 
 @pytest.mark.skipif(not hasattr(os, "sync"), reason="this system cannot sync everything at once")
@@ -564,10 +564,10 @@ class Hasty(Disk):
         pass
 
 
-def check_after_death(folder: str, said: list[Any], died_at: str) -> None:
+def check_after_death(folder: str, text: list[Any], died_at: str) -> None:
     old = OldData(Path(folder))
     sources = content(old.data / "project")
-    assert version(old.tree) == 2 or not said
+    assert version(old.tree) == 2 or not text
     for _, value in old.tree.scan(("session",), report=lambda damage: None):
         assert "id" in value
     migrate(old.tree, named, disk=Hasty())
@@ -620,7 +620,7 @@ def test_two_processes_that_migrate_at_once_take_each_step_once(old: OldData) ->
     outcomes: list[int] = []
     work: list[Callable[[], None]] = [lambda: outcomes.append(migrate(old.tree, named).steps)] * 4
     with ThreadPoolExecutor(4) as pool:
-        for each in [pool.submit(act) for act in work]:
-            each.result(20)
+        for item in [pool.submit(act) for act in work]:
+            item.result(20)
     assert sorted(outcomes) == [0, 0, 0, 2]
     expect_migrated(old)

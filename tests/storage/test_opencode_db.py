@@ -74,13 +74,13 @@ class Writer:
         self.insert("session", **{"id": name, **row, "time_created": 1, "time_updated": 2, **columns})
 
     def message(self, name: str, data: object = None, *, session: str = "ses_1", at: object = 1) -> None:
-        held = {"role": "user", "time": {"created": at}} if data is None else data
-        text = json.dumps(held) if isinstance(held, (dict, list)) else held
+        kept = {"role": "user", "time": {"created": at}} if data is None else data
+        text = json.dumps(kept) if isinstance(kept, (dict, list)) else kept
         self.insert("message", id=name, session_id=session, time_created=at, time_updated=at, data=text)
 
     def part(self, name: str, data: object = None, *, message: str = "msg_1", session: str = "ses_1") -> None:
-        held = {"type": "text", "text": name} if data is None else data
-        text = json.dumps(held) if isinstance(held, (dict, list)) else held
+        kept = {"type": "text", "text": name} if data is None else data
+        text = json.dumps(kept) if isinstance(kept, (dict, list)) else kept
         row = {"id": name, "message_id": message, "session_id": session}
         self.insert("part", **row, time_created=1, time_updated=1, data=text)
 
@@ -116,12 +116,12 @@ def spelled(value: object) -> str:
 
 
 def test_sessions_are_what_the_server_answers(store: OpencodeDB, api: dict[str, Any]) -> None:
-    found = {key[2]: document for key, document in store.scan(("session",))}
-    assert found.keys() == {session["id"] for session in api["/session"]}
+    result = {key[2]: document for key, document in store.scan(("session",))}
+    assert result.keys() == {session["id"] for session in api["/session"]}
     for session in api["/session"]:
-        assert spelled(found[session["id"]]) == spelled(session)
+        assert spelled(result[session["id"]]) == spelled(session)
         assert store.read(("session", session["projectID"], session["id"])) == session
-        view(found[session["id"]], Session)
+        view(result[session["id"]], Session)
 
 
 def test_projects_todos_and_children_are_what_the_server_answers(store: OpencodeDB, api: dict[str, Any]) -> None:
@@ -134,16 +134,18 @@ def test_projects_todos_and_children_are_what_the_server_answers(store: Opencode
             assert spelled(store.read(("todo", session_id))) == spelled(answer)
         if what == "children":
             sessions = [document for _, document in store.scan(("session",))]
-            assert spelled([each for each in sessions if each.get("parentID") == session_id]) == spelled(answer)
+            assert spelled([session for session in sessions if session.get("parentID") == session_id]) == spelled(
+                answer
+            )
 
 
 def test_messages_are_what_the_server_answers(store: OpencodeDB, api: dict[str, Any]) -> None:
     compared = 0
     for path, answer in api.items():
         if path.endswith("/message"):
-            found = store.messages(path.split("/")[2])
-            assert spelled([{"info": info, "parts": parts} for info, parts in found]) == spelled(answer)
-            for info, parts in found:
+            result = store.messages(path.split("/")[2])
+            assert spelled([{"info": info, "parts": parts} for info, parts in result]) == spelled(answer)
+            for info, parts in result:
                 read_message(info)
                 compared += len([read_part(part) for part in parts])
     assert compared > 20
@@ -169,10 +171,10 @@ def test_what_opencode_imported_from_a_tree_reads_like_the_tree() -> None:
     tree = {path.relative_to(root).with_suffix("").parts: path for path in root.rglob("*.json")}
     imported = {key: path for key, path in tree.items() if key[0] in ("project", "session", "message", "part")}
     with OpencodeDB(V1_2) as opened:
-        found = {key: value for key, value in opened.scan(()) if key not in (("project", "global"),)}
+        result = {key: value for key, value in opened.scan(()) if key not in (("project", "global"),)}
         for key, path in imported.items():
-            assert found.pop(key) == json.loads(path.read_text())
-        ((todo, lines),) = found.items()
+            assert result.pop(key) == json.loads(path.read_text())
+        ((todo, lines),) = result.items()
         expected = json.loads(tree[todo].read_text())
         assert lines == [{name: value for name, value in line.items() if name != "id"} for line in expected]
 
@@ -547,9 +549,9 @@ def test_the_end_of_a_with_block_closes_the_store(writer: Writer) -> None:
 def test_nothing_stays_open_once_a_store_is_closed(writer: Writer) -> None:
     before = len(os.listdir("/dev/fd"))
     opened = [OpencodeDB(writer.path) for _ in range(3)]
-    for each in opened:
-        each.list()
-        each.close()
+    for item in opened:
+        item.list()
+        item.close()
     assert len(os.listdir("/dev/fd")) == before
 
 
@@ -634,8 +636,8 @@ def test_damaged_messages_are_passed_over_when_the_last_few_are_asked_for(writer
         writer.part(f"prt_{number}", message=f"msg_{number}")
     reported: list[Damage] = []
     with OpencodeDB(writer.path) as opened:
-        found = opened.messages("ses_1", last=3, report=reported.append)
-    assert [(info["id"], parts[0]["id"]) for info, parts in found] == [
+        result = opened.messages("ses_1", last=3, report=reported.append)
+    assert [(info["id"], parts[0]["id"]) for info, parts in result] == [
         ("msg_1", "prt_1"),
         ("msg_2", "prt_2"),
         ("msg_4", "prt_4"),
@@ -648,8 +650,8 @@ def test_what_lies_before_the_last_few_is_not_even_looked_at(writer: Writer) -> 
         writer.message(f"msg_{number}", "{" if number < 6 else None, at=number)
     reported: list[Damage] = []
     with OpencodeDB(writer.path) as opened:
-        found = opened.messages("ses_1", last=3, report=reported.append)
-    assert [message.info["id"] for message in found] == ["msg_6", "msg_7", "msg_8"]
+        result = opened.messages("ses_1", last=3, report=reported.append)
+    assert [message.info["id"] for message in result] == ["msg_6", "msg_7", "msg_8"]
     assert reported == []
 
 
@@ -663,9 +665,9 @@ def test_numbers_are_spelled_and_ordered_as_the_server_does(writer: Writer) -> N
         assert spelled(opened.read(("session", "p1", "ses_1"))["cost"]) == "2"
         with pytest.raises(RecordError, match="cost: expected a number, found b'free'"):
             opened.read(("session", "p1", "ses_2"))
-        found = opened.read(("message", "ses_1", "msg_1"))["tokens"]
+        result = opened.read(("message", "ses_1", "msg_1"))["tokens"]
     ordered = {"input": 1, "output": 2, "reasoning": 3, "cache": {"read": 4, "write": 5}}
-    assert spelled(found) == spelled(ordered)
+    assert spelled(result) == spelled(ordered)
 
 
 def test_a_damaged_session_is_reported_with_its_column(writer: Writer) -> None:
@@ -832,11 +834,11 @@ def test_threads_share_a_store(store: OpencodeDB) -> None:
         return [store.messages(session) for session in sessions], list(store.scan(("part",)))
 
     with ThreadPoolExecutor(8) as pool:
-        assert all(found == alone for found in pool.map(look, range(16)))
+        assert all(result == alone for result in pool.map(look, range(16)))
 
 
 @pytest.fixture
-def shelf() -> Iterator[Path]:
+def database_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp())
     yield folder
     shutil.rmtree(folder)
@@ -866,42 +868,42 @@ has_permissions = pytest.mark.skipif(os.name == "nt", reason="folders have no su
 
 
 @has_permissions
-def test_a_database_in_a_read_only_folder_is_read(shelf: Path) -> None:
-    made = Writer(shelf / "opencode.db", wal=True)
+def test_a_database_in_a_read_only_folder_is_read(database_folder: Path) -> None:
+    made = Writer(database_folder / "opencode.db", wal=True)
     made.session()
     made.connection.close()
-    assert os.listdir(shelf) == ["opencode.db"]
-    with sealed(shelf), OpencodeDB(shelf / "opencode.db") as opened:
+    assert os.listdir(database_folder) == ["opencode.db"]
+    with sealed(database_folder), OpencodeDB(database_folder / "opencode.db") as opened:
         assert opened.list(("session",)) == [("session", "p1", "ses_1")]
-    assert os.listdir(shelf) == ["opencode.db"]
+    assert os.listdir(database_folder) == ["opencode.db"]
 
 
 @has_permissions
-def test_changes_that_cannot_be_read_there_are_not_passed_over_in_silence(shelf: Path, live: Writer) -> None:
+def test_changes_that_cannot_be_read_there_are_not_passed_over_in_silence(database_folder: Path, live: Writer) -> None:
     live.session()
     for end in ("", "-wal"):
-        shutil.copy(f"{live.path}{end}", shelf)
-    with sealed(shelf), pytest.raises(StoreError, match="newest changes are still in the -wal"):
-        OpencodeDB(shelf / "opencode.db")
+        shutil.copy(f"{live.path}{end}", database_folder)
+    with sealed(database_folder), pytest.raises(StoreError, match="newest changes are still in the -wal"):
+        OpencodeDB(database_folder / "opencode.db")
 
 
 @has_permissions
-def test_a_log_left_behind_with_its_index_is_read_in_a_read_only_folder(shelf: Path, live: Writer) -> None:
+def test_a_log_left_behind_with_its_index_is_read_in_a_read_only_folder(database_folder: Path, live: Writer) -> None:
     live.session()
     for end in ("", "-wal", "-shm"):
-        shutil.copy(f"{live.path}{end}", shelf)
-    with sealed(shelf), OpencodeDB(shelf / "opencode.db") as opened:
+        shutil.copy(f"{live.path}{end}", database_folder)
+    with sealed(database_folder), OpencodeDB(database_folder / "opencode.db") as opened:
         assert opened.list(("session",)) == [("session", "p1", "ses_1")]
 
 
 @has_permissions
-def test_a_log_that_appears_later_is_noticed(shelf: Path) -> None:
-    made = Writer(shelf / "opencode.db", wal=True)
+def test_a_log_that_appears_later_is_noticed(database_folder: Path) -> None:
+    made = Writer(database_folder / "opencode.db", wal=True)
     made.session()
     made.connection.close()
-    with sealed(shelf):
-        opened = OpencodeDB(shelf / "opencode.db")
-    with opened, closing(sqlite3.connect(shelf / "opencode.db", isolation_level=None)) as later:
+    with sealed(database_folder):
+        opened = OpencodeDB(database_folder / "opencode.db")
+    with opened, closing(sqlite3.connect(database_folder / "opencode.db", isolation_level=None)) as later:
         assert len(opened.list(("session",))) == 1
         for title in ("changed", "changed again"):
             later.execute("UPDATE session SET title = ?", (title,))

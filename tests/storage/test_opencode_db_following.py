@@ -135,7 +135,7 @@ def test_changes_of_this_store_are_reported_once_and_as_its_own(tmp_path: Path, 
         assert [change for change in received.changes if change[2] is False] == [(last, False, False)]
 
 
-def test_a_session_is_reported_under_the_project_of_its_row_whatever_its_event_says(path: Path) -> None:
+def test_a_session_is_reported_under_the_project_of_its_row_and_not_of_its_event(path: Path) -> None:
     received = Received()
     with OpencodeDB(path) as store, closing(sqlite3.connect(path)) as connection:
         store.write(SESSION, new_session())
@@ -151,7 +151,7 @@ def test_a_session_is_reported_under_the_project_of_its_row_whatever_its_event_s
         received.until(SESSION)
 
 
-def test_messages_of_others_are_told_from_those_of_this_store(path: Path, other: OpencodeDB) -> None:
+def test_messages_of_other_programs_are_distinguished_from_those_of_this_store(path: Path, other: OpencodeDB) -> None:
     with OpencodeDB(path) as store:
         store.write(SESSION, new_session())
         store.write(PROMPT, new_message())

@@ -351,12 +351,12 @@ def test_the_last_few_are_the_end_of_all(store: OpencodeDB, last: int) -> None:
 
 def test_what_lies_before_the_last_few_is_not_even_looked_at(writer: Writer) -> None:
     for number in range(9):
-        held = "{" if number < 6 else {"time": {"created": number}, "text": "hello"}
-        writer.message(f"msg_{number}", "user", number, held)
+        kept = "{" if number < 6 else {"time": {"created": number}, "text": "hello"}
+        writer.message(f"msg_{number}", "user", number, kept)
     reported: list[Damage] = []
     with OpencodeDB(writer.path) as opened:
-        found = opened.messages("ses_main", last=3, report=reported.append)
-    assert [message.info["id"] for message in found] == ["msg_6", "msg_7", "msg_8"]
+        result = opened.messages("ses_main", last=3, report=reported.append)
+    assert [message.info["id"] for message in result] == ["msg_6", "msg_7", "msg_8"]
     assert reported == []
 
 
@@ -385,7 +385,7 @@ def test_a_prompt_takes_agent_and_model_from_its_answer(store: OpencodeDB) -> No
 
 
 @pytest.mark.parametrize(
-    ("said", "read"),
+    ("text", "read"),
     [
         ({"id": "m1", "providerID": "acme", "variant": "high"}, ("acme", "m1", "high")),
         ({"id": "m1", "providerID": "acme", "variant": "default"}, ("acme", "m1", None)),
@@ -394,10 +394,10 @@ def test_a_prompt_takes_agent_and_model_from_its_answer(store: OpencodeDB) -> No
     ],
 )
 def test_prompt_answer_and_session_name_a_model_alike(
-    writer: Writer, said: dict[str, Any], read: tuple[str, str, str | None]
+    writer: Writer, text: dict[str, Any], read: tuple[str, str, str | None]
 ) -> None:
     writer.message("msg_1", "user", 1, {"time": {"created": 1}, "text": "hello"})
-    writer.message("msg_2", "assistant", 2, {"time": {"created": 2}, "content": [], "model": said})
+    writer.message("msg_2", "assistant", 2, {"time": {"created": 2}, "content": [], "model": text})
     with OpencodeDB(writer.path) as opened:
         prompt, answer = opened.messages("ses_main")
     for model in (prompt.info["model"], answer.info):
@@ -496,7 +496,7 @@ def test_a_step_that_failed_without_usage_has_its_error_and_no_steps(store: Open
 
 
 @pytest.mark.parametrize(
-    ("said", "cost", "spent", "odd"),
+    ("text", "cost", "spent", "odd"),
     [
         ({"tokens": TOKENS}, 0, 900, {}),
         ({"cost": 0.5}, 0.5, 0, {}),
@@ -505,14 +505,14 @@ def test_a_step_that_failed_without_usage_has_its_error_and_no_steps(store: Open
     ],
 )
 def test_an_answer_that_says_half_of_its_usage_keeps_that_half(
-    writer: Writer, said: dict[str, Any], cost: float, spent: int, odd: dict[str, Any]
+    writer: Writer, text: dict[str, Any], cost: float, spent: int, odd: dict[str, Any]
 ) -> None:
-    writer.message("msg_x", "assistant", 1, {"time": {"created": 1}, "model": M1, "content": [], **said})
+    writer.message("msg_x", "assistant", 1, {"time": {"created": 1}, "model": M1, "content": [], **text})
     with OpencodeDB(writer.path) as opened:
         (message,) = opened.messages("ses_main")
     assert [part["type"] for part in message.parts] == ["step-start", "step-finish"]
-    for each in (message.info, message.parts[1]):
-        assert (each["cost"], each["tokens"]["input"]) == (cost, spent)
+    for item in (message.info, message.parts[1]):
+        assert (item["cost"], item["tokens"]["input"]) == (cost, spent)
     assert message.info["v2"] == {"type": "assistant", "seq": 1, **odd}
     assert message.parts[1]["reason"] == "unknown"
 
@@ -535,7 +535,7 @@ def test_where_no_model_is_recorded_a_prompt_has_none_and_an_answer_an_unnamed_o
         ("provider.content-filter", "ContentFilterError"),
         ("provider.error", "APIError"),
         ("unknown", "UnknownError"),
-        ("never.heard.of", "UnknownError"),
+        ("never.received.of", "UnknownError"),
     ],
 )
 def test_errors_get_the_names_of_1x(writer: Writer, kind: str, name: str) -> None:
@@ -602,7 +602,7 @@ def test_what_happened_between_messages_is_kept_whole(store: OpencodeDB) -> None
 
 
 @pytest.mark.parametrize("name", ["msg_a26", "msg_a27", "msg_a42"])
-def test_what_the_program_said_is_synthetic_text(store: OpencodeDB, name: str) -> None:
+def test_texts_of_the_program_are_synthetic(store: OpencodeDB, name: str) -> None:
     message = by_id(store.messages("ses_main"))[name]
     (part,) = message.parts
     data = next(data for row, _, _, data in ROWS if row == name)
@@ -736,7 +736,7 @@ def test_commands_of_older_shape_are_read(writer: Writer, data: dict[str, Any], 
 
 
 @pytest.mark.parametrize(("output", "metadata"), [("a\n", {"output": "a\n"}), ("", None)])
-def test_a_command_that_runs_shows_what_it_has_said_so_far(writer: Writer, output: str, metadata: object) -> None:
+def test_a_running_command_shows_its_output_so_far(writer: Writer, output: str, metadata: object) -> None:
     data = {"time": {"created": 1}, "shellID": "c", "command": "make", "status": "running", "output": output}
     writer.message("msg_x", "shell", 1, data)
     with OpencodeDB(writer.path) as opened:
@@ -751,8 +751,13 @@ def test_a_command_has_the_agent_and_the_model_of_its_session(writer: Writer) ->
         data = {"time": {"created": 1}, "shellID": "c", "command": "ls", "status": "exited"}
         writer.message(f"msg_{session}", "shell", 1, data, session=session)
     with OpencodeDB(writer.path) as opened:
-        told, bare = opened.messages("ses_set")[0].info, opened.messages("ses_bare")[0].info
-    assert (told["agent"], told["mode"], told["modelID"], told["variant"]) == ("plan", "plan", "m2", "high")
+        reported, bare = opened.messages("ses_set")[0].info, opened.messages("ses_bare")[0].info
+    assert (reported["agent"], reported["mode"], reported["modelID"], reported["variant"]) == (
+        "plan",
+        "plan",
+        "m2",
+        "high",
+    )
     assert (bare["agent"], bare["mode"], bare["modelID"], bare["providerID"]) == ("", "", "", "")
 
 
@@ -760,8 +765,8 @@ def test_a_compaction_is_a_request_and_its_summary(store: OpencodeDB) -> None:
     messages = by_id(store.messages("ses_main"))
     request, summary = messages["msg_a50"], messages["msg_a50-summary"]
     assert [(part["type"], part["auto"]) for part in request.parts] == [("compaction", True)]
-    said = {"status": "completed", "reason": "auto", "recent": "[User]: Ask @general"}
-    assert request.info["v2"] == {"type": "compaction", "seq": 50, **said}
+    text = {"status": "completed", "reason": "auto", "recent": "[User]: Ask @general"}
+    assert request.info["v2"] == {"type": "compaction", "seq": 50, **text}
     assert (summary.info["parentID"], summary.info["time"]) == ("msg_a50", {"created": 6000, "completed": 6001})
     assert (summary.info["summary"], summary.info["finish"], summary.info["agent"]) == (True, "stop", "compaction")
     assert (summary.info["cost"], summary.info["tokens"], summary.info["modelID"]) == (0.002, TOKENS, "m2")
@@ -775,8 +780,8 @@ def test_a_compaction_is_a_request_and_its_summary(store: OpencodeDB) -> None:
 def test_a_compaction_that_failed_cuts_nothing(store: OpencodeDB) -> None:
     messages = by_id(store.messages("ses_main"))
     assert messages["msg_a51"].parts[0]["auto"] is False
-    said = {"status": "failed", "reason": "manual"}
-    assert messages["msg_a51"].info["v2"] == {"type": "compaction", "seq": 51, **said}
+    text = {"status": "failed", "reason": "manual"}
+    assert messages["msg_a51"].info["v2"] == {"type": "compaction", "seq": 51, **text}
     summary = messages["msg_a51-summary"].info
     assert summary["error"]["data"]["message"] == "Overloaded"
     assert summary["v2"]["error"] == {"type": "provider.error", "message": "Overloaded"}
@@ -966,15 +971,15 @@ def test_what_an_item_of_a_result_says_beyond_1x_is_kept(writer: Writer, odd: di
 
 
 @pytest.mark.parametrize(
-    ("status", "given"),
+    ("status", "arguments"),
     [("pending", ["a"]), ("running", ["a"]), ("completed", ["a"]), ("completed", "a"), ("error", "a")],
 )
 def test_input_that_is_not_an_object_is_kept_and_not_passed_off_as_one(
-    writer: Writer, status: str, given: object
+    writer: Writer, status: str, arguments: object
 ) -> None:
-    part = only_part(writer, {**STREAMING, "state": {"status": status, "input": given}})
+    part = only_part(writer, {**STREAMING, "state": {"status": status, "input": arguments}})
     assert (part["state"]["input"], part["state"].get("raw", "")) == ({}, "")
-    assert part["state"]["v2"] == {"input": given}
+    assert part["state"]["v2"] == {"input": arguments}
     read_part(part)
 
 
@@ -1022,8 +1027,8 @@ def test_calls_of_the_previews_are_read(writer: Writer) -> None:
 def test_a_result_of_the_previews_is_its_words_or_else_its_structure(
     writer: Writer, content: object, structured: object, output: str, metadata: object
 ) -> None:
-    held: dict[str, Any] = {"status": "completed", "input": {}, "content": content, "structured": structured}
-    state = only_part(writer, {**SHELL_CALL, "state": held})["state"]
+    kept: dict[str, Any] = {"status": "completed", "input": {}, "content": content, "structured": structured}
+    state = only_part(writer, {**SHELL_CALL, "state": kept})["state"]
     assert (state["output"], state["metadata"]) == (output, metadata)
 
 

@@ -29,7 +29,7 @@ def test_nothing_waits_where_nothing_was_noted() -> None:
 def test_a_note_stays_until_it_is_done() -> None:
     revocations.note("ses_b", share("two"))
     revocations.note("ses_a", share("one"))
-    assert [(name, found.secret) for name, found in revocations.waiting()] == [("ses_a", "one"), ("ses_b", "two")]
+    assert [(name, result.secret) for name, result in revocations.waiting()] == [("ses_a", "one"), ("ses_b", "two")]
     assert next(revocations.waiting())[1].document == share("one").document
     revocations.done("ses_a", share("one", "https://another.invalid"))
     for _ in range(2):
@@ -52,7 +52,7 @@ def test_a_damaged_note_is_reported_and_hides_no_other() -> None:
     (folder() / "ses_g.json").mkdir()
     reports: list[Damage] = []
     assert [name for name, _ in revocations.waiting(report=reports.append)] == ["ses_a", "ses_c"]
-    assert [os.path.basename(report.path) for report in reports] == [f"ses_{each}.json" for each in "bdeg"]
+    assert [os.path.basename(report.path) for report in reports] == [f"ses_{item}.json" for item in "bdeg"]
     assert reports[-1].reason == "cannot be read: not a regular file"
     assert (folder() / "ses_b.json").read_bytes() == b'{"secret": "tw'
 
@@ -60,21 +60,21 @@ def test_a_damaged_note_is_reported_and_hides_no_other() -> None:
 def test_every_share_of_a_session_has_a_note_of_its_own() -> None:
     assert revocations.of("ses_a") == []
     elsewhere = share("two", "https://another.invalid")
-    for each in (share("one"), elsewhere, share("one"), share("guess")):
-        revocations.note("ses_a", each)
+    for item in (share("one"), elsewhere, share("one"), share("guess")):
+        revocations.note("ses_a", item)
     revocations.note("ses_ab", share("other"))
-    assert sorted(each.secret for each in revocations.of("ses_a")) == ["guess", "one", "two"]
+    assert sorted(item.secret for item in revocations.of("ses_a")) == ["guess", "one", "two"]
     assert revocations.is_waiting("ses_a", share("one"))
     revocations.done("ses_a", share("one"))
     assert not revocations.is_waiting("ses_a", share("one"))
     assert revocations.is_waiting("ses_a", elsewhere)
-    assert sorted(found.secret for _, found in revocations.waiting()) == ["other", "two"]
+    assert sorted(result.secret for _, result in revocations.waiting()) == ["other", "two"]
 
 
 def test_a_share_from_before_shares_had_names_is_noted_as_well() -> None:
     old = view({"secret": "s", "url": "https://opencode.ai/s/abc"}, Share)
     revocations.note("ses_a", old)
-    assert [found.document for _, found in revocations.waiting()] == [old.document]
+    assert [result.document for _, result in revocations.waiting()] == [old.document]
     assert revocations.is_waiting("ses_a", old)
     revocations.done("ses_a", old)
     assert revocations.of("ses_a") == []
@@ -82,10 +82,10 @@ def test_a_share_from_before_shares_had_names_is_noted_as_well() -> None:
 
 def test_the_notes_of_one_session_are_found_if_they_can_be_read() -> None:
     revocations.note("ses_a", share("one"))
-    (found,) = revocations.of("ses_a")
-    assert found.document == share("one").document
+    (result,) = revocations.of("ses_a")
+    assert result.document == share("one").document
     (folder() / "ses_a.json").write_bytes(b'{"secret": "on')
-    assert revocations.of("ses_a") == [found]
+    assert revocations.of("ses_a") == [result]
     next(folder().glob("ses_a.*.json")).write_bytes(b"")
     assert revocations.of("ses_a") == []
 
@@ -115,8 +115,8 @@ def test_a_note_without_a_store_or_of_one_that_is_gone_is_a_matter_of_every_stor
     revocations.note("ses_b", share("two"), store=str(there), why="removed")
     assert [name for name, _ in revocations.waiting(JsonTree(here))] == ["ses_a"]
     (tmp_path / "link").symlink_to(there)
-    found = dict(revocations.waiting(JsonTree(tmp_path / "link")))
-    assert [(revocations.store_of(each), revocations.reason_of(each)) for each in found.values()] == [
+    result = dict(revocations.waiting(JsonTree(tmp_path / "link")))
+    assert [(revocations.store_of(value), revocations.reason_of(value)) for value in result.values()] == [
         ("", ""),
         (str(there), "removed"),
     ]

@@ -190,8 +190,8 @@ class ByName(Memory):
     def messages(
         self, session_id: str, *, last: int = 0, report: Callable[[Damage], None] = print
     ) -> list[StoredMessage]:
-        found = sorted(super().messages(session_id, report=report), key=lambda message: message.info["id"])
-        return found[-last:]
+        result = sorted(super().messages(session_id, report=report), key=lambda message: message.info["id"])
+        return result[-last:]
 
 
 class Tidying(Memory):
@@ -238,7 +238,7 @@ class Waiting(Memory):
 
 class Hiding(Memory):
     def scan(self, prefix: Key, *, report: Callable[[Damage], None] = print) -> Iterator[tuple[Key, Any]]:
-        return (found for found in super().scan(prefix, report=report) if found[0][0] != "todo")
+        return (result for result in super().scan(prefix, report=report) if result[0][0] != "todo")
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_a_tree_that_fails_at_damage_is_found_out(tree: JsonTree) -> None:
 
 
 def contract(name: str) -> Contract:
-    return next(each for each in CONTRACTS if each.name == name)
+    return next(item for item in CONTRACTS if item.name == name)
 
 
 class Wandering(JsonTree):

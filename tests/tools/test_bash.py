@@ -35,11 +35,11 @@ def is_alive(pid: int) -> bool:
 
 
 def command_lines() -> list[str]:
-    found: list[str] = []
+    result: list[str] = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it has ended meanwhile
-            found.append(path.read_bytes().decode(errors="replace"))
-    return found
+            result.append(path.read_bytes().decode(errors="replace"))
+    return result
 
 
 async def pid_in(path: Path) -> int:

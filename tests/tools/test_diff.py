@@ -13,10 +13,10 @@ from opensesh.tools import diff
 lines = st.lists(st.sampled_from(["a", "b", "  c", "", "d e"]), max_size=30)
 
 
-def applied(old: list[str], new: list[str], found: list[LineChange]) -> list[str]:
+def applied(old: list[str], new: list[str], results: list[LineChange]) -> list[str]:
     result: list[str] = []
     at = 0
-    for change in found:
+    for change in results:
         result += old[at : change.start] + new[change.new_start : change.new_end]
         at = change.end
     return result + old[at:]
@@ -24,27 +24,27 @@ def applied(old: list[str], new: list[str], found: list[LineChange]) -> list[str
 
 @given(lines, lines)
 def test_applying_the_changes_gives_the_new_text(old: list[str], new: list[str]) -> None:
-    found = line_changes(old, new)
-    assert applied(old, new, found) == new
-    for one, other in pairwise(found):
+    result = line_changes(old, new)
+    assert applied(old, new, result) == new
+    for one, other in pairwise(result):
         assert other.start > one.end or other.new_start > one.new_end
 
 
 @given(lines, lines)
 def test_the_changes_are_the_fewest_there_can_be(old: list[str], new: list[str]) -> None:
-    found = line_changes(old, new)
-    kept = len(old) - sum(change.end - change.start for change in found)
+    result = line_changes(old, new)
+    kept = len(old) - sum(change.end - change.start for change in result)
     common = sum(block.size for block in difflib.SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks())
     assert kept >= common
 
 
 def test_the_unified_form_is_as_opencode_writes_it() -> None:
-    found = diff.compare("/p/nonl.txt", "alpha\nbeta\ngamma", "alpha\nbeta\nGAMMA\ndelta")
-    assert found.text == (
+    result = diff.compare("/p/nonl.txt", "alpha\nbeta\ngamma", "alpha\nbeta\nGAMMA\ndelta")
+    assert result.text == (
         "Index: /p/nonl.txt\n" + "=" * 67 + "\n--- /p/nonl.txt\n+++ /p/nonl.txt\n@@ -1,3 +1,4 @@\n alpha\n beta\n"
         "-gamma\n\\ No newline at end of file\n+GAMMA\n+delta\n\\ No newline at end of file\n"
     )
-    assert (found.additions, found.deletions) == (2, 1)
+    assert (result.additions, result.deletions) == (2, 1)
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def stored(corpus: Path, tool: str) -> dict[str, Any]:
 async def test_an_edit_is_as_opencode_stores_it(bench: Bench, corpus: Path) -> None:
     state = stored(corpus, "edit")
     path = bench.put("README.md", "hello\n", seen=True)
-    given = {**state["input"], "filePath": path}
-    answer = await bench.run(EditTool(), **given)
+    arguments = {**state["input"], "filePath": path}
+    answer = await bench.run(EditTool(), **arguments)
     assert bench.path("README.md").read_text() == state["metadata"]["filediff"]["after"]
     assert answer.output == state["output"]
     assert answer.title == state["title"]
@@ -55,9 +55,9 @@ async def test_a_write_is_as_opencode_stores_it(bench: Bench, corpus: Path) -> N
 
 async def test_a_file_must_have_been_read(bench: Bench) -> None:
     path = bench.put("a", "one")
-    for tool, given in ((EditTool(), {"oldString": "one", "newString": "two"}), (WriteTool(), {"content": "two"})):
+    for tool, arguments in ((EditTool(), {"oldString": "one", "newString": "two"}), (WriteTool(), {"content": "two"})):
         with pytest.raises(ToolFailedError, match="has not been read"):
-            await bench.run(tool, filePath=path, **given)
+            await bench.run(tool, filePath=path, **arguments)
     await bench.run(ReadTool(), filePath=path)
     await bench.run(EditTool(), filePath=path, oldString="one", newString="two")
     await bench.run(WriteTool(), filePath=path, content="three")
@@ -105,9 +105,9 @@ async def test_what_changes_while_the_user_thinks_is_not_overwritten(
 async def test_nothing_is_written_that_was_refused(bench: Bench) -> None:
     path = bench.put("a", "one", seen=True)
     bench.refuse["edit"] = PermissionDeniedError("no")
-    for tool, given in ((EditTool(), {"oldString": "one", "newString": "two"}), (WriteTool(), {"content": "two"})):
+    for tool, arguments in ((EditTool(), {"oldString": "one", "newString": "two"}), (WriteTool(), {"content": "two"})):
         with pytest.raises(PermissionDeniedError):
-            await bench.run(tool, filePath=path, **given)
+            await bench.run(tool, filePath=path, **arguments)
     with pytest.raises(PermissionDeniedError):
         await bench.run(WriteTool(), filePath="made/up", content="x")
     assert bench.path("a").read_text() == "one"

@@ -8,7 +8,7 @@ import pytest
 
 from opensesh.tools.custom import load_installed_tools
 
-from ..engine.stage import stage
+from ..engine.harness import open_harness
 from .bench import Bench
 
 MODULE = """
@@ -71,9 +71,9 @@ def entries(path: Path, **named: str) -> None:
 
 async def test_functions_tools_classes_lists_and_makers_bring_tools(package: Path, tmp_path: Path) -> None:
     entries(package, a="brought:plain", b="brought:decorated", c="brought:Complete", d="brought:made")
-    found = load_installed_tools()
-    assert found.unusable == ()
-    assert [(each.tool.id, each.package) for each in found.tools] == [
+    result = load_installed_tools()
+    assert result.unusable == ()
+    assert [(item.tool.id, item.package) for item in result.tools] == [
         ("plain", "brought"),
         ("decorated", "brought"),
         ("complete", "brought"),
@@ -81,19 +81,19 @@ async def test_functions_tools_classes_lists_and_makers_bring_tools(package: Pat
         ("made_two", "brought"),
     ]
     bench = Bench(tmp_path)
-    assert (await bench.run(found.tools[0].tool, word="ha")).output == "haha"
-    assert (await bench.run(found.tools[2].tool)).output == "complete"
+    assert (await bench.run(result.tools[0].tool, word="ha")).output == "haha"
+    assert (await bench.run(result.tools[2].tool)).output == "complete"
     assert bench.asked[0].permission == "plain"
 
 
 def test_a_list_brings_several(package: Path) -> None:
     entries(package, all="brought:several")
-    assert [each.tool.id for each in load_installed_tools().tools] == ["plain", "decorated"]
+    assert [item.tool.id for item in load_installed_tools().tools] == ["plain", "decorated"]
 
 
 def test_no_function_is_run_to_find_out_what_it_is(package: Path) -> None:
     entries(package, a="brought:no_parameters")
-    assert [each.tool.id for each in load_installed_tools().tools] == ["no_parameters"]
+    assert [item.tool.id for item in load_installed_tools().tools] == ["no_parameters"]
     assert sys.modules["brought"].ran == []
 
 
@@ -108,9 +108,9 @@ def test_what_cannot_be_used_is_named_and_costs_itself_alone(package: Path, capl
         f="nowhere:anything",
         g="brought:several",
     )
-    found = load_installed_tools()
-    assert [each.tool.id for each in found.tools] == ["plain"]
-    why = {each.entry: each.error for each in found.unusable}
+    result = load_installed_tools()
+    assert [item.tool.id for item in result.tools] == ["plain"]
+    why = {item.entry: item.error for item in result.unusable}
     assert why["b"] == "the tool 'undocumented' needs a docstring: the model reads it as the description"
     assert why["c"] == "brought:number is int, neither a tool nor a function that creates one"
     assert why["d"].startswith("AttributeError")
@@ -123,7 +123,7 @@ def test_what_cannot_be_used_is_named_and_costs_itself_alone(package: Path, capl
 async def test_a_session_is_offered_them_and_none_takes_the_place_of_a_built_in_one(package: Path) -> None:
     (package.parent.parent / "brought.py").write_text(MODULE.replace("def plain", "def read"))
     entries(package, a="brought:read", b="brought:decorated")
-    async with stage("CALL decorated {}\n---\nSAY done") as it:
+    async with open_harness("CALL decorated {}\n---\nSAY done") as it:
         await it.ask()
         assert it.parts("tool")[0]["state"]["output"] == "decorated"
         offered = it.model.calls[0].request.tools

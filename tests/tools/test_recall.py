@@ -11,14 +11,14 @@ from .bench import Bench
 
 @pytest.fixture
 def full(bench: Bench) -> Bench:
-    said = [
+    output = [
         HiddenMessage(number=1, speaker="user", text="Never touch the public API, whatever happens."),
         HiddenMessage(number=2, speaker="assistant", text='{"path":"a"}\nPORT=8125', call_id="call_7", tool="read"),
         HiddenMessage(number=2, speaker="assistant", text="The port is 8125."),
         HiddenMessage(number=3, speaker="user", text="x" * 5_000 + " needle in the middle " + "y" * 5_000),
         HiddenMessage(number=4, speaker="assistant", text="Port, port, port: the API listens there."),
     ]
-    bench.hidden_messages.list = said
+    bench.hidden_messages.list = output
     return bench
 
 

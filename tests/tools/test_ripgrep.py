@@ -46,11 +46,11 @@ def test_the_packaged_ripgrep_program_is_found_although_it_is_not_on_the_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = ripgrep()
-    assert found is not None, "the development dependencies hold it"
-    assert found == packaged_ripgrep()
-    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
-    assert said.startswith("ripgrep ")
+    result = ripgrep()
+    assert result is not None, "the development dependencies hold it"
+    assert result == packaged_ripgrep()
+    output = subprocess.run([result, "--version"], capture_output=True, text=True, check=True).stdout
+    assert output.startswith("ripgrep ")
 
 
 def test_the_users_own_program_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_with_ripgrep_and_without_it_the_same_is_found(
         plain, scanned = asyncio.run(both(directory))
         for program in {ripgrep(), packaged_ripgrep()}:
             patch.setattr(search, "ripgrep", lambda program=program: program)
-            listed, found = asyncio.run(both(directory))
+            listed, result = asyncio.run(both(directory))
             assert listed == plain
-            assert sorted(found.matches) == sorted(scanned.matches)
-            assert found.complete == scanned.complete
+            assert sorted(result.matches) == sorted(scanned.matches)
+            assert result.complete == scanned.complete

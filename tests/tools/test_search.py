@@ -28,15 +28,15 @@ def backend(request: pytest.FixtureRequest, bench: Bench, monkeypatch: pytest.Mo
     name = str(request.param)
     programs = tmp_path / "programs"
     programs.mkdir()
-    wanted = {"ripgrep": ["rg", "git"], "git": ["git"], "python": []}[name]
+    expected = {"ripgrep": ["rg", "git"], "git": ["git"], "python": []}[name]
     if name != "ripgrep":
         monkeypatch.setattr(search, "ripgrep", lambda: None)
-    for program in wanted:
-        found = ripgrep() if program == "rg" else shutil.which(program)
-        if found is None:
+    for program in expected:
+        result = ripgrep() if program == "rg" else shutil.which(program)
+        if result is None:
             pytest.skip(f"needs {program}")
-        os.symlink(found, programs / program)
-    if wanted:
+        os.symlink(result, programs / program)
+    if expected:
         git(bench.directory, "init", "-q")
     monkeypatch.setenv("PATH", str(programs))
     return name
@@ -113,10 +113,10 @@ async def test_lines_are_found_by_file(bench: Bench, backend: str) -> None:
 async def test_too_many_are_counted_and_the_first_are_shown(bench: Bench, backend: str) -> None:
     for number in range(150):
         bench.put(f"many/f{number}.txt", f"needle {number}\n")
-    found = await bench.run(GrepTool(), pattern="needle")
-    assert found.output.startswith("Found 150 matches (showing first 100)\n")
-    assert found.output.endswith("\n\n(150 matches in all, 100 of them shown. Narrow the pattern, path or include.)")
-    assert found.metadata == {"matches": 150, "truncated": True}
+    result = await bench.run(GrepTool(), pattern="needle")
+    assert result.output.startswith("Found 150 matches (showing first 100)\n")
+    assert result.output.endswith("\n\n(150 matches in all, 100 of them shown. Narrow the pattern, path or include.)")
+    assert result.metadata == {"matches": 150, "truncated": True}
     named = await bench.run(GlobTool(), pattern="many/*")
     assert named.metadata == {"count": 100, "truncated": True}
     assert named.output.endswith("\n\n(Only the newest 100 of 150 files are shown. Narrow the pattern or the path.)")

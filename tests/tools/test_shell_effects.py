@@ -89,22 +89,22 @@ from opensesh.tools.shell.lexer import ShellLanguage
     ],
 )
 def test_commands_become_patterns(line: str, patterns: list[str], always: list[str], tmp_path: Path) -> None:
-    found = analyse_command(line, str(tmp_path))
-    assert found.patterns == patterns
-    assert found.always == always
+    result = analyse_command(line, str(tmp_path))
+    assert result.patterns == patterns
+    assert result.always == always
 
 
 @pytest.mark.parametrize("line", ["echo 'x && rm -rf y", "echo $((a); (rm -rf y))", "eval " * 30 + "rm -rf y"])
 def test_a_line_that_cannot_be_read_is_allowed_only_by_a_rule_for_everything(line: str, tmp_path: Path) -> None:
-    found = analyse_command(line, str(tmp_path))
-    assert found.patterns == [UNCERTAIN + line]
-    assert found.always == []
+    result = analyse_command(line, str(tmp_path))
+    assert result.patterns == [UNCERTAIN + line]
+    assert result.always == []
     allow_some = [
         Rule(permission="bash", pattern="echo *", action="allow"),
         Rule(permission="bash", pattern="eval *", action="allow"),
     ]
-    assert decide("bash", found.patterns[0], allow_some).action == "ask"
-    assert decide("bash", found.patterns[0], [Rule(permission="bash", pattern="*", action="allow")]).action == "allow"
+    assert decide("bash", result.patterns[0], allow_some).action == "ask"
+    assert decide("bash", result.patterns[0], [Rule(permission="bash", pattern="*", action="allow")]).action == "allow"
 
 
 def verdicts(line: str, directory: Path, shell: ShellLanguage = "bash") -> set[str]:
@@ -281,8 +281,8 @@ def test_files_are_found_from_where_the_command_runs(
     monkeypatch.setenv("PLACE", "/place")
     monkeypatch.delenv("NOWHERE", raising=False)
     (tmp_path / "sub").mkdir()
-    wanted = [str((tmp_path / path).resolve()) for path in expected]
-    assert analyse_command(line, str(tmp_path)).paths == wanted
+    required = [str((tmp_path / path).resolve()) for path in expected]
+    assert analyse_command(line, str(tmp_path)).paths == required
 
 
 @pytest.mark.parametrize(
@@ -319,10 +319,10 @@ def test_no_number_of_values_hides_one_that_leads_away(tmp_path: Path) -> None:
 
 def test_files_are_found_in_a_line_that_cannot_be_read(tmp_path: Path, isolated: Path) -> None:
     (tmp_path / "link").symlink_to("/etc")
-    found = analyse_command('echo "${x:-"a"}" $HOME/x of=/etc/y link/z --out=../w', str(tmp_path))
-    assert found.patterns[0].startswith(UNCERTAIN)
+    result = analyse_command('echo "${x:-"a"}" $HOME/x of=/etc/y link/z --out=../w', str(tmp_path))
+    assert result.patterns[0].startswith(UNCERTAIN)
     for path in (str(isolated / "x"), "/etc/y", str(tmp_path / "link" / "z"), str(tmp_path.parent / "w")):
-        assert path in found.paths
+        assert path in result.paths
 
 
 def test_home_is_a_place_outside(tmp_path: Path, isolated: Path) -> None:
@@ -332,8 +332,8 @@ def test_home_is_a_place_outside(tmp_path: Path, isolated: Path) -> None:
 
 
 def test_redirections_and_tee_write_files(tmp_path: Path) -> None:
-    found = analyse_command("a > x; b >> y 2>&1; c | tee -a z; d < w; cat > v <<E\nE\n", str(tmp_path))
-    assert found.writes == [str(tmp_path / name) for name in "xyzv"]
+    result = analyse_command("a > x; b >> y 2>&1; c | tee -a z; d < w; cat > v <<E\nE\n", str(tmp_path))
+    assert result.writes == [str(tmp_path / name) for name in "xyzv"]
 
 
 @pytest.mark.parametrize(
@@ -341,16 +341,16 @@ def test_redirections_and_tee_write_files(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("operator", [">", ">>", ">|", "<>", "2>", "&>", "| tee", ">&"])
 def test_a_target_that_the_text_does_not_tell_may_be_any_file(target: str, operator: str, tmp_path: Path) -> None:
-    found = analyse_command(f"ls {operator} {target}", str(tmp_path))
-    assert found.any_write
-    assert found.any_path
+    result = analyse_command(f"ls {operator} {target}", str(tmp_path))
+    assert result.any_write
+    assert result.any_path
 
 
 def test_a_directory_that_the_text_does_not_tell_may_be_any(tmp_path: Path) -> None:
     assert analyse_command("cd $(cat x) && ls", str(tmp_path)).any_path
-    found = analyse_command("cd ${X:-..} && ls > out", str(tmp_path))
-    assert found.any_path
-    assert found.any_write
+    result = analyse_command("cd ${X:-..} && ls > out", str(tmp_path))
+    assert result.any_path
+    assert result.any_write
     assert not analyse_command("ls > /dev/null 2>&1; D=a; ls > $D", str(tmp_path)).any_path
 
 
@@ -381,8 +381,8 @@ def test_the_arity_table_names_commands() -> None:
 )
 def test_a_value_that_is_not_certainly_assigned_does_not_hide_a_file_outside(line: str, tmp_path: Path) -> None:
     (tmp_path / "project" / "sub").mkdir(parents=True)
-    found = analyse_command(line, str(tmp_path / "project"))
-    assert found.any_write or str(tmp_path / "out" / "f") in found.writes
+    result = analyse_command(line, str(tmp_path / "project"))
+    assert result.any_write or str(tmp_path / "out" / "f") in result.writes
 
 
 def test_a_value_that_is_certainly_assigned_is_the_only_one(tmp_path: Path) -> None:

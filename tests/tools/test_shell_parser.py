@@ -163,7 +163,7 @@ def compound(inner: st.SearchStrategy[tuple[str, list[str]]]) -> st.SearchStrate
         return st.lists(inner, min_size=count, max_size=count).map(
             lambda pieces: (
                 template.format(*(text for text, _ in pieces)),
-                [name for _, found in pieces for name in found],
+                [name for _, result in pieces for name in result],
             )
         )
 
@@ -218,7 +218,7 @@ pieces = st.sampled_from(
     case esac ;; [[ ]] (( )) $(( ! $X ${X} "${X}" f() function time = [ ] ~ 1""".split()
 )
 junk = st.lists(st.tuples(pieces, st.sampled_from(["", " ", " ", "\n"])), min_size=1, max_size=14).map(
-    lambda found: "".join(piece + gap for piece, gap in found)
+    lambda result: "".join(piece + gap for piece, gap in result)
 )
 
 
@@ -229,11 +229,11 @@ def test_bash_itself_runs_no_command_that_was_not_reported(
     source: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     try:
-        found = parse(source).commands
+        result = parse(source).commands
     except Unparsable:
         return
     reported: set[str] = set()
-    for command in found:
+    for command in result:
         for word in command.words:
             reported |= {word.value, word.bare}
             if word.bare:

@@ -24,7 +24,7 @@ EVERYTHING = Features(plan=True, batch=True, exa=True)
 
 
 def names(registry: Registry, model: str, provider: str = "fake", **options: Any) -> list[str]:
-    return [each.id for each in registry.offered(model, provider, **options)]
+    return [item.id for item in registry.offered(model, provider, **options)]
 
 
 def test_the_order_is_opencodes() -> None:
@@ -75,10 +75,10 @@ def test_tool_names_are_found_in_any_case() -> None:
 
 def test_every_tool_has_a_description_beside_it_and_every_description_a_tool() -> None:
     tools = [*builtin(EVERYTHING), RecallTool()]
-    for each in tools:
-        assert len(each.description) > 40, each.id
+    for item in tools:
+        assert len(item.description) > 40, item.id
     folder = Path(opensesh.tools.__file__).parent
-    assert {path.stem for path in folder.glob("*.md")} == {each.id for each in tools}
+    assert {path.stem for path in folder.glob("*.md")} == {item.id for item in tools}
 
 
 def test_placeholders_in_descriptions_are_filled_in() -> None:
@@ -88,7 +88,7 @@ def test_placeholders_in_descriptions_are_filled_in() -> None:
         skills=(CatalogEntry("hello", "Says hello", "file:///s/SKILL.md"),),
         max_lines=7,
     )
-    specs = {each.id: to_spec(each, variables) for each in builtin(EVERYTHING)}
+    specs = {item.id: to_spec(item, variables) for item in builtin(EVERYTHING)}
     assert "/srv/here" in specs["bash"].description
     assert "7 lines" in specs["bash"].description
     assert "- explore: Finds things" in specs["task"].description

@@ -237,9 +237,9 @@ async def test_what_is_too_large_is_not_fetched(bench: Bench) -> None:
         await bench.run(web(undeclared), url="https://x.test/")
 
 
-@pytest.mark.parametrize(("status", "said"), [(404, "404 Not Found"), (500, "500 Internal Server Error")])
-async def test_an_answer_of_no_is_a_failure(bench: Bench, status: int, said: str) -> None:
-    with pytest.raises(ToolFailedError, match=said):
+@pytest.mark.parametrize(("status", "text"), [(404, "404 Not Found"), (500, "500 Internal Server Error")])
+async def test_an_answer_of_no_is_a_failure(bench: Bench, status: int, text: str) -> None:
+    with pytest.raises(ToolFailedError, match=text):
         await bench.run(web(lambda request: httpx2.Response(status)), url="https://x.test/")
 
 

@@ -323,9 +323,9 @@ def test_the_command_finds_a_running_server_of_the_store(command: str, tmp_path:
         url = f"{url[0]}/ui/"
         second = web("web", "--no-open", "--json")
         output, errors = second.communicate(timeout=30)
-        found = json.loads(output)
-        assert (found["url"], found["started"], found["opened"]) == (url, False, False), errors
-        assert found["enter"].startswith(f"{url}enter#")
+        result = json.loads(output)
+        assert (result["url"], result["started"], result["opened"]) == (url, False, False), errors
+        assert result["enter"].startswith(f"{url}enter#")
         third = web("web", "--no-open")
         output, errors = third.communicate(timeout=30)
         port = url.split(":")[2].partition("/")[0]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Generator[WebServer]:
+def figures_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[WebServer]:
     """A server of its own: these tests remove sessions and damage the store."""
     home = tmp_path_factory.mktemp("figures")
     notes = home / "notes <b>bold"
@@ -35,9 +35,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Generator[WebServer]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def shop_page(context: BrowserContext, shop: WebServer) -> Page:
+async def figures_page(context: BrowserContext, figures_server: WebServer) -> Page:
     page = await context.new_page()
-    await shop.enter(page)
+    await figures_server.enter(page)
     return page
 
 
@@ -53,109 +53,119 @@ async def table_rows(page: Page, label: str) -> list[list[str]]:
     return [[text.strip() for text in row if text.strip()] for row in cells]
 
 
-async def test_costs_are_those_of_the_command_line_to_the_cent(shop: WebServer, shop_page: Page) -> None:
-    await shop_page.goto(f"{shop.url}/ui/costs")
+async def test_costs_are_those_of_the_command_line_to_the_cent(figures_server: WebServer, figures_page: Page) -> None:
+    await figures_page.goto(f"{figures_server.url}/ui/costs")
     for by, label in (("model", "By model"), ("project", "By project"), ("month", "By month"), ("agent", "By agent")):
-        document: dict[str, Any] = json.loads(printed(shop, "stats", "--by", by, "--json"))
-        costs = [row[1] for row in await table_rows(shop_page, label)]
+        document: dict[str, Any] = json.loads(printed(figures_server, "stats", "--by", by, "--json"))
+        costs = [row[1] for row in await table_rows(figures_page, label)]
         assert costs == [amount(row["cost"]) for row in document["rows"]]
-    sessions = json.loads(printed(shop, "stats", "--by", "session", "--json"))
-    shown = await table_rows(shop_page, "Most expensive sessions")
+    sessions = json.loads(printed(figures_server, "stats", "--by", "session", "--json"))
+    shown = await table_rows(figures_page, "Most expensive sessions")
     assert [(row[0], row[1]) for row in shown] == [(row["title"], amount(row["cost"])) for row in sessions["rows"]]
-    assert [row[:2] for row in await table_rows(shop_page, "Tools")] == [["bash", "1"]]
+    assert [row[:2] for row in await table_rows(figures_page, "Tools")] == [["bash", "1"]]
 
 
-async def test_a_table_is_downloaded_as_the_command_line_prints_it(shop: WebServer, shop_page: Page) -> None:
-    await shop_page.goto(f"{shop.url}/ui/costs")
-    async with shop_page.expect_download() as waiting:
-        await shop_page.get_by_role("heading", name="By project").locator("..").get_by_role("link", name="CSV").click()
+async def test_a_table_is_downloaded_as_the_command_line_prints_it(
+    figures_server: WebServer, figures_page: Page
+) -> None:
+    await figures_page.goto(f"{figures_server.url}/ui/costs")
+    async with figures_page.expect_download() as waiting:
+        await (
+            figures_page.get_by_role("heading", name="By project").locator("..").get_by_role("link", name="CSV").click()
+        )
     download = await waiting.value
     assert download.suggested_filename == "costs-by-project.csv"
     path = await download.path()
     text = path.read_text("utf-8")
-    assert text == printed(shop, "stats", "--by", "project", "--csv")
+    assert text == printed(figures_server, "stats", "--by", "project", "--csv")
     assert len(list(csv.reader(io.StringIO(text)))) == 3
 
 
-async def test_costs_are_filtered_by_time_project_and_prices(shop: WebServer, shop_page: Page) -> None:
-    await shop_page.goto(f"{shop.url}/ui/costs")
-    await shop_page.get_by_role("combobox", name="project", exact=True).fill("eastore")
-    await shop_page.get_by_label("prices").select_option("of today")
-    await shop_page.get_by_role("button", name="Show").click()
-    await expect(shop_page).to_have_url(f"{shop.url}/ui/costs?since=&project=eastore&by=model&basis=repriced")
-    assert [row[0] for row in await table_rows(shop_page, "By project")] == ["eastore"]
-    assert [row[1] for row in await table_rows(shop_page, "By model")] == ["unknown"]
-    await shop_page.goto(f"{shop.url}/ui/costs?until=2020-01-01")
-    await expect(shop_page.get_by_role("heading", name="No model calls")).to_be_visible()
-    refused = await shop_page.request.get(f"{shop.url}/ui/costs?since=never", headers={"accept": "text/html"})
+async def test_costs_are_filtered_by_time_project_and_prices(figures_server: WebServer, figures_page: Page) -> None:
+    await figures_page.goto(f"{figures_server.url}/ui/costs")
+    await figures_page.get_by_role("combobox", name="project", exact=True).fill("eastore")
+    await figures_page.get_by_label("prices").select_option("of today")
+    await figures_page.get_by_role("button", name="Show").click()
+    await expect(figures_page).to_have_url(
+        f"{figures_server.url}/ui/costs?since=&project=eastore&by=model&basis=repriced"
+    )
+    assert [row[0] for row in await table_rows(figures_page, "By project")] == ["eastore"]
+    assert [row[1] for row in await table_rows(figures_page, "By model")] == ["unknown"]
+    await figures_page.goto(f"{figures_server.url}/ui/costs?until=2020-01-01")
+    await expect(figures_page.get_by_role("heading", name="No model calls")).to_be_visible()
+    refused = await figures_page.request.get(
+        f"{figures_server.url}/ui/costs?since=never", headers={"accept": "text/html"}
+    )
     assert (refused.status, "is not a time" in await refused.text()) == (400, True)
 
 
-async def test_projects_show_their_folders_sessions_and_costs(shop: WebServer, shop_page: Page) -> None:
-    await shop_page.goto(f"{shop.url}/ui/projects")
-    rows = await table_rows(shop_page, "Projects")
+async def test_projects_show_their_folders_sessions_and_costs(figures_server: WebServer, figures_page: Page) -> None:
+    await figures_page.goto(f"{figures_server.url}/ui/projects")
+    rows = await table_rows(figures_page, "Projects")
     assert {row[0]: (row[1], row[2]) for row in rows} == {
         "eastore": ("~/eastore", "2"),
         "notes <b>bold": ("~/notes <b>bold", "1"),
     }
-    await shop_page.get_by_label("Name, folder or remote").fill("estore")
-    await shop_page.get_by_role("button", name="Find").click()
-    await expect(shop_page).to_have_url(f"{shop.url}/ui/projects?q=estore")
-    assert [row[0] for row in await table_rows(shop_page, "Projects")] == ["eastore"]
-    await shop_page.goto(f"{shop.url}/ui/projects?q=zzzzzz")
-    await expect(shop_page.get_by_role("heading", name="No project resembles “zzzzzz”")).to_be_visible()
+    await figures_page.get_by_label("Name, folder or remote").fill("estore")
+    await figures_page.get_by_role("button", name="Find").click()
+    await expect(figures_page).to_have_url(f"{figures_server.url}/ui/projects?q=estore")
+    assert [row[0] for row in await table_rows(figures_page, "Projects")] == ["eastore"]
+    await figures_page.goto(f"{figures_server.url}/ui/projects?q=zzzzzz")
+    await expect(figures_page.get_by_role("heading", name="No project resembles “zzzzzz”")).to_be_visible()
 
 
-async def test_a_repair_is_previewed_made_and_undone(shop: WebServer, shop_page: Page) -> None:
-    damaged = shop.home / ".local/share/opencode/storage/session/global/ses_torn.json"
+async def test_a_repair_is_previewed_made_and_undone(figures_server: WebServer, figures_page: Page) -> None:
+    damaged = figures_server.home / ".local/share/opencode/storage/session/global/ses_torn.json"
     damaged.parent.mkdir(parents=True, exist_ok=True)
     damaged.write_bytes(b'{"id": ')
-    await shop_page.goto(f"{shop.url}/ui/doctor")
-    report = shop_page.locator("#report")
+    await figures_page.goto(f"{figures_server.url}/ui/doctor")
+    report = figures_page.locator("#report")
     await expect(report).to_contain_text("Repair: session/global/ses_torn.json is moved to the quarantine.")
     assert damaged.exists()
-    await shop_page.get_by_role("button", name="Repair 1").click()
+    await figures_page.get_by_role("button", name="Repair 1").click()
     await expect(report.get_by_role("heading", name="No problems found")).to_be_visible()
     assert not damaged.exists()
-    await shop_page.get_by_role("button", name="Undo").click()
+    await figures_page.get_by_role("button", name="Undo").click()
     await expect(report.get_by_role("heading", name="1 finding")).to_be_visible()
     assert damaged.read_bytes() == b'{"id": '
     damaged.unlink()
 
 
-async def test_a_removed_session_is_restored_or_deleted_for_good(shop: WebServer, shop_page: Page) -> None:
-    kept, lost = (shop.create("SAY Bye.", title=title) for title in ("Kept", "Lost"))
+async def test_a_removed_session_is_restored_or_deleted_for_good(figures_server: WebServer, figures_page: Page) -> None:
+    kept, lost = (figures_server.create("SAY Bye.", title=title) for title in ("Kept", "Lost"))
     for name in (kept, lost):
-        assert shop.http.delete(f"/session/{name}").status_code == 200
-    await shop_page.goto(f"{shop.url}/ui/trash")
-    await shop_page.get_by_role("button", name="Restore Kept").click()
-    await expect(shop_page.get_by_text("1 session", exact=True)).to_be_visible()
-    assert shop.http.get(f"/session/{kept}").json()["title"] == "Kept"
-    shop_page.once("dialog", lambda dialog: dialog.accept())
-    await shop_page.get_by_role("button", name="Delete all of them for good").click()
-    await expect(shop_page.get_by_role("heading", name="The trash is empty")).to_be_visible()
-    assert shop.http.get("/history/trash").json() == {"items": []}
+        assert figures_server.http.delete(f"/session/{name}").status_code == 200
+    await figures_page.goto(f"{figures_server.url}/ui/trash")
+    await figures_page.get_by_role("button", name="Restore Kept").click()
+    await expect(figures_page.get_by_text("1 session", exact=True)).to_be_visible()
+    assert figures_server.http.get(f"/session/{kept}").json()["title"] == "Kept"
+    figures_page.once("dialog", lambda dialog: dialog.accept())
+    await figures_page.get_by_role("button", name="Delete all of them for good").click()
+    await expect(figures_page.get_by_role("heading", name="The trash is empty")).to_be_visible()
+    assert figures_server.http.get("/history/trash").json() == {"items": []}
 
 
-async def test_disk_space_is_shown_by_kind_tool_and_session(shop: WebServer, shop_page: Page) -> None:
-    await shop_page.goto(f"{shop.url}/ui/disk")
-    await expect(shop_page.get_by_role("region", name="Tools")).to_contain_text("bash")
-    await expect(shop_page.get_by_role("region", name="Largest sessions")).to_contain_text("<script>alert(1)</script>")
+async def test_disk_space_is_shown_by_kind_tool_and_session(figures_server: WebServer, figures_page: Page) -> None:
+    await figures_page.goto(f"{figures_server.url}/ui/disk")
+    await expect(figures_page.get_by_role("region", name="Tools")).to_contain_text("bash")
+    await expect(figures_page.get_by_role("region", name="Largest sessions")).to_contain_text(
+        "<script>alert(1)</script>"
+    )
 
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_pages_of_figures_are_accessible_and_fit(
-    shop: WebServer, shop_page: Page, axe: str, theme: Any, width: int
+    figures_server: WebServer, figures_page: Page, axe: str, theme: Any, width: int
 ) -> None:
-    await shop_page.emulate_media(color_scheme=theme)
-    await shop_page.set_viewport_size({"width": width, "height": 800})
+    await figures_page.emulate_media(color_scheme=theme)
+    await figures_page.set_viewport_size({"width": width, "height": 800})
     for path in ("costs", "projects", "doctor/report", "trash", "disk"):
-        await shop_page.goto(f"{shop.url}/ui/{path}")
-        await shop_page.evaluate(axe + ";0")
-        result = await shop_page.evaluate("axe.run()")
-        assert [(found["id"], found["nodes"][0]["html"]) for found in result["violations"]] == [], path
-        assert await shop_page.evaluate("document.documentElement.scrollWidth") <= width, path
+        await figures_page.goto(f"{figures_server.url}/ui/{path}")
+        await figures_page.evaluate(axe + ";0")
+        result = await figures_page.evaluate("axe.run()")
+        assert [(results["id"], results["nodes"][0]["html"]) for results in result["violations"]] == [], path
+        assert await figures_page.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
 async def test_bars_have_round_ticks_and_name_what_they_stand_for() -> None:

@@ -80,24 +80,24 @@ async def is_usable(page: Page, axe: str) -> None:
     await page.evaluate(axe + ";0")
     tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
     result = await page.evaluate("(tags) => axe.run({runOnly: {type: 'tag', values: tags}})", tags)
-    found = {one["id"]: [node["html"][:200] for node in one["nodes"]] for one in result["violations"]}
-    assert found == {}
+    results = {one["id"]: [node["html"][:200] for node in one["nodes"]] for one in result["violations"]}
+    assert results == {}
     assert await page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     await page.set_viewport_size(size)
 
 
 async def test_the_end_stays_above_the_prompt_box_whatever_grows(page: Page, server: WebServer) -> None:
     session_id = server.create("SAY " + "A line of the answer. " * 300, "SAY The last words.", title="Grows")
-    held = asyncio.Event()
+    kept = asyncio.Event()
 
     async def hold(route: Route) -> None:
-        await held.wait()
+        await kept.wait()
         await route.continue_()
 
     await page.context.route("**/config/providers*", hold)
     await page.goto(f"{server.url}/ui/session/{session_id}")
     await shows_the_end(page)
-    held.set()  # the choices of the box arrive long after the page
+    kept.set()  # the choices of the box arrive long after the page
     await expect(page.locator(".composer [name=model] option").first).to_be_attached()
     await shows_the_end(page)
     await page.locator("#prompt").fill("a line\n" * 9)

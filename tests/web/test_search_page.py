@@ -43,9 +43,9 @@ async def test_every_facet_narrows_the_search_and_is_taken_back(page: Page, serv
         await expect(selected).to_have_attribute("aria-current", "true")
         await selected.click()
         await expect(summary).to_have_text(whole.strip())
-    found = server.http.get("/history/search?q=xylophone").json()
-    assert found["facets"]["tool"]["bash"] >= 1
-    assert sum(found["facets"]["month"].values()) == found["total"]
+    result = server.http.get("/history/search?q=xylophone").json()
+    assert result["facets"]["tool"]["bash"] >= 1
+    assert sum(result["facets"]["month"].values()) == result["total"]
     narrowed = server.http.get("/history/search?q=xylophone&tool=bash").json()
     assert {hit["tool"] for hit in narrowed["hits"]} == {"bash"}
 
@@ -96,6 +96,6 @@ async def test_a_search_in_a_store_without_an_index_shows_results_when_it_is_bui
 
 
 async def test_suggestions_have_sessions_and_projects(server: WebServer) -> None:
-    found = server.http.get("/history/suggest?q=notes").json()
-    assert "notes" in found["projects"]
-    assert "Notes on retries" in [session["title"] for session in found["sessions"]]
+    result = server.http.get("/history/suggest?q=notes").json()
+    assert "notes" in result["projects"]
+    assert "Notes on retries" in [session["title"] for session in result["sessions"]]

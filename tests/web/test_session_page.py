@@ -17,7 +17,7 @@ TURNS = 1_200
 WORD = "zanzibar"
 
 
-class Shelf:
+class StoredSessions:
     """A server over stored sessions: a long one, one with every kind of part, and a hostile one."""
 
     def __init__(self, sample: Sample) -> None:
@@ -80,16 +80,16 @@ class Shelf:
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[WebServer, Shelf]]:
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[WebServer, StoredSessions]]:
     home = tmp_path_factory.mktemp("stored")
     root = home / ".local/share/opencode/storage"
     root.mkdir(parents=True)
-    shelf = Shelf(Sample(root))
+    saved_sessions = StoredSessions(Sample(root))
     with web_server(home) as server:
-        yield server, shelf
+        yield server, saved_sessions
 
 
-async def open_session(page: Page, stored: tuple[WebServer, Shelf], session: Json, more: str = "") -> None:
+async def open_session(page: Page, stored: tuple[WebServer, StoredSessions], session: Json, more: str = "") -> None:
     await stored[0].enter(page, f"/ui/session/{session['id']}{more}")
 
 
@@ -98,55 +98,57 @@ def turn(page: Page, message_id: str) -> Locator:
 
 
 async def test_journey_3_a_long_session_opens_at_its_end_and_any_message_is_reached(
-    context: BrowserContext, stored: tuple[WebServer, Shelf]
+    context: BrowserContext, stored: tuple[WebServer, StoredSessions]
 ) -> None:
     page = await context.new_page()
-    shelf = stored[1]
-    await open_session(page, stored, shelf.long)
-    await expect(turn(page, shelf.prompts[-1])).to_be_in_viewport()
-    await expect(turn(page, shelf.prompts[0])).to_have_count(0)
+    saved_sessions = stored[1]
+    await open_session(page, stored, saved_sessions.long)
+    await expect(turn(page, saved_sessions.prompts[-1])).to_be_in_viewport()
+    await expect(turn(page, saved_sessions.prompts[0])).to_have_count(0)
     await page.locator(".prompt-group").first.click()
     await page.locator(".prompt-group").first.locator("a[data-turn]").first.click()
-    await expect(turn(page, shelf.prompts[0])).to_be_in_viewport()
-    await expect(page).to_have_url(re.compile(f"#t-{shelf.prompts[0]}$"))
+    await expect(turn(page, saved_sessions.prompts[0])).to_be_in_viewport()
+    await expect(page).to_have_url(re.compile(f"#t-{saved_sessions.prompts[0]}$"))
 
     await page.keyboard.press("f")
     await page.keyboard.type(WORD)
     await expect(page.locator(".hits mark")).to_have_text(WORD)
     await page.keyboard.press("Enter")
-    await expect(turn(page, shelf.prompts[TURNS // 4])).to_be_in_viewport()
+    await expect(turn(page, saved_sessions.prompts[TURNS // 4])).to_be_in_viewport()
     marked = "[...CSS.highlights.get('found')].map(String)"
     assert await page.evaluate(marked) == [WORD]
 
-    middle = shelf.prompts[450]
-    await page.goto(f"{stored[0].url}/ui/session/{shelf.long['id']}?at={middle}#t-{middle}")
+    middle = saved_sessions.prompts[450]
+    await page.goto(f"{stored[0].url}/ui/session/{saved_sessions.long['id']}?at={middle}#t-{middle}")
     await expect(turn(page, middle)).to_be_in_viewport()
-    await page.evaluate(f"location.hash = '#t-{shelf.prompts[10]}'")
-    await expect(turn(page, shelf.prompts[10])).to_be_in_viewport()
+    await page.evaluate(f"location.hash = '#t-{saved_sessions.prompts[10]}'")
+    await expect(turn(page, saved_sessions.prompts[10])).to_be_in_viewport()
 
 
 async def test_chunks_are_loaded_near_the_window_and_unloaded_far_from_it(
-    context: BrowserContext, stored: tuple[WebServer, Shelf]
+    context: BrowserContext, stored: tuple[WebServer, StoredSessions]
 ) -> None:
     page = await context.new_page()
-    shelf = stored[1]
-    await open_session(page, stored, shelf.long)
-    await expect(turn(page, shelf.prompts[-1])).to_be_in_viewport()
+    saved_sessions = stored[1]
+    await open_session(page, stored, saved_sessions.long)
+    await expect(turn(page, saved_sessions.prompts[-1])).to_be_in_viewport()
     opened = await page.locator("#log *").count()
     loaded = page.locator("#log > .chunk:not(.unloaded)")
     await page.keyboard.press("g")
-    await expect(turn(page, shelf.prompts[0])).to_be_in_viewport()
-    await expect(turn(page, shelf.prompts[TURNS // 2 - 30])).to_have_count(0)  # the last chunk stays for the live part
+    await expect(turn(page, saved_sessions.prompts[0])).to_be_in_viewport()
+    await expect(turn(page, saved_sessions.prompts[TURNS // 2 - 30])).to_have_count(
+        0
+    )  # the last chunk stays for the live part
     height = await page.evaluate("document.documentElement.scrollHeight")
     assert height > 20_000
     assert await page.locator("#log *").count() < 6 * opened
     assert await loaded.count() < 12
     await page.keyboard.press("G")
-    await expect(turn(page, shelf.prompts[-1])).to_be_in_viewport()
+    await expect(turn(page, saved_sessions.prompts[-1])).to_be_in_viewport()
 
 
 async def test_folded_parts_are_loaded_when_they_are_unfolded(
-    context: BrowserContext, stored: tuple[WebServer, Shelf]
+    context: BrowserContext, stored: tuple[WebServer, StoredSessions]
 ) -> None:
     page = await context.new_page()
     await open_session(page, stored, stored[1].every_kind)
@@ -173,7 +175,7 @@ async def test_folded_parts_are_loaded_when_they_are_unfolded(
 
 
 async def test_separators_damage_and_figures_are_shown(
-    context: BrowserContext, stored: tuple[WebServer, Shelf]
+    context: BrowserContext, stored: tuple[WebServer, StoredSessions]
 ) -> None:
     page = await context.new_page()
     await open_session(page, stored, stored[1].every_kind)
@@ -197,7 +199,7 @@ async def test_separators_damage_and_figures_are_shown(
 
 
 async def test_a_turn_can_be_copied_and_seen_as_it_is_stored(
-    context: BrowserContext, stored: tuple[WebServer, Shelf]
+    context: BrowserContext, stored: tuple[WebServer, StoredSessions]
 ) -> None:
     await context.grant_permissions(["clipboard-write", "clipboard-read"])
     page = await context.new_page()
@@ -211,7 +213,9 @@ async def test_a_turn_can_be_copied_and_seen_as_it_is_stored(
     await expect(page.locator("pre")).to_contain_text('"role": "user"')
 
 
-async def test_what_is_shown_is_chosen_by_the_address(context: BrowserContext, stored: tuple[WebServer, Shelf]) -> None:
+async def test_what_is_shown_is_chosen_by_the_address(
+    context: BrowserContext, stored: tuple[WebServer, StoredSessions]
+) -> None:
     page = await context.new_page()
     await open_session(page, stored, stored[1].every_kind)
     await page.keyboard.press("t")
@@ -221,7 +225,7 @@ async def test_what_is_shown_is_chosen_by_the_address(context: BrowserContext, s
 
 
 async def test_a_search_leads_into_the_output_with_its_words_marked(
-    context: BrowserContext, stored: tuple[WebServer, Shelf]
+    context: BrowserContext, stored: tuple[WebServer, StoredSessions]
 ) -> None:
     page = await context.new_page()
     sample, session = stored[1].sample, stored[1].every_kind
@@ -237,18 +241,20 @@ async def test_a_search_leads_into_the_output_with_its_words_marked(
 
 
 async def test_brackets_open_the_neighbours_of_a_session(
-    context: BrowserContext, stored: tuple[WebServer, Shelf]
+    context: BrowserContext, stored: tuple[WebServer, StoredSessions]
 ) -> None:
     page = await context.new_page()
-    shelf = stored[1]
-    await open_session(page, stored, shelf.long)
+    saved_sessions = stored[1]
+    await open_session(page, stored, saved_sessions.long)
     await page.keyboard.press("[")
-    await expect(page).to_have_url(re.compile(shelf.hostile["id"]))
+    await expect(page).to_have_url(re.compile(saved_sessions.hostile["id"]))
     await page.keyboard.press("]")
-    await expect(page).to_have_url(re.compile(shelf.long["id"]))
+    await expect(page).to_have_url(re.compile(saved_sessions.long["id"]))
 
 
-async def test_changes_and_context_have_pages(context: BrowserContext, stored: tuple[WebServer, Shelf]) -> None:
+async def test_changes_and_context_have_pages(
+    context: BrowserContext, stored: tuple[WebServer, StoredSessions]
+) -> None:
     page = await context.new_page()
     await open_session(page, stored, stored[1].every_kind, "/changes")
     await expect(page.locator(".diff .add")).to_contain_text("+return []")
@@ -260,45 +266,45 @@ async def test_changes_and_context_have_pages(context: BrowserContext, stored: t
 
 
 async def test_journey_16_without_scripts_a_session_is_read_paged_and_searched(
-    chromium: Browser, stored: tuple[WebServer, Shelf]
+    chromium: Browser, stored: tuple[WebServer, StoredSessions]
 ) -> None:
-    server, shelf = stored
+    server, saved_sessions = stored
     signed_in = await chromium.new_context()
     await server.enter(await signed_in.new_page())
     state = await signed_in.storage_state()
     await signed_in.close()
     context = await chromium.new_context(java_script_enabled=False, storage_state=state)
     page = await context.new_page()
-    await page.goto(f"{server.url}/ui/session/{shelf.long['id']}")
-    await expect(turn(page, shelf.prompts[-1])).to_be_visible()
+    await page.goto(f"{server.url}/ui/session/{saved_sessions.long['id']}")
+    await expect(turn(page, saved_sessions.prompts[-1])).to_be_visible()
     await page.get_by_role("link", name="Earlier turns").click()
-    await expect(turn(page, shelf.prompts[-1])).to_have_count(0)
+    await expect(turn(page, saved_sessions.prompts[-1])).to_have_count(0)
     await page.get_by_role("link", name="First").click()
-    await expect(turn(page, shelf.prompts[0])).to_be_visible()
+    await expect(turn(page, saved_sessions.prompts[0])).to_be_visible()
     await page.get_by_role("link", name="Later turns").click()
-    await expect(turn(page, shelf.prompts[25])).to_be_visible()
+    await expect(turn(page, saved_sessions.prompts[25])).to_be_visible()
     await page.locator("#find-words").fill(WORD)
     await page.keyboard.press("Enter")
     await page.locator(".hit-list a").click()
-    await expect(turn(page, shelf.prompts[TURNS // 4])).to_be_visible()
-    await page.goto(f"{server.url}/ui/session/{shelf.every_kind['id']}")
+    await expect(turn(page, saved_sessions.prompts[TURNS // 4])).to_be_visible()
+    await page.goto(f"{server.url}/ui/session/{saved_sessions.every_kind['id']}")
     await page.get_by_text("make").click()
     await page.locator("details.call", has_text="make").get_by_role("link", name="Show").click()
     await expect(page.get_by_text("line 199")).to_be_visible()
-    await page.goto(f"{server.url}/ui/session/{shelf.every_kind['id']}")
+    await page.goto(f"{server.url}/ui/session/{saved_sessions.every_kind['id']}")
     await page.get_by_role("link", name="Cost, tokens, files and prompts").click()
     await expect(page.get_by_text("with subagents")).to_be_visible()
     await context.close()
 
 
 async def test_hostile_content_does_nothing_on_any_page_of_a_session(
-    context: BrowserContext, stored: tuple[WebServer, Shelf]
+    context: BrowserContext, stored: tuple[WebServer, StoredSessions]
 ) -> None:
-    server, shelf = stored
+    server, saved_sessions = stored
     page = await context.new_page()
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: dialogs.append(dialog.message))
-    await open_session(page, stored, shelf.hostile)
+    await open_session(page, stored, saved_sessions.hostile)
     await expect(page.locator("#panel .figures").first).to_be_visible()
     await page.keyboard.press("O")
     folds = page.locator("#log details.part")
@@ -308,13 +314,13 @@ async def test_hostile_content_does_nothing_on_any_page_of_a_session(
     assert "<script>window.pwned=1</script>" in texts
     for path in ("", "/changes", "/changes?view=split", "/context", "/panel", "/find?q=pwned", "/../../?children=1"):
         if path:
-            await page.goto(f"{server.url}/ui/session/{shelf.hostile['id']}{path}")
+            await page.goto(f"{server.url}/ui/session/{saved_sessions.hostile['id']}{path}")
         assert await page.evaluate("window.pwned === undefined")
-        found = await page.evaluate(
+        result = await page.evaluate(
             "[...document.querySelectorAll('iframe, object, embed, base, svg svg, [onload], [onerror], [style*=url],"
             ' img:not([src^="/ui/"]), form:not([action^="/ui/"]), a[href^=javascript], a[href^=data]\')].length'
         )
-        assert found == 0
+        assert result == 0
     assert dialogs == []
 
 
@@ -328,15 +334,15 @@ async def test_hostile_content_does_nothing_on_any_page_of_a_session(
     ],
 )
 async def test_the_pages_of_a_session_are_accessible_and_nothing_sticks_out(
-    context: BrowserContext, stored: tuple[WebServer, Shelf], axe: str, width: int, scheme: str
+    context: BrowserContext, stored: tuple[WebServer, StoredSessions], axe: str, width: int, scheme: str
 ) -> None:
-    server, shelf = stored
+    server, saved_sessions = stored
     page = await context.new_page()
     await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     await page.set_viewport_size({"width": width, "height": 800})
-    await open_session(page, stored, shelf.every_kind)
+    await open_session(page, stored, saved_sessions.every_kind)
     for path in ("?show=reasoning,outputs,marks", "/changes", "/context", "/find?q=parse"):
-        await page.goto(f"{server.url}/ui/session/{shelf.every_kind['id']}{path}")
+        await page.goto(f"{server.url}/ui/session/{saved_sessions.every_kind['id']}{path}")
         if path.startswith("?"):
             await expect(page.locator("#panel .figures").first).to_be_attached()
         await is_usable(page, axe)

@@ -381,13 +381,13 @@ async def test_axe_finds_nothing_on_any_page(
         if path == "/ui/":
             await page.locator(".session input").first.check()
         await page.evaluate(axe + ";0")
-        found = await page.evaluate(running)
-        problems = [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found["violations"]]
+        result = await page.evaluate(running)
+        problems = [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in result["violations"]]
         assert problems == [], (path, problems)
     await page.goto(f"{server.url}/ui/")
     await open_palette(page)
     await expect(page.get_by_role("listbox", name="Results").get_by_role("option").first).to_be_visible()
     await page.evaluate(axe + ";0")
-    found = await page.evaluate(running)
-    assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found["violations"]] == []
+    result = await page.evaluate(running)
+    assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in result["violations"]] == []
     await context.close()

@@ -5,19 +5,19 @@ from pathlib import Path
 import pytest
 
 from ..interop.conftest import new_opencode, wire
-from .desk import Desk, new_repository
+from .project_setup import Workspace, new_repository
 
-__all__ = ["desk", "new_opencode", "plain", "wire"]
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path / "home", new_repository(tmp_path / "work"))
+__all__ = ["new_opencode", "plain", "wire", "workspace"]
 
 
 @pytest.fixture
-def plain(tmp_path: Path) -> Desk:
-    """A desk in a folder that no version control knows."""
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "home", new_repository(tmp_path / "work"))
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Workspace:
+    """A workspace in a folder that no version control knows."""
     folder = tmp_path / "plain"
     folder.mkdir()
-    return Desk(tmp_path / "home", folder)
+    return Workspace(tmp_path / "home", folder)

@@ -26,7 +26,7 @@ from opensesh.workspace.repository import data_folder
 from opensesh.workspace.revert import RevertPreview, RevertResult, Reverts
 from opensesh.workspace.snapshots import Snapshots
 
-from .desk import git
+from .project_setup import git
 from .test_revert_crash import Died, DyingDisk
 
 Tree = dict[str, tuple[bytes, bool]]
@@ -42,7 +42,7 @@ TEXTS = ("", "one\n", "two\n", "no end", "crlf\r\nlines\r\n", "ünïcødé 漢�
 BYTES = (b"", b"one\n", b"user\n", b"caf\xe9\r\n", b"\xff\xfeh\x00i\x00", b"\x00\x01binary", b"\xef\xbb\xbfmarked\n")
 
 
-class Doing(NamedTuple):
+class ToolEffect(NamedTuple):
     """What one tool call does."""
 
     tool: str
@@ -50,7 +50,7 @@ class Doing(NamedTuple):
     text: str = ""
 
 
-class Said(NamedTuple):
+class PromptRecord(NamedTuple):
     """A prompt of a session."""
 
     touched: frozenset[str]
@@ -62,7 +62,7 @@ class Said(NamedTuple):
 
 
 doings = st.builds(
-    Doing,
+    ToolEffect,
     st.sampled_from(("write", "write", "edit", "shell", "remove", "chmod")),
     st.sampled_from(NAMES),
     st.sampled_from(TEXTS),
@@ -70,7 +70,7 @@ doings = st.builds(
 # What is chosen of the sessions and prompts that there are: Hypothesis must draw the same things whatever came before.
 picks = st.integers(0, 11)
 patches = st.builds(
-    Doing, st.sampled_from(("add", "update", "delete", "move")), st.sampled_from(NAMES), st.sampled_from(TEXTS)
+    ToolEffect, st.sampled_from(("add", "update", "delete", "move")), st.sampled_from(NAMES), st.sampled_from(TEXTS)
 )
 
 
@@ -103,7 +103,7 @@ class Journey(RuleBasedStateMachine):
         self.folder = self.home / "work"
         self.folder.mkdir()
         self.state = self.home / "state"
-        self.said: dict[str, dict[str, Said]] = {}
+        self.said: dict[str, dict[str, PromptRecord]] = {}
         """What each session was told, by the prompt's id, in order."""
         self.origin: dict[str, Tree] = {}
         """Of sessions that are reverted: the files that the revert has changed, as they were before."""
@@ -128,16 +128,16 @@ class Journey(RuleBasedStateMachine):
     # -- what happens --------------------------------------------------------------------------------------------------
 
     @rule(which=picks, steps=st.lists(st.lists(doings, min_size=1, max_size=2), min_size=1, max_size=2))
-    def prompt(self, which: int, steps: list[list[Doing]]) -> None:
+    def prompt(self, which: int, steps: list[list[ToolEffect]]) -> None:
         self._ask(_pick(list(self.said), which), steps)
 
     @rule(which=picks, steps=st.lists(patches, min_size=1, max_size=2))
-    def patch(self, which: int, steps: list[Doing]) -> None:
-        self._ask(_pick(list(self.said), which), [[each] for each in steps], model="gpt-5")
+    def patch(self, which: int, steps: list[ToolEffect]) -> None:
+        self._ask(_pick(list(self.said), which), [[step] for step in steps], model="gpt-5")
 
     @rule(which=picks, steps=st.lists(doings, min_size=1, max_size=3), space=st.integers(3, 35))
-    def prompt_and_crash(self, which: int, steps: list[Doing], space: int) -> None:
-        self._ask(_pick(list(self.said), which), [[each] for each in steps], disk=FullDisk(space))
+    def prompt_and_crash(self, which: int, steps: list[ToolEffect], space: int) -> None:
+        self._ask(_pick(list(self.said), which), [[step] for step in steps], disk=FullDisk(space))
 
     @rule(name=st.sampled_from((*NAMES, *MINE)), content=st.sampled_from(BYTES))
     def user_writes(self, name: str, content: bytes) -> None:
@@ -193,10 +193,10 @@ class Journey(RuleBasedStateMachine):
                 return
             done = None
         after = self._tree()
-        left = {each.name for each in (done.left_alone if done else preview.plan.lost)}
+        left = {item.name for item in (done.left_alone if done else preview.plan.lost)}
         for name in before.keys() | after.keys():
-            wanted = self.origin[session] if name in self.origin[session] and name not in left else before
-            assert self._same(after.get(name), wanted.get(name)), name
+            expected = self.origin[session] if name in self.origin[session] and name not in left else before
+            assert self._same(after.get(name), expected.get(name)), name
         if before == self.rested[session]:
             assert not left, "what was not touched since comes back, all of it"
         del self.origin[session], self.rested[session]
@@ -215,7 +215,7 @@ class Journey(RuleBasedStateMachine):
             old.info["id"]: new.info["id"]
             for old, new in zip(sessions.messages(session), sessions.messages(copy), strict=True)
         }
-        self.said[copy] = {names[prompt]: said for prompt, said in self.said[session].items()}
+        self.said[copy] = {names[prompt]: text for prompt, text in self.said[session].items()}
 
     @rule(which=picks)
     def compact(self, which: int) -> None:
@@ -239,9 +239,9 @@ class Journey(RuleBasedStateMachine):
     @invariant()
     def every_session_can_be_read(self) -> None:
         sessions = self._sessions()
-        for session, said in self.said.items():
+        for session, text in self.said.items():
             stored = [message.info["id"] for message in sessions.messages(session)]
-            assert set(said) <= set(stored)
+            assert set(text) <= set(stored)
 
     # -- what must hold ------------------------------------------------------------------------------------------------
 
@@ -249,11 +249,11 @@ class Journey(RuleBasedStateMachine):
         self, session: str, preview: RevertPreview, before: Tree, done: RevertResult | None, known: Known
     ) -> None:
         after = self._tree()
-        touched = frozenset[str]().union(*(said.touched for said in self.said[session].values()))
-        lost = {each.name: each for each in (done.left_alone if done else preview.plan.lost)}
-        planned = {each.name: each for each in preview.plan.files if each.name not in lost}
+        touched = frozenset[str]().union(*(text.touched for text in self.said[session].values()))
+        lost = {item.name: item for item in (done.left_alone if done else preview.plan.lost)}
+        planned = {file.name: file for file in preview.plan.files if file.name not in lost}
         # What cannot be brought to the point returns to its origin, if an earlier revert took it away from there.
-        returned = {name: each for name, each in lost.items() if not each.was.fits(each.becomes) and not each.blocked}
+        returned = {name: item for name, item in lost.items() if not item.was.fits(item.becomes) and not item.blocked}
         assert planned.keys() <= touched, "only what the session touched is touched"
         origin = self.origin.setdefault(session, {})
         assert returned.keys() <= origin.keys(), "only what a revert took is put back"
@@ -279,10 +279,10 @@ class Journey(RuleBasedStateMachine):
         """
         known: Known = {}
         changed: set[str] = set()
-        for said in list(self.said[session].values())[list(self.said[session]).index(target) :]:
-            for name in said.touched - changed:
-                known.setdefault(name, []).append(said.before.get(name, NONE))
-            changed |= said.changed
+        for text in list(self.said[session].values())[list(self.said[session]).index(target) :]:
+            for name in text.touched - changed:
+                known.setdefault(name, []).append(text.before.get(name, NONE))
+            changed |= text.changed
         return {name: states for name, states in known.items() if name in changed}
 
     def _finished(self, session: str, target: str, before: Tree) -> bool:
@@ -298,7 +298,7 @@ class Journey(RuleBasedStateMachine):
 
     # -- how it is done ------------------------------------------------------------------------------------------------
 
-    def _ask(self, session: str, steps: list[list[Doing]], *, model: str = "it", disk: Disk | None = None) -> None:
+    def _ask(self, session: str, steps: list[list[ToolEffect]], *, model: str = "it", disk: Disk | None = None) -> None:
         self._forget_reverted(session)
         before = self._tree()
         seen = self._prompts(session)
@@ -313,17 +313,17 @@ class Journey(RuleBasedStateMachine):
         except (OpenseshError, ExceptionGroup):
             assert disk is not None
         self._settle(session)
-        touched = frozenset(name for step in steps for each in step for name in (each.name, f"{each.name}.moved"))
+        touched = frozenset(name for step in steps for item in step for name in (item.name, f"{item.name}.moved"))
         after = self._tree()
         for name in before.keys() | after.keys():
             assert name in touched or after.get(name) == before.get(name)
         for prompt in self._prompts(session):
             if prompt not in seen:
                 changed = frozenset(name for name in touched if before.get(name) != after.get(name))
-                self.said[session][prompt] = Said(touched, changed, before)
+                self.said[session][prompt] = PromptRecord(touched, changed, before)
 
     def _prompts(self, session: str) -> list[str]:
-        return [each.info["id"] for each in self._sessions().messages(session) if each.info["role"] == "user"]
+        return [message.info["id"] for message in self._sessions().messages(session) if message.info["role"] == "user"]
 
     def _forget_reverted(self, session: str) -> None:
         """The next prompt makes a revert final."""
@@ -339,27 +339,27 @@ class Journey(RuleBasedStateMachine):
         """Whether the crash left the revert standing or not, it is finished now."""
         self._reverts().cleanup(session)
 
-    def _call(self, doing: Doing) -> str:
+    def _call(self, doing: ToolEffect) -> str:
         tool, name, text = doing
         path = str(self.folder / name)
         quoted = json.dumps(text)[1:-1].replace("'", "")
         match tool:
             case "write":
-                given: dict[str, Any] = {"filePath": path, "content": text}
+                arguments: dict[str, Any] = {"filePath": path, "content": text}
             case "edit":
-                tool, given = "edit", {"filePath": path, "oldString": "one", "newString": f"1{text}"}
+                tool, arguments = "edit", {"filePath": path, "oldString": "one", "newString": f"1{text}"}
             case "shell":
                 command = f"mkdir -p $(dirname {path}); printf '%b' '{quoted}' > {path}"
-                tool, given = "bash", {"command": command, "description": "d"}
+                tool, arguments = "bash", {"command": command, "description": "d"}
             case "remove":
-                tool, given = "bash", {"command": f"rm -f {path}", "description": "d"}
+                tool, arguments = "bash", {"command": f"rm -f {path}", "description": "d"}
             case "chmod":
-                tool, given = "bash", {"command": f"chmod +x {path}", "description": "d"}
+                tool, arguments = "bash", {"command": f"chmod +x {path}", "description": "d"}
             case _:
-                tool, given = "apply_patch", {"patchText": self._patch(doing)}
-        return f"CALL {tool} {json.dumps(given)}"
+                tool, arguments = "apply_patch", {"patchText": self._patch(doing)}
+        return f"CALL {tool} {json.dumps(arguments)}"
 
-    def _patch(self, doing: Doing) -> str:
+    def _patch(self, doing: ToolEffect) -> str:
         name = doing.name
         change = ["@@", "-one", f"+{doing.text.splitlines()[0] if doing.text else 'gone'}"]
         body = {
@@ -375,7 +375,7 @@ class Journey(RuleBasedStateMachine):
         return open_engine(str(self.folder), store=self._store(disk), scripts=models)
 
     def _prompted(self) -> list[str]:
-        return [session for session, said in self.said.items() if said]
+        return [session for session, text in self.said.items() if text]
 
     def _store(self, disk: Disk | None = None) -> JsonTree:
         return JsonTree(self.home / "data" / "storage", disk=disk or Disk(durable=False))
@@ -393,20 +393,20 @@ class Journey(RuleBasedStateMachine):
         return self._reverts(DyingDisk(point) if 0 < point < 20 else None)
 
     def _tree(self) -> Tree:
-        found: Tree = {}
+        result: Tree = {}
         for path in sorted(self.folder.rglob("*")):
             if path.is_file() and ".git" not in path.relative_to(self.folder).parts:
-                found[path.relative_to(self.folder).as_posix()] = (
+                result[path.relative_to(self.folder).as_posix()] = (
                     path.read_bytes(),
                     os.access(path, os.X_OK) and bool(path.stat().st_mode & 0o100),
                 )
-        return found
+        return result
 
     def _same(self, one: tuple[bytes, bool] | None, other: tuple[bytes, bool] | None) -> bool:
         return (one or NONE) == (other or NONE)
 
-    def _is(self, found: tuple[bytes, bool] | None, state: FileState) -> bool:
-        return (blob_id(found[0]) if found else "") == state.oid
+    def _is(self, result: tuple[bytes, bool] | None, state: FileState) -> bool:
+        return (blob_id(result[0]) if result else "") == state.oid
 
     def _put(self, name: str, content: bytes) -> None:
         path = self.folder / name

@@ -13,14 +13,14 @@ from opensesh.cli import session_diff, session_revert, terminal
 from opensesh.cli.main import command_parser
 from opensesh.errors import NotFoundError, RevertConflictError, UsageError
 
-from .desk import Desk, contents, creates, deletes, write, writes
+from .project_setup import Workspace, contents, creates, deletes, write, writes
 
 
 class Console:
-    """Runs an action as ``opensesh session`` will, on the sessions of a desk."""
+    """Runs an action as ``opensesh session`` will, on the sessions of a workspace."""
 
-    def __init__(self, desk: Desk, capture: pytest.CaptureFixture[str]) -> None:
-        self.desk = desk
+    def __init__(self, workspace: Workspace, capture: pytest.CaptureFixture[str]) -> None:
+        self.workspace = workspace
         self._capture = capture
         self.code = 0
         self.errors = ""
@@ -28,7 +28,7 @@ class Console:
     def run(self, action: str, *words: str) -> str:
         options = command_parser("session")[1].parse([action, *words])
         module = session_diff if action == "diff" else session_revert
-        self.code = module.run(options, self.desk.sessions)
+        self.code = module.run(options, self.workspace.sessions)
         printed = self._capture.readouterr()
         self.errors = printed.err
         return printed.out
@@ -44,16 +44,16 @@ class Console:
 
 
 @pytest.fixture
-def console(desk: Desk, capsys: pytest.CaptureFixture[str]) -> Console:
-    return Console(desk, capsys)
+def console(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> Console:
+    return Console(workspace, capsys)
 
 
-def story(desk: Desk) -> tuple[str, str, str]:
-    session = desk.session()
-    first = desk.prompt(session)
-    desk.step(session, first, writes({"a.txt": "1\n", "b.txt": "1\n"}))
-    second = desk.prompt(session)
-    desk.step(session, second, writes({"a.txt": "2\n"}), deletes("b.txt", "README.md"))
+def story(workspace: Workspace) -> tuple[str, str, str]:
+    session = workspace.session()
+    first = workspace.prompt(session)
+    workspace.step(session, first, writes({"a.txt": "1\n", "b.txt": "1\n"}))
+    second = workspace.prompt(session)
+    workspace.step(session, second, writes({"a.txt": "2\n"}), deletes("b.txt", "README.md"))
     return session, first, second
 
 
@@ -63,7 +63,7 @@ def kept_by(console: Console) -> dict[str, str]:
 
 
 def test_the_diff_is_shown_as_git_shows_it(console: Console) -> None:
-    session, first, second = story(console.desk)
+    session, first, second = story(console.workspace)
     shown = console.diff(session)
     assert "+++ b/a.txt\n@@ -0,0 +1 @@\n+2\n" in shown
     assert "deleted file mode 100644\n" in shown
@@ -74,15 +74,17 @@ def test_the_diff_is_shown_as_git_shows_it(console: Console) -> None:
 
 
 def test_the_diff_can_be_counted_and_read_by_programs(console: Console) -> None:
-    session, _, _ = story(console.desk)
+    session, _, _ = story(console.workspace)
     lines = console.diff(session, "--stat").splitlines()
     assert lines[1].split() == ["+0", "-1", "deleted", "README.md"]
     assert lines[-1] == "2 files, 1 line added, 1 removed"
-    found = json.loads(console.diff(session, "--json"))
-    assert [each["file"] for each in found] == ["README.md", "a.txt"]
+    result = json.loads(console.diff(session, "--json"))
+    assert [item["file"] for item in result] == ["README.md", "a.txt"]
 
 
-def test_the_diff_of_a_folder_without_git_comes_from_the_tools(plain: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_diff_of_a_folder_without_git_comes_from_the_tools(
+    plain: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
     console = Console(plain, capsys)
     session = plain.session()
     assert (console.diff(session), console.errors) == ("", "No files were changed.\n")
@@ -91,16 +93,16 @@ def test_the_diff_of_a_folder_without_git_comes_from_the_tools(plain: Desk, caps
 
 
 def test_when_the_snapshots_are_gone_what_was_stored_is_shown(console: Console) -> None:
-    desk = console.desk
-    session = desk.session()
-    prompt = desk.prompt(session)
-    step = desk.open_step(session, prompt)
-    desk.part(session, step, {"type": "step-start", "snapshot": "1" * 40})
-    desk.part(session, step, {"type": "step-finish", "snapshot": "2" * 40})
+    workspace = console.workspace
+    session = workspace.session()
+    prompt = workspace.prompt(session)
+    step = workspace.open_step(session, prompt)
+    workspace.part(session, step, {"type": "step-start", "snapshot": "1" * 40})
+    workspace.part(session, step, {"type": "step-finish", "snapshot": "2" * 40})
     stored: list[dict[str, Any]] = [
         {"file": "x", "before": "old\n", "after": "new\n", "additions": 1, "deletions": 1, "status": "modified"}
     ]
-    desk.sessions.store.write(("session_diff", session), stored)
+    workspace.sessions.store.write(("session_diff", session), stored)
     assert "-old\n+new\n" in console.diff(session)
     assert console.errors == "These are the changes stored when the session ran: its snapshots are gone.\n"
     with pytest.raises(NotFoundError, match="were not stored, and its snapshots are gone"):
@@ -108,60 +110,61 @@ def test_when_the_snapshots_are_gone_what_was_stored_is_shown(console: Console) 
 
 
 def test_when_the_folder_is_gone_what_was_stored_is_shown(console: Console) -> None:
-    desk = console.desk
-    session = desk.session()
-    prompt = desk.prompt(session)
-    desk.step(session, prompt, writes({"a.txt": "1\n"}))
+    workspace = console.workspace
+    session = workspace.session()
+    prompt = workspace.prompt(session)
+    workspace.step(session, prompt, writes({"a.txt": "1\n"}))
     shown = console.diff(session)
     assert console.errors == ""
-    shutil.rmtree(desk.folder)
+    shutil.rmtree(workspace.folder)
     with pytest.raises(NotFoundError, match=r"were not stored, and .* does not exist any more"):
         console.diff(session)
     stored: list[dict[str, Any]] = [
         {"file": "a.txt", "before": "", "after": "1\n", "additions": 1, "deletions": 0, "status": "added"},
         {"file": "b.txt", "patch": "--- b.txt\n+++ b.txt\n+newer\n", "additions": 1, "deletions": 0},
     ]
-    desk.sessions.store.write(("session_diff", session), stored)
+    workspace.sessions.store.write(("session_diff", session), stored)
     assert "+1\n" in shown
     shown = console.diff(session)
     assert "+1\n" in shown
     assert "+newer\n" in shown
     assert (
-        console.errors == f"These are the changes stored when the session ran: {desk.folder} does not exist any more.\n"
+        console.errors
+        == f"These are the changes stored when the session ran: {workspace.folder} does not exist any more.\n"
     )
     assert json.loads(console.diff(session, "--json")) == stored
     assert console.diff(session, "--stat").splitlines()[-1] == "2 files, 2 lines added, 0 removed"
 
 
 def test_when_the_folder_is_not_a_repository_any_more_what_was_stored_is_shown(console: Console) -> None:
-    desk = console.desk
-    session = desk.session()
-    desk.step(session, desk.prompt(session), writes({"a.txt": "1\n"}))
-    shutil.rmtree(desk.folder / ".git")
+    workspace = console.workspace
+    session = workspace.session()
+    workspace.step(session, workspace.prompt(session), writes({"a.txt": "1\n"}))
+    shutil.rmtree(workspace.folder / ".git")
     with pytest.raises(NotFoundError, match="were not stored, and there are no snapshots outside"):
         console.diff(session)
     stored = [{"file": "a.txt", "before": "", "after": "1\n", "additions": 1, "deletions": 0, "status": "added"}]
-    desk.sessions.store.write(("session_diff", session), stored)
+    workspace.sessions.store.write(("session_diff", session), stored)
     assert "+1\n" in console.diff(session)
     assert "stored when the session ran: there are no snapshots outside of a git repository" in console.errors
 
 
 @pytest.mark.parametrize("whole", [None, []])
 def test_where_nothing_of_the_whole_was_stored_each_prompt_tells(console: Console, whole: list[Any] | None) -> None:
-    desk = console.desk
-    session = desk.session()
+    workspace = console.workspace
+    session = workspace.session()
     stored = [
         {"file": "a.txt", "before": "", "after": "1\n", "additions": 1, "deletions": 0},
         {"file": "a.txt", "patch": "--- a.txt\n+++ a.txt\n-1\n+2\n", "additions": 1, "deletions": 1},
     ]
-    for each in stored:
-        prompt = desk.prompt(session)
-        desk.sessions.store.update(
-            ("message", session, prompt), lambda info, told=each: info.update(summary={"diffs": [told]})
+    for item in stored:
+        prompt = workspace.prompt(session)
+        workspace.sessions.store.update(
+            ("message", session, prompt), lambda info, told=item: info.update(summary={"diffs": [told]})
         )
     if whole is not None:
-        desk.sessions.store.write(("session_diff", session), whole)
-    shutil.rmtree(desk.folder)
+        workspace.sessions.store.write(("session_diff", session), whole)
+    shutil.rmtree(workspace.folder)
     assert json.loads(console.diff(session, "--json")) == stored
     assert console.diff(session, "--stat").splitlines()[-1] == "1 file, 2 lines added, 1 removed"
     shown = console.diff(session)
@@ -169,24 +172,24 @@ def test_where_nothing_of_the_whole_was_stored_each_prompt_tells(console: Consol
 
 
 def test_going_back_prompt_by_prompt_and_forth_at_once(console: Console) -> None:
-    session, first, _ = story(console.desk)
-    after = contents(console.desk.folder)
+    session, first, _ = story(console.workspace)
+    after = contents(console.workspace.folder)
     assert console.revert(session, "--yes") == f"{session} reverted: 3 files changed\n"
-    assert contents(console.desk.folder)["a.txt"] == "1\n"
+    assert contents(console.workspace.folder)["a.txt"] == "1\n"
     console.revert(session, "--yes")
-    assert "a.txt" not in contents(console.desk.folder)
-    assert console.desk.sessions.get(session).document["revert"]["messageID"] == first
+    assert "a.txt" not in contents(console.workspace.folder)
+    assert console.workspace.sessions.get(session).document["revert"]["messageID"] == first
     with pytest.raises(NotFoundError, match=f"before its first prompt; 'opensesh session unrevert {session}'"):
         console.revert(session, "--yes")
     assert console.unrevert(session, "--yes") == f"{session} unreverted: 2 files changed\n"
-    assert contents(console.desk.folder) == after
+    assert contents(console.workspace.folder) == after
     with pytest.raises(NotFoundError, match="not reverted"):
         console.unrevert(session, "--yes")
 
 
 def test_a_dry_run_shows_and_touches_nothing(console: Console) -> None:
-    session, first, _ = story(console.desk)
-    before = contents(console.desk.folder)
+    session, first, _ = story(console.workspace)
+    before = contents(console.workspace.folder)
     assert console.revert(session, "--dry-run").splitlines() == [
         "2 messages would be hidden",
         "  + README.md",
@@ -194,18 +197,18 @@ def test_a_dry_run_shows_and_touches_nothing(console: Console) -> None:
         "  + b.txt",
     ]
     shown = json.loads(console.revert(session, first, "--dry-run", "--json"))
-    assert [(each["file"], each["action"]) for each in shown["files"]] == [
+    assert [(item["file"], item["action"]) for item in shown["files"]] == [
         ("README.md", "create"),
         ("a.txt", "delete"),
         ("b.txt", "keep"),
     ]
-    assert contents(console.desk.folder) == before
+    assert contents(console.workspace.folder) == before
 
 
 def test_without_a_terminal_nothing_is_reverted_without_confirmation(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session, _, _ = story(console.desk)
+    session, _, _ = story(console.workspace)
     with pytest.raises(UsageError, match="--yes"):
         console.revert(session)
     monkeypatch.setattr(terminal, "can_ask", lambda: True)
@@ -214,54 +217,54 @@ def test_without_a_terminal_nothing_is_reverted_without_confirmation(
     assert console.code == 1
     assert "  ~ a.txt" in console.errors
     assert console.errors.endswith("[y/N] Nothing was changed.\n")
-    assert console.desk.sessions.get(session).revert is None
+    assert console.workspace.sessions.get(session).revert is None
     console.revert(session)
-    assert console.desk.sessions.get(session).revert is not None
+    assert console.workspace.sessions.get(session).revert is not None
 
 
 def test_a_conflict_is_named_and_can_be_forced(console: Console) -> None:
-    session, _, _ = story(console.desk)
-    write(console.desk.folder, {"a.txt": "mine\n"})
+    session, _, _ = story(console.workspace)
+    write(console.workspace.folder, {"a.txt": "mine\n"})
     with pytest.raises(RevertConflictError, match=r"a\.txt .*--force overwrites"):
         console.revert(session, "--yes")
     console.revert(session, "--yes", "--force")
-    assert contents(console.desk.folder)["a.txt"] == "1\n"
+    assert contents(console.workspace.folder)["a.txt"] == "1\n"
     assert kept_by(console) == {"a.txt": "mine\n"}
 
 
 def test_what_is_forced_over_after_a_revert_is_kept_and_named(console: Console) -> None:
-    session, first, _ = story(console.desk)
-    after = contents(console.desk.folder)
+    session, first, _ = story(console.workspace)
+    after = contents(console.workspace.folder)
     console.revert(session, "--yes")
     assert console.errors == ""
-    write(console.desk.folder, {"a.txt": "mine\n", "src/main.py": "not the session's\n"})
+    write(console.workspace.folder, {"a.txt": "mine\n", "src/main.py": "not the session's\n"})
     with pytest.raises(RevertConflictError, match="--force overwrites"):
         console.revert(session, first, "--yes")
     console.revert(session, first, "--yes", "--force")
     assert kept_by(console) == {"a.txt": "mine\n"}
-    write(console.desk.folder, {"a.txt": "mine again\n"})
+    write(console.workspace.folder, {"a.txt": "mine again\n"})
     with pytest.raises(RevertConflictError, match="--force overwrites"):
         console.unrevert(session, "--yes")
     done = json.loads(console.unrevert(session, "--yes", "--force", "--json"))
     assert kept_by(console) == {"a.txt": "mine again\n"} == contents(Path(done["kept"]))
-    assert contents(console.desk.folder) == after | {"src/main.py": "not the session's\n"}
+    assert contents(console.workspace.folder) == after | {"src/main.py": "not the session's\n"}
 
 
 def test_a_session_without_a_prompt_has_nothing_to_go_back_to(console: Console) -> None:
     with pytest.raises(NotFoundError, match="no prompt to revert"):
-        console.revert(console.desk.session(), "--yes")
+        console.revert(console.workspace.session(), "--yes")
 
 
 def test_the_conversation_alone_goes_back_without_asking_about_files(console: Console) -> None:
-    session, _, second = story(console.desk)
-    write(console.desk.folder, {"a.txt": "mine\n"})
+    session, _, second = story(console.workspace)
+    write(console.workspace.folder, {"a.txt": "mine\n"})
     console.revert(session, "--yes", "--keep-files")
-    assert contents(console.desk.folder)["a.txt"] == "mine\n"
-    assert console.desk.sessions.get(session).document["revert"] == {"messageID": second}
+    assert contents(console.workspace.folder)["a.txt"] == "mine\n"
+    assert console.workspace.sessions.get(session).document["revert"] == {"messageID": second}
 
 
 def test_files_that_could_not_be_reverted_make_the_command_fail(
-    plain: Desk, capsys: pytest.CaptureFixture[str]
+    plain: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     console = Console(plain, capsys)
     write(plain.folder, {"a.txt": "one\n"})
@@ -273,7 +276,7 @@ def test_files_that_could_not_be_reverted_make_the_command_fail(
 
 
 def test_a_session_whose_folder_is_gone_says_so(console: Console) -> None:
-    session, _, _ = story(console.desk)
-    console.desk.folder.rename(console.desk.home / "elsewhere")
+    session, _, _ = story(console.workspace)
+    console.workspace.folder.rename(console.workspace.home / "elsewhere")
     with pytest.raises(NotFoundError, match=r"does not exist; .*opensesh session move ses_\w+ FOLDER"):
         console.revert(session, "--yes")

@@ -8,21 +8,21 @@ from opensesh.errors import SnapshotError
 from opensesh.workspace import diffs
 from opensesh.workspace.diffs import line_counts
 
-from .desk import Desk, git, write
+from .project_setup import Workspace, git, write
 
 
-def snapshot(desk: Desk) -> str:
-    found = desk.snapshots.track()
-    assert found is not None
-    return found
+def snapshot(workspace: Workspace) -> str:
+    result = workspace.snapshots.track()
+    assert result is not None
+    return result
 
 
-def test_files_are_listed_as_opencode_keeps_them(desk: Desk) -> None:
-    write(desk.folder, {"edited.txt": "one\ntwo\nthree\n", "gone.txt": "bye\n"})
-    before = snapshot(desk)
-    write(desk.folder, {"edited.txt": "one\n2\nthree\nfour\n", "new.txt": "hi\n"})
-    (desk.folder / "gone.txt").unlink()
-    assert desk.snapshots.diff(before, snapshot(desk)) == [
+def test_files_are_listed_as_opencode_keeps_them(workspace: Workspace) -> None:
+    write(workspace.folder, {"edited.txt": "one\ntwo\nthree\n", "gone.txt": "bye\n"})
+    before = snapshot(workspace)
+    write(workspace.folder, {"edited.txt": "one\n2\nthree\nfour\n", "new.txt": "hi\n"})
+    (workspace.folder / "gone.txt").unlink()
+    assert workspace.snapshots.diff(before, snapshot(workspace)) == [
         {
             "file": "edited.txt",
             "before": "one\ntwo\nthree\n",
@@ -36,86 +36,86 @@ def test_files_are_listed_as_opencode_keeps_them(desk: Desk) -> None:
     ]
 
 
-def test_the_fields_stand_in_opencodes_order(desk: Desk) -> None:
-    before = snapshot(desk)
-    write(desk.folder, {"new.txt": "hi\n"})
-    (found,) = desk.snapshots.diff(before, snapshot(desk))
-    assert list(found) == ["file", "before", "after", "additions", "deletions", "status"]
+def test_the_fields_stand_in_opencodes_order(workspace: Workspace) -> None:
+    before = snapshot(workspace)
+    write(workspace.folder, {"new.txt": "hi\n"})
+    (result,) = workspace.snapshots.diff(before, snapshot(workspace))
+    assert list(result) == ["file", "before", "after", "additions", "deletions", "status"]
 
 
-def test_a_file_that_is_not_text_has_neither_texts_nor_counts(desk: Desk) -> None:
-    (desk.folder / "image.png").write_bytes(b"\x89PNG\0\1\2")
-    before = snapshot(desk)
-    (desk.folder / "image.png").write_bytes(b"\x89PNG\0\3\4\5")
-    assert desk.snapshots.diff(before, snapshot(desk)) == [
+def test_a_file_that_is_not_text_has_neither_texts_nor_counts(workspace: Workspace) -> None:
+    (workspace.folder / "image.png").write_bytes(b"\x89PNG\0\1\2")
+    before = snapshot(workspace)
+    (workspace.folder / "image.png").write_bytes(b"\x89PNG\0\3\4\5")
+    assert workspace.snapshots.diff(before, snapshot(workspace)) == [
         {"file": "image.png", "before": "", "after": "", "additions": 0, "deletions": 0, "status": "modified"}
     ]
 
 
-def test_a_renamed_file_is_one_that_went_and_one_that_came(desk: Desk) -> None:
-    before = snapshot(desk)
-    (desk.folder / "README.md").rename(desk.folder / "READ.md")
-    found = desk.snapshots.diff(before, snapshot(desk))
-    assert [(diff["file"], diff["status"]) for diff in found] == [("READ.md", "added"), ("README.md", "deleted")]
+def test_a_renamed_file_is_one_that_went_and_one_that_came(workspace: Workspace) -> None:
+    before = snapshot(workspace)
+    (workspace.folder / "README.md").rename(workspace.folder / "READ.md")
+    result = workspace.snapshots.diff(before, snapshot(workspace))
+    assert [(diff["file"], diff["status"]) for diff in result] == [("READ.md", "added"), ("README.md", "deleted")]
 
 
-def test_a_link_is_shown_by_its_target(desk: Desk) -> None:
-    before = snapshot(desk)
-    (desk.folder / "README.md").unlink()
-    (desk.folder / "README.md").symlink_to("src/main.py")
-    (found,) = desk.snapshots.diff(before, snapshot(desk))
-    assert (found["before"], found["after"], found["status"]) == ("hello\n", "src/main.py", "modified")
+def test_a_link_is_shown_by_its_target(workspace: Workspace) -> None:
+    before = snapshot(workspace)
+    (workspace.folder / "README.md").unlink()
+    (workspace.folder / "README.md").symlink_to("src/main.py")
+    (result,) = workspace.snapshots.diff(before, snapshot(workspace))
+    assert (result["before"], result["after"], result["status"]) == ("hello\n", "src/main.py", "modified")
 
 
-def test_text_in_no_known_encoding_is_shown_as_far_as_it_goes(desk: Desk) -> None:
-    before = snapshot(desk)
-    (desk.folder / "latin.txt").write_bytes("café\n".encode("latin-1"))
-    (found,) = desk.snapshots.diff(before, snapshot(desk))
-    assert (found["after"], found["additions"]) == ("caf\ufffd\n", 1)
+def test_text_in_no_known_encoding_is_shown_as_far_as_it_goes(workspace: Workspace) -> None:
+    before = snapshot(workspace)
+    (workspace.folder / "latin.txt").write_bytes("café\n".encode("latin-1"))
+    (result,) = workspace.snapshots.diff(before, snapshot(workspace))
+    assert (result["after"], result["additions"]) == ("caf\ufffd\n", 1)
 
 
-def test_of_a_very_large_text_only_the_counts_are_kept(desk: Desk) -> None:
-    before = snapshot(desk)
-    write(desk.folder, {"large.txt": "line\n" * 300_000, "small.txt": "line\n"})
-    large, small = desk.snapshots.diff(before, snapshot(desk))
+def test_of_a_very_large_text_only_the_counts_are_kept(workspace: Workspace) -> None:
+    before = snapshot(workspace)
+    write(workspace.folder, {"large.txt": "line\n" * 300_000, "small.txt": "line\n"})
+    large, small = workspace.snapshots.diff(before, snapshot(workspace))
     assert (large["additions"], large["after"]) == (300_000, "")
     assert small["after"] == "line\n"
 
 
-def test_all_texts_of_one_list_share_a_limit(desk: Desk) -> None:
-    before = snapshot(desk)
-    write(desk.folder, {f"{number}.txt": "0123456789" for number in range(4)})
-    found = diffs.file_diffs(desk.snapshots.repository.reader(), before, snapshot(desk), max_total_bytes=25)
-    assert [bool(diff["after"]) for diff in found] == [True, True, False, False]
+def test_all_texts_of_one_list_share_a_limit(workspace: Workspace) -> None:
+    before = snapshot(workspace)
+    write(workspace.folder, {f"{number}.txt": "0123456789" for number in range(4)})
+    result = diffs.file_diffs(workspace.snapshots.repository.reader(), before, snapshot(workspace), max_total_bytes=25)
+    assert [bool(diff["after"]) for diff in result] == [True, True, False, False]
 
 
-def test_submodules_are_not_files(desk: Desk) -> None:
+def test_submodules_are_not_files(workspace: Workspace) -> None:
     link = "160000 commit 0123456789012345678901234567890123456789\tmodule\0"
-    with_module = desk.snapshots.git.run("mktree", "-z", stdin=link.encode()).decode().strip()
-    empty = desk.snapshots.git.run("mktree", "-z", stdin=b"").decode().strip()
-    assert desk.snapshots.diff(empty, with_module) == []
-    assert desk.snapshots.changed(with_module, empty).files == ()
+    with_module = workspace.snapshots.git.run("mktree", "-z", stdin=link.encode()).decode().strip()
+    empty = workspace.snapshots.git.run("mktree", "-z", stdin=b"").decode().strip()
+    assert workspace.snapshots.diff(empty, with_module) == []
+    assert workspace.snapshots.changed(with_module, empty).files == ()
 
 
-def test_the_text_for_people_is_what_git_shows(desk: Desk) -> None:
-    before = snapshot(desk)
-    write(desk.folder, {"README.md": "bye\n"})
-    text = desk.snapshots.text(before, snapshot(desk))
-    assert text == git(desk.folder, "diff", "HEAD")
+def test_the_text_for_people_is_what_git_shows(workspace: Workspace) -> None:
+    before = snapshot(workspace)
+    write(workspace.folder, {"README.md": "bye\n"})
+    text = workspace.snapshots.text(before, snapshot(workspace))
+    assert text == git(workspace.folder, "diff", "HEAD")
     assert text.endswith("-hello\n+bye")
 
 
-def test_the_users_taste_in_diffs_does_not_change_ours(desk: Desk) -> None:
+def test_the_users_taste_in_diffs_does_not_change_ours(workspace: Workspace) -> None:
     for name, value in (("diff.external", "false"), ("diff.noprefix", "true"), ("color.ui", "always")):
-        git(desk.folder, "config", "--global", name, value)
-    before = snapshot(desk)
-    write(desk.folder, {"README.md": "bye\n"})
-    assert desk.snapshots.text(before, snapshot(desk)).startswith("diff --git a/README.md b/README.md\n")
+        git(workspace.folder, "config", "--global", name, value)
+    before = snapshot(workspace)
+    write(workspace.folder, {"README.md": "bye\n"})
+    assert workspace.snapshots.text(before, snapshot(workspace)).startswith("diff --git a/README.md b/README.md\n")
 
 
-def test_a_snapshot_that_is_gone_cannot_be_compared(desk: Desk) -> None:
+def test_a_snapshot_that_is_gone_cannot_be_compared(workspace: Workspace) -> None:
     with pytest.raises(SnapshotError):
-        desk.snapshots.diff("1" * 40, snapshot(desk))
+        workspace.snapshots.diff("1" * 40, snapshot(workspace))
 
 
 @pytest.mark.parametrize(

@@ -13,20 +13,20 @@ from opensesh.testing.wire import WireServer
 from opensesh.workspace.diffs import snapshot_range, summarize
 
 from ..interop.opencode import OpenCode
-from .desk import Desk, contents, deletes, edits, write, writes
+from .project_setup import Workspace, contents, deletes, edits, write, writes
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
 START = {"README.md": "hello\n"}
 
 
-def desk_of(opencode: OpenCode) -> Desk:
-    """A desk on OpenCode's own data."""
+def workspace_of(opencode: OpenCode) -> Workspace:
+    """A workspace on OpenCode's own data."""
     home = opencode.root / "ours"
     home.mkdir(exist_ok=True)
     if not (home / "data").exists():
         (home / "data").symlink_to(opencode.data, target_is_directory=True)
-    return Desk(home, opencode.directory)
+    return Workspace(home, opencode.directory)
 
 
 def call(name: str, arguments: str) -> str:
@@ -47,7 +47,9 @@ def two_turns(opencode: OpenCode) -> tuple[str, str, str]:
         + "SAY done",
     )
     opencode.settle()
-    first, second = (each["info"]["id"] for each in opencode.messages(session) if each["info"]["role"] == "user")
+    first, second = (
+        message["info"]["id"] for message in opencode.messages(session) if message["info"]["role"] == "user"
+    )
     return session, first, second
 
 
@@ -64,42 +66,42 @@ def test_what_opencode_did_we_revert_and_opencode_brings_back(
 ) -> None:
     opencode = new_opencode(wire)
     session, first, second = two_turns(opencode)
-    desk = desk_of(opencode)
-    assert contents(desk.folder) == AFTER_TWO
+    workspace = workspace_of(opencode)
+    assert contents(workspace.folder) == AFTER_TWO
 
     # What OpenCode computed, we compute alike.
-    assert opencode.diff(session) == (stored := desk.sessions.diff(session))
-    ends = snapshot_range(desk.history(session))
+    assert opencode.diff(session) == (stored := workspace.sessions.diff(session))
+    ends = snapshot_range(workspace.history(session))
     assert ends is not None
-    assert desk.snapshots.diff(*ends) == stored
+    assert workspace.snapshots.diff(*ends) == stored
 
-    ours = desk.reverts.revert(session, second)
-    assert contents(desk.folder) == AFTER_ONE
+    ours = workspace.reverts.revert(session, second)
+    assert contents(workspace.folder) == AFTER_ONE
     assert opencode.get(session) == ours.session.document
     restored = opencode.unrevert(session)
     assert "revert" not in restored
-    assert contents(desk.folder) == AFTER_TWO | {"new.txt": "one\n"}  # it never deletes what came back
+    assert contents(workspace.folder) == AFTER_TWO | {"new.txt": "one\n"}  # it never deletes what came back
 
     # The same by OpenCode alone: the records are the same.
-    (desk.folder / "new.txt").unlink()
+    (workspace.folder / "new.txt").unlink()
     theirs = opencode.revert(session, second)
-    assert contents(desk.folder) == AFTER_ONE
+    assert contents(workspace.folder) == AFTER_ONE
     assert without_time(theirs) == without_time(ours.session.document)
-    assert opencode.diff(session) == desk.sessions.diff(session)
+    assert opencode.diff(session) == workspace.sessions.diff(session)
 
     # And we bring back what OpenCode took, also the deleting.
-    desk.reverts.unrevert(session)
-    assert contents(desk.folder) == AFTER_TWO
+    workspace.reverts.unrevert(session)
+    assert contents(workspace.folder) == AFTER_TWO
     assert "revert" not in opencode.get(session)
     for path in opencode.storage.rglob("*.json"):
         assert dumps(loads(path.read_bytes(), str(path))) == path.read_bytes(), path
 
-    desk.reverts.revert(session, first)
-    assert contents(desk.folder) == START
+    workspace.reverts.revert(session, first)
+    assert contents(workspace.folder) == START
     opencode.prompt(session, "SAY a new beginning")
     opencode.settle()
-    assert first not in [each.info["id"] for each in desk.history(session)]
-    assert len(desk.history(session)) == 2
+    assert first not in [item.info["id"] for item in workspace.history(session)]
+    assert len(workspace.history(session)) == 2
 
 
 def test_a_revert_of_opencodes_moves_on_with_us_and_is_made_final(
@@ -107,15 +109,15 @@ def test_a_revert_of_opencodes_moves_on_with_us_and_is_made_final(
 ) -> None:
     opencode = new_opencode(wire)
     session, first, second = two_turns(opencode)
-    desk = desk_of(opencode)
+    workspace = workspace_of(opencode)
     snapshot = opencode.revert(session, second)["revert"]["snapshot"]
-    moved = desk.reverts.revert(session, first)
-    assert contents(desk.folder) == START
+    moved = workspace.reverts.revert(session, first)
+    assert contents(workspace.folder) == START
     assert moved.session.document["revert"]["snapshot"] == snapshot
-    desk.reverts.revert(session, second)
-    assert contents(desk.folder) == AFTER_ONE
-    desk.reverts.cleanup(session)
-    assert [each["info"]["role"] for each in opencode.messages(session)] == ["user", "assistant", "assistant"]
+    workspace.reverts.revert(session, second)
+    assert contents(workspace.folder) == AFTER_ONE
+    workspace.reverts.cleanup(session)
+    assert [message["info"]["role"] for message in opencode.messages(session)] == ["user", "assistant", "assistant"]
     assert "revert" not in opencode.get(session)
     answer = opencode.prompt(session, "SAY still here")
     assert answer["info"]["finish"] == "stop"
@@ -126,45 +128,45 @@ def test_what_we_did_opencode_reverts_and_we_bring_back(
 ) -> None:
     opencode = new_opencode(wire)
     opencode.stop()
-    desk = desk_of(opencode)
-    register(desk.sessions.store, desk.place)
-    write(desk.folder, {"kept.txt": "kept\n", "gone.txt": "gone\n"})
-    before = contents(desk.folder)
-    session = desk.session()
-    prompt = desk.prompt(session)
-    desk.sessions.store.update(
+    workspace = workspace_of(opencode)
+    register(workspace.sessions.store, workspace.place)
+    write(workspace.folder, {"kept.txt": "kept\n", "gone.txt": "gone\n"})
+    before = contents(workspace.folder)
+    session = workspace.session()
+    prompt = workspace.prompt(session)
+    workspace.sessions.store.update(
         keys.message(session, prompt), lambda info: info.update(model={"providerID": "fake", "modelID": "scripted"})
     )
 
     changes = (deletes("gone.txt"), edits("README.md", "bye\n"), writes({"deep/ü x.txt": "new\n"}))
-    answer = desk.step(session, prompt, *changes)
+    answer = workspace.step(session, prompt, *changes)
     finish = {"cost": 0, "tokens": {"input": 1, "output": 1, "reasoning": 0, "cache": {"read": 0, "write": 0}}}
-    for part in desk.history(session)[1].parts:
+    for part in workspace.history(session)[1].parts:
         if part["type"] == "step-finish":
-            desk.sessions.update_part(part | finish)
-    desk.sessions.store.update(
+            workspace.sessions.update_part(part | finish)
+    workspace.sessions.store.update(
         keys.message(session, answer),
         lambda info: info.update(finish | {"finish": "stop", "time": info["time"] | {"completed": ids.now_ms()}}),
     )
-    after = contents(desk.folder)
-    summarize(desk.sessions, desk.snapshots, session, prompt, publish=desk.bus.publish)
+    after = contents(workspace.folder)
+    summarize(workspace.sessions, workspace.snapshots, session, prompt, publish=workspace.bus.publish)
 
     opencode.start()
-    assert opencode.diff(session) == desk.sessions.diff(session)
+    assert opencode.diff(session) == workspace.sessions.diff(session)
     theirs = opencode.revert(session, prompt)
-    assert contents(desk.folder) == before
-    assert opencode.diff(session) == desk.sessions.diff(session)
-    undone = desk.reverts.unrevert(session)
-    assert contents(desk.folder) == after
+    assert contents(workspace.folder) == before
+    assert opencode.diff(session) == workspace.sessions.diff(session)
+    undone = workspace.reverts.unrevert(session)
+    assert contents(workspace.folder) == after
     assert undone.left_alone == ()
-    ours = desk.reverts.revert(session, prompt)
-    assert contents(desk.folder) == before
+    ours = workspace.reverts.revert(session, prompt)
+    assert contents(workspace.folder) == before
     shown, expected = ours.session.document, dict(theirs)
     assert shown["revert"]["diff"] == expected["revert"]["diff"]
     assert without_time(shown) | {"revert": 0} == without_time(expected) | {"revert": 0}
     assert list(shown["revert"]) == list(expected["revert"])
     opencode.unrevert(session)
-    assert contents(desk.folder) == after | {"gone.txt": "gone\n"}
+    assert contents(workspace.folder) == after | {"gone.txt": "gone\n"}
 
 
 def test_part_of_an_answer_is_reverted_alike(wire: WireServer, new_opencode: Callable[..., OpenCode]) -> None:
@@ -173,12 +175,12 @@ def test_part_of_an_answer_is_reverted_alike(wire: WireServer, new_opencode: Cal
     target = str(opencode.directory / "a.txt")
     opencode.prompt(session, call("write", f'{{"filePath": "{target}", "content": "one\\n"}}') + "SAY done")
     opencode.settle()
-    desk = desk_of(opencode)
-    answer = desk.history(session)[1]
+    workspace = workspace_of(opencode)
+    answer = workspace.history(session)[1]
     tool = next(part["id"] for part in answer.parts if part["type"] == "tool")
-    ours = desk.reverts.revert(session, answer.info["id"], tool).session.document
-    assert contents(desk.folder) == START
-    desk.reverts.unrevert(session)
+    ours = workspace.reverts.revert(session, answer.info["id"], tool).session.document
+    assert contents(workspace.folder) == START
+    workspace.reverts.unrevert(session)
     theirs = opencode.revert(session, answer.info["id"], tool)
-    assert contents(desk.folder) == START
+    assert contents(workspace.folder) == START
     assert without_time(theirs) == without_time(ours)

@@ -70,7 +70,7 @@ def test_identifiers_that_have_wrapped_do_not_move_a_point(wrap_corpus: Path) ->
     store = JsonTree(wrap_corpus / "storage")
     (key,) = store.list(("session",))
     history = store.messages(key[-1])
-    prompts = [place for place, each in enumerate(history) if each.info["role"] == "user"]
-    names = [history[place].info["id"] for place in prompts]
+    prompts = [path for path, item in enumerate(history) if item.info["role"] == "user"]
+    names = [history[path].info["id"] for path in prompts]
     assert names != sorted(names)
     assert [find_point(history, name).message for name in names] == prompts

@@ -17,7 +17,7 @@ from opensesh.workspace.revert_journal import RevertTrash
 from opensesh.workspace.snapshots import Snapshots
 
 from ..harness import ProcessGroup
-from .desk import Desk, contents, creates, deletes, edits, new_repository, write, writes
+from .project_setup import Workspace, contents, creates, deletes, edits, new_repository, write, writes
 
 
 class Died(BaseException):
@@ -55,37 +55,39 @@ class DyingDisk(Disk):
             raise Died
 
 
-class Scene:
+class RevertSetup:
     """A session of two turns in a project, always as it was at the start unless a test says otherwise."""
 
     def __init__(self, folder: Path) -> None:
-        self.desk = Desk(folder / "home", new_repository(folder / "work"))
-        desk = self.desk
-        write(desk.folder, {".gitignore": "*.env\n", "a.env": "KEY=1\n"})
-        self.at_first = contents(desk.folder)
-        self.session = desk.session()
-        self.first = desk.prompt(self.session)
-        desk.step(self.session, self.first, writes({"new.txt": "1\n"}), edits("a.env", "KEY=2\n"))
-        self.halfway = contents(desk.folder)
-        self.second = desk.prompt(self.session)
-        desk.step(self.session, self.second, writes({"new.txt": "2\n", "README.md": "x\n"}), creates("b.env", "B=1\n"))
-        desk.step(self.session, self.second, deletes("src/main.py"))
-        self.at_last = contents(desk.folder)
+        self.workspace = Workspace(folder / "home", new_repository(folder / "work"))
+        workspace = self.workspace
+        write(workspace.folder, {".gitignore": "*.env\n", "a.env": "KEY=1\n"})
+        self.at_first = contents(workspace.folder)
+        self.session = workspace.session()
+        self.first = workspace.prompt(self.session)
+        workspace.step(self.session, self.first, writes({"new.txt": "1\n"}), edits("a.env", "KEY=2\n"))
+        self.halfway = contents(workspace.folder)
+        self.second = workspace.prompt(self.session)
+        workspace.step(
+            self.session, self.second, writes({"new.txt": "2\n", "README.md": "x\n"}), creates("b.env", "B=1\n")
+        )
+        workspace.step(self.session, self.second, deletes("src/main.py"))
+        self.at_last = contents(workspace.folder)
 
     @property
     def files(self) -> dict[str, str]:
-        return contents(self.desk.folder)
+        return contents(self.workspace.folder)
 
     @property
     def point(self) -> str | None:
-        revert = self.desk.sessions.get(self.session).revert
+        revert = self.workspace.sessions.get(self.session).revert
         return revert.message_id if revert else None
 
     def dying(self, point: int) -> Reverts:
         disk = DyingDisk(point)
-        store = JsonTree(self.desk.home / "data" / "storage", disk=disk)
-        sessions = Sessions(store, self.desk.place)
-        return Reverts(sessions, self.desk.snapshots, disk=disk, state=str(self.desk.home / "state"))
+        store = JsonTree(self.workspace.home / "data" / "storage", disk=disk)
+        sessions = Sessions(store, self.workspace.place)
+        return Reverts(sessions, self.workspace.snapshots, disk=disk, state=str(self.workspace.home / "state"))
 
     def dies(self, act: Callable[[Reverts], Any], point: int) -> bool:
         try:
@@ -96,95 +98,95 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    return Scene(tmp_path_factory.mktemp("scene"))
+def revert_setup(tmp_path_factory: pytest.TempPathFactory) -> RevertSetup:
+    return RevertSetup(tmp_path_factory.mktemp("revert_setup"))
 
 
-def sweep(scene: Scene, act: Callable[[Reverts], Any], check: Callable[[int], None]) -> int:
+def sweep(revert_setup: RevertSetup, act: Callable[[Reverts], Any], check: Callable[[int], None]) -> int:
     """Let ``act`` die at every point, and ``check`` each time; how many points there were."""
     point = 1
-    while scene.dies(act, point):
+    while revert_setup.dies(act, point):
         check(point)
         point += 1
     return point - 1
 
 
-def test_a_revert_that_died_anywhere_is_finished_or_never_happened(scene: Scene) -> None:
-    expected = {None: scene.at_last, scene.second: scene.halfway}
+def test_a_revert_that_died_anywhere_is_finished_or_never_happened(revert_setup: RevertSetup) -> None:
+    expected = {None: revert_setup.at_last, revert_setup.second: revert_setup.halfway}
     seen: set[str | None] = set()
 
     def check(point: int) -> None:
-        reverts = scene.desk.reverts
+        reverts = revert_setup.workspace.reverts
         match point % 3:
             case 0:
-                reverts.recover(scene.session)
-                assert scene.files == expected[scene.point]
-                seen.add(scene.point)
+                reverts.recover(revert_setup.session)
+                assert revert_setup.files == expected[revert_setup.point]
+                seen.add(revert_setup.point)
             case 1:
-                reverts.revert(scene.session, scene.second)
-                assert scene.files == scene.halfway
+                reverts.revert(revert_setup.session, revert_setup.second)
+                assert revert_setup.files == revert_setup.halfway
             case _:
                 pass
-        reverts.unrevert(scene.session)
-        assert scene.files == scene.at_last
-        assert scene.point is None
+        reverts.unrevert(revert_setup.session)
+        assert revert_setup.files == revert_setup.at_last
+        assert revert_setup.point is None
 
-    points = sweep(scene, lambda reverts: reverts.revert(scene.session, scene.second), check)
+    points = sweep(revert_setup, lambda reverts: reverts.revert(revert_setup.session, revert_setup.second), check)
     assert points >= 20
-    assert seen == {None, scene.second}
-    scene.desk.reverts.unrevert(scene.session)
-    assert scene.files == scene.at_last
+    assert seen == {None, revert_setup.second}
+    revert_setup.workspace.reverts.unrevert(revert_setup.session)
+    assert revert_setup.files == revert_setup.at_last
 
 
-def test_an_undoing_that_died_anywhere_is_finished_or_never_happened(scene: Scene) -> None:
-    expected = {None: scene.at_last, scene.second: scene.halfway}
-    reverts = scene.desk.reverts
-    reverts.revert(scene.session, scene.second)
+def test_an_undoing_that_died_anywhere_is_finished_or_never_happened(revert_setup: RevertSetup) -> None:
+    expected = {None: revert_setup.at_last, revert_setup.second: revert_setup.halfway}
+    reverts = revert_setup.workspace.reverts
+    reverts.revert(revert_setup.session, revert_setup.second)
 
     def check(point: int) -> None:
         if point % 2:
-            reverts.recover(scene.session)
-            assert scene.files == expected[scene.point]
-        reverts.revert(scene.session, scene.second)
-        assert scene.files == scene.halfway
+            reverts.recover(revert_setup.session)
+            assert revert_setup.files == expected[revert_setup.point]
+        reverts.revert(revert_setup.session, revert_setup.second)
+        assert revert_setup.files == revert_setup.halfway
 
-    assert sweep(scene, lambda reverts: reverts.unrevert(scene.session), check) >= 15
-    assert scene.files == scene.at_last
-    assert scene.point is None
+    assert sweep(revert_setup, lambda reverts: reverts.unrevert(revert_setup.session), check) >= 15
+    assert revert_setup.files == revert_setup.at_last
+    assert revert_setup.point is None
 
 
-def test_a_revert_that_died_while_it_moved_on_stands_at_one_of_both_points(scene: Scene) -> None:
-    expected = {scene.first: scene.at_first, scene.second: scene.halfway}
-    reverts = scene.desk.reverts
-    reverts.revert(scene.session, scene.second)
+def test_a_revert_that_died_while_it_moved_on_stands_at_one_of_both_points(revert_setup: RevertSetup) -> None:
+    expected = {revert_setup.first: revert_setup.at_first, revert_setup.second: revert_setup.halfway}
+    reverts = revert_setup.workspace.reverts
+    reverts.revert(revert_setup.session, revert_setup.second)
 
     def check(point: int) -> None:
-        reverts.recover(scene.session)
-        assert scene.files == expected[scene.point or ""]
+        reverts.recover(revert_setup.session)
+        assert revert_setup.files == expected[revert_setup.point or ""]
         if point % 2:
-            reverts.unrevert(scene.session)
-            assert scene.files == scene.at_last
-        reverts.revert(scene.session, scene.second)
-        assert scene.files == scene.halfway
+            reverts.unrevert(revert_setup.session)
+            assert revert_setup.files == revert_setup.at_last
+        reverts.revert(revert_setup.session, revert_setup.second)
+        assert revert_setup.files == revert_setup.halfway
 
-    assert sweep(scene, lambda reverts: reverts.revert(scene.session, scene.first), check) >= 15
-    assert scene.files == scene.at_first
-    reverts.unrevert(scene.session)
-    assert scene.files == scene.at_last
+    assert sweep(revert_setup, lambda reverts: reverts.revert(revert_setup.session, revert_setup.first), check) >= 15
+    assert revert_setup.files == revert_setup.at_first
+    reverts.unrevert(revert_setup.session)
+    assert revert_setup.files == revert_setup.at_last
 
 
-def test_a_cleaning_that_died_anywhere_can_be_run_again_and_loses_nothing(plain: Desk) -> None:
-    desk = plain
-    sessions = desk.sessions
+def test_a_cleaning_that_died_anywhere_can_be_run_again_and_loses_nothing(plain: Workspace) -> None:
+    workspace = plain
+    sessions = workspace.sessions
 
     def converse() -> tuple[str, str, list[str]]:
-        session = desk.session()
-        desk.step(session, desk.prompt(session))
-        second = desk.prompt(session)
-        desk.step(session, second, creates("a.txt", "a\n"))
-        desk.step(session, second)
-        desk.reverts.revert(session, second)
-        return session, second, [each.info["id"] for each in desk.history(session)]
+        session = workspace.session()
+        workspace.step(session, workspace.prompt(session))
+        second = workspace.prompt(session)
+        workspace.step(session, second, creates("a.txt", "a\n"))
+        workspace.step(session, second)
+        workspace.reverts.revert(session, second)
+        return session, second, [item.info["id"] for item in workspace.history(session)]
 
     point = 0
     died = True
@@ -192,19 +194,21 @@ def test_a_cleaning_that_died_anywhere_can_be_run_again_and_loses_nothing(plain:
         point += 1
         session, second, names = converse()
         disk = DyingDisk(point)
-        store = JsonTree(desk.home / "data" / "storage", disk=disk)
-        dying = Reverts(Sessions(store, desk.place), desk.snapshots, disk=disk, state=str(desk.home / "state"))
+        store = JsonTree(workspace.home / "data" / "storage", disk=disk)
+        dying = Reverts(
+            Sessions(store, workspace.place), workspace.snapshots, disk=disk, state=str(workspace.home / "state")
+        )
         try:
             dying.cleanup(session)
             died = False
         except Died:
-            left = [each.info["id"] for each in desk.history(session)]
+            left = [item.info["id"] for item in workspace.history(session)]
             assert left == names[: len(left)]
             assert second in left or len(left) == 2
-            desk.reverts.cleanup(session)
-        assert [each.info["id"] for each in desk.history(session)] == names[:2]
+            workspace.reverts.cleanup(session)
+        assert [item.info["id"] for item in workspace.history(session)] == names[:2]
         assert sessions.get(session).revert is None
-        kept = list((desk.home / "state" / "trash").rglob(f"{session}/*/messages.json"))
+        kept = list((workspace.home / "state" / "trash").rglob(f"{session}/*/messages.json"))
         assert all(name in "".join(path.read_text() for path in kept) for name in names[2:])
     assert point > 15
 
@@ -219,40 +223,47 @@ def revert_and_wait(tell: Any, home: str, folder: str, session: str, message: st
                 time.sleep(60)
             super().rename(old, new)
 
-    place = resolve(folder)
-    sessions = Sessions(JsonTree(os.path.join(home, "data", "storage")), place)
-    snapshots = Snapshots(place, data=os.path.join(home, "data"), state=os.path.join(home, "state"))
+    location = resolve(folder)
+    sessions = Sessions(JsonTree(os.path.join(home, "data", "storage")), location)
+    snapshots = Snapshots(location, data=os.path.join(home, "data"), state=os.path.join(home, "state"))
     Reverts(sessions, snapshots, disk=Waiting(), state=os.path.join(home, "state")).revert(session, message)
 
 
 def test_a_process_killed_between_journal_and_files_leaves_a_revert_that_can_be_finished(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
+    revert_setup = RevertSetup(tmp_path)
     with ProcessGroup() as processes:
         child = processes.start(
-            revert_and_wait, str(scene.desk.home), str(scene.desk.folder), scene.session, scene.second
+            revert_and_wait,
+            str(revert_setup.workspace.home),
+            str(revert_setup.workspace.folder),
+            revert_setup.session,
+            revert_setup.second,
         )
         child.wait_for()
         child.kill()
-    assert scene.files != scene.halfway
-    assert scene.point == scene.second
-    assert scene.desk.reverts.recover(scene.session)
-    assert scene.files == scene.halfway
-    assert not scene.desk.reverts.recover(scene.session)
-    scene.desk.reverts.unrevert(scene.session)
-    assert scene.files == scene.at_last
+    assert revert_setup.files != revert_setup.halfway
+    assert revert_setup.point == revert_setup.second
+    assert revert_setup.workspace.reverts.recover(revert_setup.session)
+    assert revert_setup.files == revert_setup.halfway
+    assert not revert_setup.workspace.reverts.recover(revert_setup.session)
+    revert_setup.workspace.reverts.unrevert(revert_setup.session)
+    assert revert_setup.files == revert_setup.at_last
 
 
 def test_a_file_that_is_changed_before_a_dead_revert_is_finished_is_left_alone(tmp_path: Path) -> None:
-    scene = Scene(tmp_path)
+    revert_setup = RevertSetup(tmp_path)
     point = 1
-    while scene.dies(lambda reverts: reverts.revert(scene.session, scene.second), point) and scene.point is None:
+    while (
+        revert_setup.dies(lambda reverts: reverts.revert(revert_setup.session, revert_setup.second), point)
+        and revert_setup.point is None
+    ):
         point += 1
-    write(scene.desk.folder, {"README.md": "the user's own\n"})
-    scene.desk.reverts.recover(scene.session)
-    assert scene.files == scene.halfway | {"README.md": "the user's own\n"}
+    write(revert_setup.workspace.folder, {"README.md": "the user's own\n"})
+    revert_setup.workspace.reverts.recover(revert_setup.session)
+    assert revert_setup.files == revert_setup.halfway | {"README.md": "the user's own\n"}
 
 
-def test_commits_within_one_millisecond_keep_a_copy_each(plain: Desk) -> None:
+def test_commits_within_one_millisecond_keep_a_copy_each(plain: Workspace) -> None:
     session = plain.session()
     plain.step(session, plain.prompt(session))
     trash = RevertTrash(plain.sessions, state=str(plain.home / "state"))

@@ -9,7 +9,7 @@ from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.protocol import StoredMessage
 from opensesh.workspace.diffs import history_diffs, snapshot_range, summarize, totals, turn_messages
 
-from .desk import Desk, call, creates, edits, write, writes
+from .project_setup import Workspace, call, creates, edits, write, writes
 
 
 def message(identifier: str, *parts: dict[str, str], role: str = "assistant", parent: str = "") -> StoredMessage:
@@ -37,57 +37,61 @@ def test_a_turn_is_a_prompt_and_what_answers_it() -> None:
         message("a2", parent="u2"),
         message("late", parent="u1"),
     ]
-    assert [each.info["id"] for each in turn_messages(history, "u1")] == ["u1", "a1", "late"]
+    assert [item.info["id"] for item in turn_messages(history, "u1")] == ["u1", "a1", "late"]
 
 
 def test_totals_add_up() -> None:
-    found = [{"file": "a", "additions": 2, "deletions": 1}, {"file": "b", "additions": 3, "deletions": 0}]
-    assert totals(found) == {"additions": 5, "deletions": 1, "files": 2}
+    result = [{"file": "a", "additions": 2, "deletions": 1}, {"file": "b", "additions": 3, "deletions": 0}]
+    assert totals(result) == {"additions": 5, "deletions": 1, "files": 2}
     assert totals([]) == {"additions": 0, "deletions": 0, "files": 0}
 
 
-def test_summaries_are_stored_as_opencode_stores_them_and_published(desk: Desk) -> None:
-    session = desk.session()
-    first = desk.prompt(session)
-    desk.step(session, first, writes({"a.txt": "1\n"}))
-    desk.step(session, first, writes({"a.txt": "1\n2\n"}))
-    second = desk.prompt(session)
-    desk.step(session, second, writes({"b.txt": "1\n"}))
-    heard = desk.bus.last
-    found = summarize(desk.sessions, desk.snapshots, session, second, publish=desk.bus.publish)
+def test_summaries_are_stored_as_opencode_stores_them_and_published(workspace: Workspace) -> None:
+    session = workspace.session()
+    first = workspace.prompt(session)
+    workspace.step(session, first, writes({"a.txt": "1\n"}))
+    workspace.step(session, first, writes({"a.txt": "1\n2\n"}))
+    second = workspace.prompt(session)
+    workspace.step(session, second, writes({"b.txt": "1\n"}))
+    received = workspace.bus.last
+    result = summarize(workspace.sessions, workspace.snapshots, session, second, publish=workspace.bus.publish)
 
-    assert [diff["file"] for diff in found] == ["a.txt", "b.txt"]
-    assert desk.sessions.diff(session) == found
-    assert desk.sessions.get(session).document["summary"] == {"additions": 3, "deletions": 0, "files": 2}
-    stored = view(desk.sessions.store.read(keys.message(session, second)), UserMessage)
+    assert [diff["file"] for diff in result] == ["a.txt", "b.txt"]
+    assert workspace.sessions.diff(session) == result
+    assert workspace.sessions.get(session).document["summary"] == {"additions": 3, "deletions": 0, "files": 2}
+    stored = view(workspace.sessions.store.read(keys.message(session, second)), UserMessage)
     assert stored.summary is not None
     assert [diff.file for diff in stored.summary.diffs] == ["b.txt"]
-    told = [envelope.event.type for number in range(heard, desk.bus.last) if (envelope := desk.bus.next_after(number))]
-    assert told == ["session.diff", "session.updated", "message.updated"]
+    reported = [
+        envelope.event.type
+        for number in range(received, workspace.bus.last)
+        if (envelope := workspace.bus.next_after(number))
+    ]
+    assert reported == ["session.diff", "session.updated", "message.updated"]
 
 
-def test_a_title_that_a_turn_has_stays(desk: Desk) -> None:
-    session = desk.session()
-    prompt = desk.prompt(session)
-    desk.step(session, prompt, writes({"a.txt": "1\n"}))
-    desk.sessions.store.update(keys.message(session, prompt), lambda info: info.update(summary={"title": "Mine"}))
-    summarize(desk.sessions, desk.snapshots, session, prompt, publish=desk.bus.publish)
-    summary = desk.sessions.store.read(keys.message(session, prompt))["summary"]
+def test_a_title_that_a_turn_has_stays(workspace: Workspace) -> None:
+    session = workspace.session()
+    prompt = workspace.prompt(session)
+    workspace.step(session, prompt, writes({"a.txt": "1\n"}))
+    workspace.sessions.store.update(keys.message(session, prompt), lambda info: info.update(summary={"title": "Mine"}))
+    summarize(workspace.sessions, workspace.snapshots, session, prompt, publish=workspace.bus.publish)
+    summary = workspace.sessions.store.read(keys.message(session, prompt))["summary"]
     assert (summary["title"], len(summary["diffs"])) == ("Mine", 1)
 
 
-def test_a_snapshot_that_is_gone_costs_the_list_and_no_more(desk: Desk) -> None:
-    session = desk.session()
-    prompt = desk.prompt(session)
-    step = desk.open_step(session, prompt)
-    desk.part(session, step, {"type": "step-start", "snapshot": "1" * 40})
-    desk.part(session, step, {"type": "step-finish", "snapshot": "2" * 40})
-    assert summarize(desk.sessions, desk.snapshots, session, prompt, publish=desk.bus.publish) == []
-    assert desk.sessions.get(session).document["summary"]["files"] == 0
-    assert summarize(desk.sessions, desk.snapshots, session, "msg_gone", publish=desk.bus.publish) == []
+def test_a_snapshot_that_is_gone_costs_the_list_and_no_more(workspace: Workspace) -> None:
+    session = workspace.session()
+    prompt = workspace.prompt(session)
+    step = workspace.open_step(session, prompt)
+    workspace.part(session, step, {"type": "step-start", "snapshot": "1" * 40})
+    workspace.part(session, step, {"type": "step-finish", "snapshot": "2" * 40})
+    assert summarize(workspace.sessions, workspace.snapshots, session, prompt, publish=workspace.bus.publish) == []
+    assert workspace.sessions.get(session).document["summary"]["files"] == 0
+    assert summarize(workspace.sessions, workspace.snapshots, session, "msg_gone", publish=workspace.bus.publish) == []
 
 
-def test_outside_of_git_the_tools_own_records_tell(plain: Desk) -> None:
+def test_outside_of_git_the_tools_own_records_tell(plain: Workspace) -> None:
     write(plain.folder, {"a.txt": "1\n2\n"})
     session = plain.session()
     prompt = plain.prompt(session)
@@ -106,7 +110,7 @@ def test_outside_of_git_the_tools_own_records_tell(plain: Desk) -> None:
     ]
 
 
-def test_patches_and_rows_of_edits_are_published_too(plain: Desk) -> None:
+def test_patches_and_rows_of_edits_are_published_too(plain: Workspace) -> None:
     folder = plain.folder
     patch = call(
         "apply_patch",
@@ -139,11 +143,11 @@ def test_patches_and_rows_of_edits_are_published_too(plain: Desk) -> None:
     failed["state"]["status"] = "error"
     session = plain.session()
     plain.step(session, plain.prompt(session), lambda _: patch, lambda _: row, lambda _: failed)
-    found = {
+    result = {
         diff["file"]: (diff["status"], diff["before"], diff["after"])
         for diff in history_diffs(plain.history(session), plain.snapshots)
     }
-    assert found == {
+    assert result == {
         "a": ("added", "", "1\n"),
         "b": ("deleted", "1\n", ""),
         "c": ("deleted", "1\n", ""),
@@ -155,5 +159,5 @@ def test_patches_and_rows_of_edits_are_published_too(plain: Desk) -> None:
 def test_sessions_of_the_real_opencode_have_their_snapshots_where_they_are_looked_for(corpus: Path) -> None:
     store = JsonTree(corpus / "storage")
     spans = [snapshot_range(store.messages(key[-1])) for key in store.list(("session",))]
-    assert sum(found is not None for found in spans) >= 10
-    assert all(len(found.before) == len(found.after) == 40 for found in spans if found)
+    assert sum(result is not None for result in spans) >= 10
+    assert all(len(result.before) == len(result.after) == 40 for result in spans if result)

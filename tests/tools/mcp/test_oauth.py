@@ -24,7 +24,7 @@ from opensesh.tools.mcp.servers import McpServers
 
 from .authorization import Answer, Authorization, browse, guarded
 from .test_remote import free_port
-from .test_servers import Yard, yard
+from .test_servers import McpSetup, mcp_setup
 
 
 def logins_file() -> Path:
@@ -66,14 +66,14 @@ class Browser:
         return self.pages[0]
 
 
-async def state_of(it: Yard) -> str:
+async def state_of(it: McpSetup) -> str:
     await it.tools()
     return it.servers.states["web"].status
 
 
 async def test_a_server_that_requires_a_login_is_logged_in_to_with_a_browser() -> None:
     browser = Browser()
-    async with guarded() as server, yard(web=remote(server)) as it:
+    async with guarded() as server, mcp_setup(web=remote(server)) as it:
         assert await state_of(it) == "needs_auth"
         assert not server.registrations, "nothing is registered before the user logs in"
         assert (await it.servers.logins.run("web", browser)).status == "connected"
@@ -81,7 +81,7 @@ async def test_a_server_that_requires_a_login_is_logged_in_to_with_a_browser() -
         (registration,) = server.registrations
         assert registration["redirect_uris"] == [server.token_requests[0]["redirect_uri"]]
         assert server.token_requests[0]["resource"] == server.mcp_url
-        assert [type(event) for event in it.told if isinstance(event, events.McpBrowserOpenFailed)]
+        assert [type(event) for event in it.published if isinstance(event, events.McpBrowserOpenFailed)]
     assert (await browser.page())[0] == 200
     entry = saved()["web"]
     assert entry["tokens"].pop("expiresAt") == pytest.approx(time.time() + 3600, abs=100)
@@ -94,7 +94,7 @@ async def test_a_server_that_requires_a_login_is_logged_in_to_with_a_browser() -
 
 
 async def test_a_login_is_finished_with_the_code_alone() -> None:
-    async with guarded() as server, yard(web=remote(server), other=remote(server)) as it:
+    async with guarded() as server, mcp_setup(web=remote(server), other=remote(server)) as it:
         grant = await it.servers.logins.begin("web")
         assert grant is not None
         server.challenges["code-1"] = dict(parse_qsl(urlsplit(grant.url).query))
@@ -106,7 +106,7 @@ async def test_a_login_is_finished_with_the_code_alone() -> None:
 
 
 async def test_a_wrong_code_is_refused() -> None:
-    async with guarded() as server, yard(web=remote(server)) as it:
+    async with guarded() as server, mcp_setup(web=remote(server)) as it:
         await it.servers.logins.begin("web")
         state = await it.servers.logins.finish("web", "another-code")
         assert (state.status, state.error) == ("failed", "the code is not valid")
@@ -117,7 +117,7 @@ async def test_the_client_of_the_configuration_is_used_and_not_stored() -> None:
     async with guarded() as server:
         server.metadata = {"registration_endpoint": None, "scopes_supported": ["offline_access"]}
         section = remote(server, clientId="mine", clientSecret="hush-hush", scope="a b")
-        async with yard(web=section) as it:
+        async with mcp_setup(web=section) as it:
             assert await state_of(it) == "needs_auth"
             urls: list[str] = []
             browser = Browser(lambda url: urls.append(url) or url)
@@ -131,7 +131,7 @@ async def test_the_client_of_the_configuration_is_used_and_not_stored() -> None:
 async def test_a_server_without_registration_needs_a_client_id() -> None:
     async with guarded() as server:
         server.metadata = {"registration_endpoint": None}
-        async with yard(web=remote(server)) as it:
+        async with mcp_setup(web=remote(server)) as it:
             assert await state_of(it) == "needs_client_registration"
             assert it.servers.states["web"].error == oauth.NO_REGISTRATION
             with pytest.raises(OAuthError, match="clientId"):
@@ -141,7 +141,7 @@ async def test_a_server_without_registration_needs_a_client_id() -> None:
 async def test_an_expired_token_is_renewed_once_for_all_requests() -> None:
     async with guarded() as server:
         save_tokens(server)
-        async with yard(web=remote(server)) as it:
+        async with mcp_setup(web=remote(server)) as it:
             assert await it.call("web_whoami") == "access-1"
             assert len(server.token_requests) == 1
             assert server.token_requests[0] == {
@@ -159,7 +159,7 @@ async def test_an_expired_token_is_renewed_once_for_all_requests() -> None:
 async def test_a_token_that_another_process_renewed_is_used() -> None:
     async with guarded() as server:
         save_tokens(server)
-        async with yard(web=remote(server)) as it:
+        async with mcp_setup(web=remote(server)) as it:
             assert await it.call("web_whoami") == "access-1"
             server.access_tokens = {"theirs"}
             entry = saved()["web"]
@@ -172,14 +172,14 @@ async def test_a_token_that_another_process_renewed_is_used() -> None:
 async def test_a_login_that_cannot_be_renewed_is_required_again_and_the_client_kept() -> None:
     async with guarded() as server:
         save_tokens(server, refreshToken="revoked")
-        async with yard(web=remote(server)) as it:
+        async with mcp_setup(web=remote(server)) as it:
             assert await state_of(it) == "needs_auth"
             assert str(it.servers.states["web"].error).startswith("the login has expired: log in with 'opensesh mcp")
         assert saved()["web"] == {"clientInfo": {"clientId": "client-0"}, "serverUrl": server.mcp_url}
 
 
 async def test_a_login_that_another_process_made_is_used_with_the_next_prompt() -> None:
-    async with guarded() as server, yard(web=remote(server)) as it:
+    async with guarded() as server, mcp_setup(web=remote(server)) as it:
         assert await state_of(it) == "needs_auth"
         requests = len(server.requests)
         assert await state_of(it) == "needs_auth"
@@ -195,7 +195,7 @@ async def test_a_login_that_ends_while_the_server_is_connected_is_reported() -> 
         entry = saved()["web"]
         del entry["tokens"]["refreshToken"], entry["tokens"]["expiresAt"]
         save(web=entry)
-        async with yard(web=remote(server)) as it:
+        async with mcp_setup(web=remote(server)) as it:
             assert await it.call("web_whoami") == "stale"
             tool = (await it.tools())["web_whoami"]
             server.access_tokens.clear()
@@ -211,13 +211,13 @@ async def test_an_answer_that_is_refused_twice_is_not_sent_a_third_time() -> Non
     async with guarded() as server:
         server.answers = {"/mcp": refuse}
         save_tokens(server)
-        async with yard(web=remote(server)) as it:
+        async with mcp_setup(web=remote(server)) as it:
             assert await state_of(it) == "needs_auth"
         assert len(server.token_requests) == 1
 
 
 async def test_logging_out_forgets_the_login_and_disconnects() -> None:
-    async with guarded() as server, yard(web=remote(server)) as it:
+    async with guarded() as server, mcp_setup(web=remote(server)) as it:
         await it.servers.logins.run("web", Browser())
         assert await it.servers.logins.remove("web")
         assert "web" not in saved()
@@ -230,7 +230,7 @@ async def test_logging_out_forgets_the_login_and_disconnects() -> None:
 async def test_other_logins_in_the_file_stay_as_they_are() -> None:
     other = {"tokens": {"accessToken": "x"}, "serverUrl": "https://other.example", "unknown": 1}
     save(other=other)
-    async with guarded() as server, yard(web=remote(server)) as it:
+    async with guarded() as server, mcp_setup(web=remote(server)) as it:
         await it.servers.logins.run("web", Browser())
         assert saved()["other"] == other
         assert list(saved()) == ["other", "web"]
@@ -239,7 +239,7 @@ async def test_other_logins_in_the_file_stay_as_they_are() -> None:
 async def test_a_file_that_is_not_json_is_not_overwritten() -> None:
     save()
     logins_file().write_text('{"other": {"tok')
-    async with guarded() as server, yard(web=remote(server)) as it:
+    async with guarded() as server, mcp_setup(web=remote(server)) as it:
         with pytest.raises(Exception, match="mcp-auth"):
             await it.servers.logins.run("web", Browser())
     assert logins_file().read_text() == '{"other": {"tok'
@@ -256,21 +256,21 @@ def test_a_login_file_that_cannot_be_read_is_not_overwritten(tmp_path: Path) -> 
 async def test_a_server_without_a_login_is_just_connected() -> None:
     async with guarded() as server:
         server.is_open = True
-        async with yard(web=remote(server)) as it:
+        async with mcp_setup(web=remote(server)) as it:
             assert await it.servers.logins.begin("web") is None
             assert (await it.servers.logins.run("web")).status == "connected"
         assert "/register" not in server.paths()
 
 
 async def test_a_server_that_is_switched_off_is_logged_in_to_and_stays_off() -> None:
-    async with guarded() as server, yard(web=remote(server) | {"enabled": False}) as it:
+    async with guarded() as server, mcp_setup(web=remote(server) | {"enabled": False}) as it:
         assert (await it.servers.logins.run("web", Browser())).status == "disabled"
         assert "web" in saved()
 
 
 @pytest.mark.parametrize("changed", [{"oauth": False}, {"headers": {"Authorization": "Bearer x"}}])
 async def test_a_server_without_oauth_fails_and_has_no_login(changed: dict[str, Any]) -> None:
-    async with guarded() as server, yard(web={"type": "remote", "url": server.mcp_url, **changed}) as it:
+    async with guarded() as server, mcp_setup(web={"type": "remote", "url": server.mcp_url, **changed}) as it:
         assert await state_of(it) == "failed"
         assert "HTTP 401" in str(it.servers.states["web"].error)
         assert not it.servers.logins.supports("web")
@@ -298,7 +298,7 @@ async def test_a_project_that_changes_the_login_of_a_users_server_needs_trust() 
         Path("opencode.json").write_text(
             json.dumps({"mcp": {"web": {"oauth": {"redirectUri": "https://evil.example"}}}})
         )
-        async with yard(web=remote(server)) as it:
+        async with mcp_setup(web=remote(server)) as it:
             assert await state_of(it) == "untrusted"
 
 
@@ -317,7 +317,7 @@ async def test_a_page_without_the_state_of_the_login_does_not_end_it() -> None:
         pages.append(browse(f"{origin}/elsewhere"))
         return url
 
-    async with guarded() as server, yard(web=remote(server)) as it:
+    async with guarded() as server, mcp_setup(web=remote(server)) as it:
         assert (await it.servers.logins.run("web", Browser(interfere))).status == "connected"
     assert [status for status, _ in pages] == [400, 400, 400, 400, 404]
 
@@ -329,7 +329,7 @@ async def test_a_user_who_refuses_ends_the_login_and_the_text_stays_text() -> No
         return f"{query['redirect_uri']}?{urlencode(error)}"
 
     browser = Browser(refuse)
-    async with guarded() as server, yard(web=remote(server)) as it:
+    async with guarded() as server, mcp_setup(web=remote(server)) as it:
         with pytest.raises(OAuthError, match=r"<b>No</b>\[2J"):
             await it.servers.logins.run("web", browser)
     assert "&lt;b&gt;No" in (await browser.page())[1]
@@ -341,7 +341,7 @@ async def test_an_answer_of_another_issuer_is_refused() -> None:
         answer = {"code": "code-1", "state": query["state"], "iss": "https://evil.example"}
         return f"{query['redirect_uri']}?{urlencode(answer)}"
 
-    async with guarded() as server, yard(web=remote(server)) as it:
+    async with guarded() as server, mcp_setup(web=remote(server)) as it:
         with pytest.raises(OAuthError, match="another authorization server"):
             await it.servers.logins.run("web", Browser(other_issuer))
         assert not server.token_requests
@@ -350,7 +350,7 @@ async def test_an_answer_of_another_issuer_is_refused() -> None:
 async def test_a_second_login_replaces_one_that_waits_for_its_browser() -> None:
     opened = asyncio.Event()
     loop = asyncio.get_running_loop()
-    async with guarded() as server, yard(web=remote(server)) as it:
+    async with guarded() as server, mcp_setup(web=remote(server)) as it:
         async with asyncio.TaskGroup() as group:
             first = group.create_task(_error_of(it, lambda url: loop.call_soon_threadsafe(opened.set)))
             await opened.wait()
@@ -358,7 +358,7 @@ async def test_a_second_login_replaces_one_that_waits_for_its_browser() -> None:
         assert first.result() == "Authorization cancelled"
 
 
-async def _error_of(it: Yard, show: Callable[[str], object]) -> str:
+async def _error_of(it: McpSetup, show: Callable[[str], object]) -> str:
     try:
         await it.servers.logins.run("web", show)
     except OAuthError as error:
@@ -369,13 +369,13 @@ async def _error_of(it: Yard, show: Callable[[str], object]) -> str:
 async def test_a_port_that_is_taken_is_named() -> None:
     async with guarded() as server:
         port = int(server.url.rpartition(":")[2])
-        async with yard(web=remote(server, callbackPort=port)) as it:
+        async with mcp_setup(web=remote(server, callbackPort=port)) as it:
             with pytest.raises(OAuthError, match=f"port {port} cannot be used"):
                 await it.servers.logins.run("web", Browser())
 
 
 async def test_a_redirect_to_another_machine_cannot_be_waited_for() -> None:
-    async with guarded() as server, yard(web=remote(server, redirectUri="https://elsewhere.example/cb")) as it:
+    async with guarded() as server, mcp_setup(web=remote(server, redirectUri="https://elsewhere.example/cb")) as it:
         with pytest.raises(OAuthError, match="not an address of this machine"):
             await it.servers.logins.run("web", Browser())
         grant = await it.servers.logins.begin("web")
@@ -408,7 +408,7 @@ async def test_metadata_of_a_hostile_server_is_refused(
 ) -> None:
     async with guarded() as server:
         server.metadata, server.resource = metadata, resource
-        async with yard(web=remote(server)) as it:
+        async with mcp_setup(web=remote(server)) as it:
             assert await state_of(it) == "failed"
             assert why in str(it.servers.states["web"].error)
             with pytest.raises(OAuthError) as caught:
@@ -462,7 +462,7 @@ async def test_metadata_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPa
     ],
 )
 async def test_hostile_answers_for_tokens_are_refused_and_nothing_is_stored(answer: Answer, why: str) -> None:
-    async with guarded() as server, yard(web=remote(server)) as it:
+    async with guarded() as server, mcp_setup(web=remote(server)) as it:
         server.answers = {"/token": lambda headers: answer}
         state = await it.servers.logins.run("web", Browser())
         assert state.status == "failed"
@@ -504,13 +504,13 @@ async def test_tokens_are_neither_logged_nor_shown_and_are_known_to_the_redactio
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("DEBUG")
-    async with guarded() as server, yard(web=remote(server)) as it:
+    async with guarded() as server, mcp_setup(web=remote(server)) as it:
         await it.servers.logins.run("web", Browser())
         await it.call("web_whoami")
         entry = saved()["web"]
         entry["tokens"] |= {"accessToken": "a-long-access-token-1", "refreshToken": "a-long-refresh-token-1"}
         save(web=entry)
-        shown = f"{it.servers.states} {it.told}"
+        shown = f"{it.servers.states} {it.published}"
     assert "access-1" not in caplog.text + shown
     assert "refresh-1" not in caplog.text + shown
     assert {"a-long-access-token-1", "a-long-refresh-token-1"} <= known_secrets({})

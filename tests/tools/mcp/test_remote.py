@@ -16,7 +16,7 @@ from opensesh.errors import ToolFailedError
 from opensesh.tools.mcp.saved_logins import saved_login
 
 from ...models.loopback import Exchange, serving
-from .test_servers import OUTSIDE, yard
+from .test_servers import OUTSIDE, mcp_setup
 
 
 def free_port() -> int:
@@ -53,7 +53,7 @@ def logged_in(name: str, url: str | None, **tokens: Any) -> None:
 
 async def test_a_server_is_reached_over_http_and_found_again_after_it_was_restarted() -> None:
     port = free_port()
-    async with yard(web=remote(port, timeout=20_000)) as it:
+    async with mcp_setup(web=remote(port, timeout=20_000)) as it:
         with outside("http", port):
             assert await it.call("web_add", a=20, b=22) == "42"
             assert (await it.servers.prompt("web:greet_someone")).template.startswith("Greet $1")
@@ -67,13 +67,13 @@ async def test_a_server_is_reached_over_http_and_found_again_after_it_was_restar
 async def test_a_server_that_speaks_only_the_older_form_is_reached_too() -> None:
     port = free_port()
     with outside("sse", port):
-        async with yard(web=remote(port)) as it:
+        async with mcp_setup(web=remote(port)) as it:
             assert await it.call("web_add", a=20, b=22) == "42"
 
 
 async def test_an_unreachable_server_is_reported() -> None:
     port = free_port()
-    async with yard(web=remote(port)) as it:
+    async with mcp_setup(web=remote(port)) as it:
         assert await it.tools() == {}
         assert it.servers.states["web"].status == "failed"
 
@@ -83,7 +83,7 @@ async def refusing(exchange: Exchange) -> None:
 
 
 async def test_a_server_that_wants_a_login_says_how_to_get_one() -> None:
-    async with serving(refusing) as server, yard(web={"type": "remote", "url": f"{server.url}/mcp"}) as it:
+    async with serving(refusing) as server, mcp_setup(web={"type": "remote", "url": f"{server.url}/mcp"}) as it:
         assert await it.tools() == {}
         state = it.servers.states["web"]
         assert state.status == "needs_auth"
@@ -95,7 +95,7 @@ async def test_the_login_that_opencode_keeps_is_sent_and_headers_of_ones_own_bef
     async with serving(refusing) as server:
         url = f"{server.url}/mcp"
         logged_in("web", url, expiresAt=time.time() + 600)
-        async with yard(
+        async with mcp_setup(
             web={"type": "remote", "url": url},
             own={"type": "remote", "url": url, "headers": {"authorization": "Bearer mine", "X-Team": "blue"}},
             never={"type": "remote", "url": url, "oauth": False},
@@ -111,7 +111,7 @@ async def test_an_expired_login_is_called_one() -> None:
     async with serving(refusing) as server:
         url = f"{server.url}/mcp"
         logged_in("web", url, expiresAt=time.time() - 1)
-        async with yard(web={"type": "remote", "url": url}) as it:
+        async with mcp_setup(web={"type": "remote", "url": url}) as it:
             await it.tools()
             assert str(it.servers.states["web"].error).startswith("the login has expired")
 
@@ -119,10 +119,10 @@ async def test_an_expired_login_is_called_one() -> None:
 def test_a_login_for_another_address_is_not_sent_there() -> None:
     logged_in("web", "https://good.example/mcp")
     assert saved_login("web", "https://evil.example/mcp").tokens is None
-    found = saved_login("web", "https://good.example/mcp").tokens
-    assert found is not None
-    assert found.access_token == "let-me-in"
-    assert "let-me-in" not in repr(found)
+    result = saved_login("web", "https://good.example/mcp").tokens
+    assert result is not None
+    assert result.access_token == "let-me-in"
+    assert "let-me-in" not in repr(result)
     assert saved_login("other", "https://good.example/mcp").tokens is None
 
 
@@ -177,6 +177,6 @@ class Amnesiac:
 
 async def test_a_server_that_forgot_who_asks_is_greeted_again_and_asked_once_more() -> None:
     amnesiac = Amnesiac()
-    async with serving(amnesiac) as server, yard(web={"type": "remote", "url": f"{server.url}/mcp"}) as it:
+    async with serving(amnesiac) as server, mcp_setup(web={"type": "remote", "url": f"{server.url}/mcp"}) as it:
         assert await it.call("web_remember") == "yes"
         assert (amnesiac.visitors, amnesiac.calls) == (2, 1)

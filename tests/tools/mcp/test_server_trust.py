@@ -13,7 +13,7 @@ from opensesh.config.trust import Trust
 from opensesh.errors import NotFoundError
 from opensesh.tools.mcp.server_trust import servers_needing_trust, untrusted_reason
 
-from .test_servers import ANTIQUE, configure, local, yard
+from .test_servers import ANTIQUE, configure, local, mcp_setup
 
 UNKNOWN = "it came with the project and is not trusted"
 CHANGED = "it has changed since it was trusted"
@@ -30,11 +30,11 @@ def loaded(place: str = ".") -> Config:
 
 
 def trust(place: str = ".") -> None:
-    Trust().grant((each.key, each.digest) for each in servers_needing_trust(loaded(place)))
+    Trust().grant((item.key, item.digest) for item in servers_needing_trust(loaded(place)))
 
 
 def named(place: str = ".") -> list[str]:
-    return [each.name for each in servers_needing_trust(loaded(place))]
+    return [item.name for item in servers_needing_trust(loaded(place))]
 
 
 def doubted(name: str = "box", place: str = ".") -> str:
@@ -43,17 +43,17 @@ def doubted(name: str = "box", place: str = ".") -> str:
 
 async def test_a_projects_server_is_not_started_before_it_is_trusted(caplog: pytest.LogCaptureFixture) -> None:
     project(box=local("sh", "-c", 'touch mark; exec "$@"', "sh", *ANTIQUE))
-    async with yard(own=local(*ANTIQUE)) as it:
+    async with mcp_setup(own=local(*ANTIQUE)) as it:
         for _ in range(2):
             assert all(name.startswith("own_") for name in await it.tools())
         assert not Path("mark").exists()
         assert (it.servers.states["own"].status, it.servers.states["box"].status) == ("connected", "untrusted")
-        told = "'opensesh plugins' shows it, 'opensesh plugins --trust' trusts it"
-        assert it.servers.states["box"].error == f"{UNKNOWN} ({told})"
-        assert [each.message for each in caplog.records] == [
-            f"the MCP server box cannot be used: {UNKNOWN} ({told})"
+        reported = "'opensesh plugins' shows it, 'opensesh plugins --trust' trusts it"
+        assert it.servers.states["box"].error == f"{UNKNOWN} ({reported})"
+        assert [record.message for record in caplog.records] == [
+            f"the MCP server box cannot be used: {UNKNOWN} ({reported})"
         ], "said once"
-        assert [event.properties["server"] for event in it.told] == ["box"]
+        assert [event.properties["server"] for event in it.published] == ["box"]
         with pytest.raises(NotFoundError, match="no MCP server has a prompt 'box:greet': it came with the project"):
             await it.servers.prompt("box:greet")
         trust()
@@ -141,7 +141,7 @@ def test_a_server_in_a_file_that_is_filled_in_whole_is_looked_at_as_it_is() -> N
     Path("opencode.json").write_text('{"mcp": {file:./servers.json}}')
     Path("servers.json").write_text(json.dumps({"box": local("program")}))
     assert doubted() == UNKNOWN
-    assert [each.what for each in servers_needing_trust(loaded())] == ["program"]
+    assert [item.what for item in servers_needing_trust(loaded())] == ["program"]
     trust()
     Path("servers.json").write_text(json.dumps({"box": local("program", "--evil")}))
     assert doubted() == CHANGED
@@ -156,7 +156,7 @@ def test_what_is_shown_of_a_server_holds_no_secret(monkeypatch: pytest.MonkeyPat
         both=local("program", "{file:key}{env:TOKEN}"),
         plain=local("program"),
     )
-    assert [each.what for each in servers_needing_trust(loaded())] == [
+    assert [item.what for item in servers_needing_trust(loaded())] == [
         "https://a.example/{env:TOKEN}, with the headers X, Y",
         "'a program' '{env:TOKEN}', in below, with the variable TOKEN",
         "program '{file:key}{env:TOKEN}'",
@@ -244,7 +244,7 @@ def test_every_file_of_the_project_is_the_projects(name: str, isolated: Path) ->
     path.parent.mkdir(exist_ok=True)
     path.write_text('// words\n{"mcp": {"box": {"command": ["program"],}, }, }')
     config = load(os.getcwd(), isolated)
-    assert [each.name for each in servers_needing_trust(config)] == ["box"]
+    assert [item.name for item in servers_needing_trust(config)] == ["box"]
     assert servers_needing_trust(config)[0].named_by.line == 2
 
 

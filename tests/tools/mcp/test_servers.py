@@ -28,10 +28,10 @@ OUTSIDE = [sys.executable, str(HERE / "outside.py")]
 ANTIQUE = [sys.executable, "-I", str(HERE / "antique.py")]
 
 
-class Yard:
+class McpSetup:
     def __init__(self, servers: McpServers, told: list[events.Event]) -> None:
         self.servers = servers
-        self.told = told
+        self.published = told
         self.bench = Bench(Path.cwd())
 
     async def tools(self) -> dict[str, McpTool]:
@@ -48,14 +48,14 @@ def configure(**mcp: Any) -> None:
 
 
 @asynccontextmanager
-async def yard(**mcp: Any) -> AsyncGenerator[Yard]:
+async def mcp_setup(**mcp: Any) -> AsyncGenerator[McpSetup]:
     configure(**mcp)
-    told: list[events.Event] = []
-    servers = McpServers(load(os.getcwd(), os.getcwd()), told.append)
+    reported: list[events.Event] = []
+    servers = McpServers(load(os.getcwd(), os.getcwd()), reported.append)
     async with asyncio.TaskGroup() as group:
         servers.begin(group)
         try:
-            yield Yard(servers, told)
+            yield McpSetup(servers, reported)
         finally:
             servers.end()
 
@@ -83,10 +83,10 @@ def started() -> list[int]:
 
 
 async def test_a_server_made_with_the_sdk_works_over_standard_input_and_output() -> None:
-    async with yard(**{"out side": local(*OUTSIDE, environment={"SECRET": "sesame"})}) as it:
+    async with mcp_setup(**{"out side": local(*OUTSIDE, environment={"SECRET": "sesame"})}) as it:
         assert it.servers.states["out side"].status == "idle", "nothing is started before it is needed"
-        found = await it.tools()
-        assert found["out_side_add"].schema == {
+        result = await it.tools()
+        assert result["out_side_add"].schema == {
             "type": "object",
             "properties": {"a": {"title": "A", "type": "integer"}, "b": {"title": "B", "type": "integer"}},
             "required": ["a", "b"],
@@ -98,7 +98,7 @@ async def test_a_server_made_with_the_sdk_works_over_standard_input_and_output()
         assert (asked.permission, asked.patterns, asked.always) == ("out_side_add", ["*"], ["*"])
         assert (await it.call("out_side_who_am_i")).split()[1:] == [os.getcwd(), "sesame"]
 
-        seen = await it.bench.run(found["out_side_look"])
+        seen = await it.bench.run(result["out_side_look"])
         assert seen.output == "one\n\ntwo\n\nthree"
         assert [(file["mime"], file.get("filename")) for file in seen.attachments] == [
             ("image/png", None),
@@ -121,14 +121,14 @@ async def test_a_server_made_with_the_sdk_works_over_standard_input_and_output()
 
         assert await it.call("out_side_grow") == "grew"
         for _ in range(100):
-            if events.McpToolsChanged(server="out side") in it.told:
+            if events.McpToolsChanged(server="out side") in it.published:
                 break
             await asyncio.sleep(0.02)
         assert "out_side_grown" in await it.tools()
 
 
 async def test_what_is_refused_never_reaches_the_server() -> None:
-    async with yard(a=local(*ANTIQUE)) as it:
+    async with mcp_setup(a=local(*ANTIQUE)) as it:
         it.bench.refuse["a_grow"] = PermissionDeniedError("no")
         with pytest.raises(PermissionDeniedError):
             await it.call("a_grow")
@@ -136,7 +136,7 @@ async def test_what_is_refused_never_reaches_the_server() -> None:
 
 
 async def test_a_server_of_the_older_protocol_works_and_may_change_its_tools() -> None:
-    async with yard(old=local(*ANTIQUE)) as it:
+    async with mcp_setup(old=local(*ANTIQUE)) as it:
         first = await it.tools()
         assert len(started()) == 2, "it left at the newer greeting, and was greeted as before"
         assert await it.call("old_half") == '{"half":[1,2]}'
@@ -146,7 +146,7 @@ async def test_a_server_of_the_older_protocol_works_and_may_change_its_tools() -
 
 
 async def test_a_huge_output_is_shortened_and_kept() -> None:
-    async with yard(old=local(*ANTIQUE)) as it:
+    async with mcp_setup(old=local(*ANTIQUE)) as it:
         answer = await it.bench.run((await it.tools())["old_huge"])
         assert answer.metadata["truncated"] is True
         assert len(answer.output) < 60_000
@@ -154,16 +154,16 @@ async def test_a_huge_output_is_shortened_and_kept() -> None:
 
 
 async def test_strange_schemas_and_names_are_made_usable() -> None:
-    async with yard(old=local(*ANTIQUE, "strange")) as it:
-        found = await it.tools()
-        assert found["old_no_properties"].schema == {"type": "object", "properties": {}, "additionalProperties": False}
-        long = next(name for name in found if name.startswith("old_nnn"))
+    async with mcp_setup(old=local(*ANTIQUE, "strange")) as it:
+        result = await it.tools()
+        assert result["old_no_properties"].schema == {"type": "object", "properties": {}, "additionalProperties": False}
+        long = next(name for name in result if name.startswith("old_nnn"))
         assert len(long) == 64
-        assert found["old_no_schema"].schema == {"type": "object", "properties": {}, "additionalProperties": False}
+        assert result["old_no_schema"].schema == {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 async def test_a_server_that_dies_during_a_call_costs_that_call_and_is_there_for_the_next() -> None:
-    async with yard(old=local(*ANTIQUE)) as it:
+    async with mcp_setup(old=local(*ANTIQUE)) as it:
         first = int(await it.call("old_pid"))
         with pytest.raises(ToolFailedError, match="the MCP server old failed: it ended during the call"):
             await it.call("old_die")
@@ -178,29 +178,29 @@ async def test_a_server_that_dies_during_a_call_costs_that_call_and_is_there_for
 
 
 async def test_a_call_times_out_unless_the_server_reports_progress() -> None:
-    async with yard(out=local(*OUTSIDE), old=local(*ANTIQUE)) as it:
-        found = await it.tools()
+    async with mcp_setup(out=local(*OUTSIDE), old=local(*ANTIQUE)) as it:
+        result = await it.tools()
         it.servers._servers["out"]._call_seconds = 2.0  # pyright: ignore[reportPrivateUsage]
         it.servers._servers["old"]._call_seconds = 0.5  # pyright: ignore[reportPrivateUsage]
-        assert (await it.bench.run(found["out_work"])).output == "worked"
+        assert (await it.bench.run(result["out_work"])).output == "worked"
         assert it.bench.shown[-1][0] == "step 5"
         with pytest.raises(ToolFailedError, match=r"did not answer within 0.5 s \(mcp.old.timeout"):
-            await it.bench.run(found["old_hang"])
+            await it.bench.run(result["old_hang"])
 
 
 async def test_a_call_can_be_cancelled() -> None:
-    async with yard(old=local(*ANTIQUE)) as it:
-        found = await it.tools()
+    async with mcp_setup(old=local(*ANTIQUE)) as it:
+        result = await it.tools()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
-                await it.bench.run(found["old_hang"])
+                await it.bench.run(result["old_hang"])
 
 
 async def test_a_server_that_cannot_start_is_named_and_costs_only_its_own_tools(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        async with yard(
+        async with mcp_setup(
             dead=local(*ANTIQUE, "dead"),
             missing=local("no-such-program-anywhere"),
             slow=local(*ANTIQUE, "slow", timeout=700),
@@ -209,10 +209,10 @@ async def test_a_server_that_cannot_start_is_named_and_costs_only_its_own_tools(
             good=local(*ANTIQUE),
         ) as it:
             begun = time.monotonic()
-            found = await it.tools()
+            result = await it.tools()
             assert time.monotonic() - begun < 25, "they are waited for at the same time"
             states = it.servers.states
-    assert set(found) == {f"good_{name}" for name in ("hang", "die", "pid", "helper", "grow", "huge", "half")}
+    assert set(result) == {f"good_{name}" for name in ("hang", "die", "pid", "helper", "grow", "huge", "half")}
     assert {name: state.status for name, state in states.items()} == {
         "dead": "failed",
         "missing": "failed",
@@ -224,13 +224,13 @@ async def test_a_server_that_cannot_start_is_named_and_costs_only_its_own_tools(
     assert "no licence found" in str(states["dead"].error)
     assert states["missing"].error == "program not found: no-such-program-anywhere"
     assert str(states["slow"].error).startswith("it was not ready within 0.7 s (mcp.slow.timeout")
-    failed = {event.server for event in it.told if isinstance(event, events.McpFailed)}
+    failed = {event.server for event in it.published if isinstance(event, events.McpFailed)}
     assert failed == {"dead", "missing", "slow", "empty"}
     assert "the MCP server dead cannot be used" in caplog.text
 
 
 async def test_a_server_that_failed_is_left_alone_for_a_while_unless_it_is_asked_for() -> None:
-    async with yard(late=local(str(Path.cwd() / "late.sh"))) as it:
+    async with mcp_setup(late=local(str(Path.cwd() / "late.sh"))) as it:
         assert await it.tools() == {}
         Path("late.sh").write_text("#!/bin/sh\nexec " + " ".join(ANTIQUE) + "\n")
         Path("late.sh").chmod(0o755)
@@ -241,7 +241,7 @@ async def test_a_server_that_failed_is_left_alone_for_a_while_unless_it_is_asked
 
 
 async def test_servers_and_what_they_left_behind_end_with_the_engine() -> None:
-    async with yard(old=local(*ANTIQUE), deaf=local(*ANTIQUE, "deaf")) as it:
+    async with mcp_setup(old=local(*ANTIQUE), deaf=local(*ANTIQUE, "deaf")) as it:
         pids = [int(await it.call("old_pid")), int(await it.call("old_helper")), int(await it.call("deaf_pid"))]
         assert all(alive(pid) for pid in pids)
     for pid in (*pids, *started()):
@@ -281,7 +281,7 @@ async def test_servers_end_when_the_process_that_started_them_is_killed() -> Non
 
 async def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
-    async with yard(old=local(*ANTIQUE)) as it:
+    async with mcp_setup(old=local(*ANTIQUE)) as it:
         assert await it.tools() == {}
         assert it.servers.states["old"].error == "MCP servers need the extra 'mcp': pip install 'opensesh[mcp]'"
 

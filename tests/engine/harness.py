@@ -1,4 +1,4 @@
-"""An engine to try things on: a store in memory that writes down what it is given, and a model that plays a script."""
+"""An engine for tests: a store in memory that records every write, and a model that plays a script."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _RecordingBatch:
         self._keys.append(key)
 
 
-class Ledger(Memory):
+class WriteLog(Memory):
     """Remembers every write, in order."""
 
     def __init__(self) -> None:
@@ -61,16 +61,16 @@ class Ledger(Memory):
         return [value["state"]["status"] for key, value in self.written if key[0] == "part" and key[2] == part]
 
 
-class Stage:
-    """What a test needs of a running engine."""
+class EngineHarness:
+    """A running engine with one session, and the events that it has published."""
 
     def __init__(self, engine: Engine, provider: Provider, store: Store, session: str) -> None:
         self.engine = engine
         self.provider = provider
         self.store = store
         self.session = session
-        self.heard: list[Envelope] = []
-        engine.bus.listen(self.heard.append)
+        self.received: list[Envelope] = []
+        engine.bus.listen(self.received.append)
 
     @property
     def model(self) -> ScriptedModel:
@@ -100,21 +100,21 @@ class Stage:
         """What the model has said."""
         return "".join(part["text"] for message in self.answers() for part in message.parts if part["type"] == "text")
 
-    def told(self, kind: type[events.Event]) -> list[Any]:
+    def published(self, kind: type[events.Event]) -> list[Any]:
         """The events of one kind, in order."""
-        heard = sorted(self.heard, key=lambda envelope: envelope.sequence)
-        return [envelope.event for envelope in heard if isinstance(envelope.event, kind)]
+        received = sorted(self.received, key=lambda envelope: envelope.sequence)
+        return [envelope.event for envelope in received if isinstance(envelope.event, kind)]
 
     async def until(self, holds: Callable[[], Any]) -> Any:
         """Wait for something to become true."""
         async with asyncio.timeout(60):
-            while not (found := holds()):
+            while not (result := holds()):
                 await asyncio.sleep(0.005)
-            return found
+            return result
 
-    async def until_told(self, kind: type[events.Event], number: int = 1) -> Any:
+    async def until_published(self, kind: type[events.Event], number: int = 1) -> Any:
         """Wait for the ``number``-th event of a kind."""
-        return (await self.until(lambda: len(self.told(kind)) >= number and self.told(kind)))[number - 1]
+        return (await self.until(lambda: len(self.published(kind)) >= number and self.published(kind)))[number - 1]
 
     def assert_sound(self) -> None:
         """What holds of every session that is not running."""
@@ -132,7 +132,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(
+async def open_harness(
     script: str | Script | Provider,
     *,
     config: dict[str, Any] | None = None,
@@ -143,16 +143,16 @@ async def stage(
     rules: Sequence[Rule] | None = None,
     title: str | None = "A title",
     **models: Provider,
-) -> AsyncGenerator[Stage]:
+) -> AsyncGenerator[EngineHarness]:
     """An open engine in the current directory, with a session in it; the model is ``scripted/it``."""
     Path("opencode.json").write_text(json.dumps(config or {}))
     provider = ScriptedModel(script) if isinstance(script, (str, Script)) else script
-    kept = store or Ledger()
+    kept = store or WriteLog()
     scripts = {"it": provider} | models
     opened = open_engine(".", store=kept, settings=settings, tools=tools, scripts=scripts, plugins=plugins)
     async with opened as engine:
         session = await engine.create(title=title, permission=rules)
-        yield Stage(engine, provider, kept, session.id)
+        yield EngineHarness(engine, provider, kept, session.id)
 
 
 class Playing:
@@ -195,8 +195,8 @@ class Acting:
 
 
 def echo() -> Acting:
-    async def act(given: dict[str, Any], ctx: Any) -> str:
-        return f"echo {json.dumps(given)}"
+    async def act(arguments: dict[str, Any], ctx: Any) -> str:
+        return f"echo {json.dumps(arguments)}"
 
     return Acting("echo", act)
 
@@ -204,7 +204,7 @@ def echo() -> Acting:
 def hanging(started: asyncio.Event | None = None) -> Acting:
     """A tool that never ends by itself."""
 
-    async def act(given: dict[str, Any], ctx: Any) -> str:
+    async def act(arguments: dict[str, Any], ctx: Any) -> str:
         await ctx.progress(title="hanging", metadata={"so": "far"})
         if started is not None:
             started.set()

@@ -1,4 +1,4 @@
-"""A project to work in, and a hand that writes a session's records while it changes the project's files."""
+"""A project with sessions whose records are written while their tool calls change files."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def contents(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in sorted(paths)}
 
 
-class Desk:
-    """A place, its sessions and its snapshots, with folders of their own below ``home``."""
+class Workspace:
+    """A project folder with sessions and snapshots; state, cache and data are below ``home``."""
 
     def __init__(self, home: Path, folder: Path, *, store: Store | None = None, disk: Disk | None = None) -> None:
         self.home = home
@@ -136,8 +136,8 @@ class Desk:
         return {"created": self._moment}
 
 
-def call(name: str, given: Document, metadata: Document) -> Document:
-    state: Document = {"status": "completed", "input": given, "output": "", "title": "", "metadata": metadata}
+def call(name: str, arguments: Document, metadata: Document) -> Document:
+    state: Document = {"status": "completed", "input": arguments, "output": "", "title": "", "metadata": metadata}
     return {"type": "tool", "callID": "c", "tool": name, "state": state | {"time": {"start": 1, "end": 2}}}
 
 

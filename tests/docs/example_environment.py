@@ -34,7 +34,7 @@ _SONNET = {"providerID": "anthropic", "modelID": "claude-sonnet-4-5"}
 _TOKENS = {"input": 2_400, "output": 310, "reasoning": 0, "cache": {"read": 18_000, "write": 1_200}}
 
 
-class World:
+class ExampleEnvironment:
     """Everything an example may touch. ``environ`` is what its processes get."""
 
     def __init__(self, home: Path) -> None:
@@ -67,31 +67,33 @@ class World:
         return folder
 
     def _history(self) -> None:
-        shelf = _Shelf(self.home / ".local" / "share" / "opencode" / "storage")
-        shop, notes = shelf.project(self.shop), shelf.project(self.notes)
-        policy = shelf.begin("2026-08-12T09:14", "Retry policy of the payment client", shop, slug="patient-otter")
-        shelf.prompt(policy, "What is the retry policy of the payment client? It gives up too early.")
-        first = shelf.answer(policy, "It tries twice, without a pause. I would wait longer each time.", cost=0.0211)
-        shelf.called(first, "read", {"filePath": f"{self.shop}/payments.py"}, "1: RETRIES = 2")
-        shelf.prompt(policy, "Do that, five times at most.")
-        second = shelf.answer(policy, "Done: five tries, and each waits twice as long as the one before.", cost=0.0347)
+        samples = _SampleSessions(self.home / ".local" / "share" / "opencode" / "storage")
+        shop, notes = samples.project(self.shop), samples.project(self.notes)
+        policy = samples.begin("2026-08-12T09:14", "Retry policy of the payment client", shop, slug="patient-otter")
+        samples.prompt(policy, "What is the retry policy of the payment client? It gives up too early.")
+        first = samples.answer(policy, "It tries twice, without a pause. I would wait longer each time.", cost=0.0211)
+        samples.called(first, "read", {"filePath": f"{self.shop}/payments.py"}, "1: RETRIES = 2")
+        samples.prompt(policy, "Do that, five times at most.")
+        second = samples.answer(
+            policy, "Done: five tries, and each waits twice as long as the one before.", cost=0.0347
+        )
         edit = {"filePath": f"{self.shop}/payments.py", "oldString": "RETRIES = 2", "newString": "RETRIES = 5"}
-        shelf.called(second, "edit", edit, "Edited payments.py")
-        child = shelf.begin("2026-08-12T09:20", "Find callers (@explore subagent)", shop, parent=policy["id"])
-        shelf.prompt(child, "Find every caller of pay().", agent="explore")
-        shelf.answer(child, "There are two: checkout.py and refunds.py.", cost=0.0049, agent="explore")
-        rounding = shelf.begin("2026-09-03T15:40", "Rounding of discounts", shop, slug="round-penny")
-        shelf.prompt(rounding, "Why is 0.1 + 0.2 not 0.3 on the invoice?")
-        shelf.answer(rounding, "Binary fractions. Use Decimal, and round once, at the end.", cost=0.0158)
-        books = shelf.begin("2026-10-02T20:05", "Sort the reading list", notes, slug="quiet-shelf")
-        shelf.prompt(books, "Sort books.md by author.")
-        shelf.answer(books, "Sorted. Two books had no author; they are at the end.", cost=0.0093)
-        flaky = shelf.begin("2026-11-04T11:31", "Checkout test is flaky", shop, slug="nimble-falcon")
-        shelf.prompt(flaky, "test_checkout fails now and then. Why?")
-        shelf.answer(flaky, "It relies on the order of a set. Sort before you compare.", cost=0.0126)
+        samples.called(second, "edit", edit, "Edited payments.py")
+        child = samples.begin("2026-08-12T09:20", "Find callers (@explore subagent)", shop, parent=policy["id"])
+        samples.prompt(child, "Find every caller of pay().", agent="explore")
+        samples.answer(child, "There are two: checkout.py and refunds.py.", cost=0.0049, agent="explore")
+        rounding = samples.begin("2026-09-03T15:40", "Rounding of discounts", shop, slug="round-penny")
+        samples.prompt(rounding, "Why is 0.1 + 0.2 not 0.3 on the invoice?")
+        samples.answer(rounding, "Binary fractions. Use Decimal, and round once, at the end.", cost=0.0158)
+        books = samples.begin("2026-10-02T20:05", "Sort the reading list", notes, slug="quiet-shelf")
+        samples.prompt(books, "Sort books.md by author.")
+        samples.answer(books, "Sorted. Two books had no author; they are at the end.", cost=0.0093)
+        flaky = samples.begin("2026-11-04T11:31", "Checkout test is flaky", shop, slug="nimble-falcon")
+        samples.prompt(flaky, "test_checkout fails now and then. Why?")
+        samples.answer(flaky, "It relies on the order of a set. Sort before you compare.", cost=0.0126)
 
 
-class _Shelf(Sample):
+class _SampleSessions(Sample):
     """Sessions with names and moments that do not change from one run to the next."""
 
     def __init__(self, root: Path) -> None:
@@ -99,13 +101,13 @@ class _Shelf(Sample):
         self.path("project", "proj").unlink()
 
     def project(self, folder: Path) -> Json:
-        place = project.resolve(folder)
+        path = project.resolve(folder)
         times = {"created": self.clock, "updated": self.clock}
         self.write(
-            ("project", place.id),
-            {"id": place.id, "worktree": place.worktree, "vcs": "git", "sandboxes": [], "time": times},
+            ("project", path.id),
+            {"id": path.id, "worktree": path.worktree, "vcs": "git", "sandboxes": [], "time": times},
         )
-        return {"project": place.id, "directory": place.directory}
+        return {"project": path.id, "directory": path.directory}
 
     def begin(self, moment: str, title: str, filed: Json, *, parent: str = "", slug: str = "calm-river") -> Json:
         self.clock = int(datetime.fromisoformat(moment).replace(tzinfo=UTC).timestamp() * 1000)
@@ -117,8 +119,8 @@ class _Shelf(Sample):
         own = {"parentID": parent, "path": where, "tokens": _TOKENS, **_SONNET}
         return super().answer(session, text, cost=cost, **own, **more)
 
-    def called(self, answer: Json, tool: str, given: Json, output: str) -> None:
-        self.tool(answer, tool, input=given, output=output, title=Path(str(given["filePath"])).name)
+    def called(self, answer: Json, tool: str, arguments: Json, output: str) -> None:
+        self.tool(answer, tool, input=arguments, output=output, title=Path(str(arguments["filePath"])).name)
 
 
 def _exported(session: str) -> Json:

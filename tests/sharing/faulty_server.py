@@ -1,4 +1,4 @@
-"""A share server to try things on, which can be stopped, started again, and told to fail; and sessions to share."""
+"""A share server for tests that can be stopped, restarted and made to fail, and sessions to share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-class Stand:
+class FaultyServer:
     """The server. ``faults`` are taken one a request: a status to answer, alone or with headers, seconds to wait, or
     ``"drop"``."""
 
@@ -93,10 +93,10 @@ class Stand:
                 message = await receive()
                 body += message.get("body", b"")
                 more = message.get("more_body", False)
-            said: Json = {}
+            text: Json = {}
             with suppress(ValueError, RecursionError):
-                said = json.loads(body)
-            self.requests.append((scope["method"], scope["path"], said))
+                text = json.loads(body)
+            self.requests.append((scope["method"], scope["path"], text))
             fault = self.faults.popleft() if self.faults else None
             if isinstance(fault, int):
                 fault = (fault, dict[str, str]())
@@ -118,31 +118,31 @@ class Stand:
 
 
 @asynccontextmanager
-async def standing(folder: Path, **options: Any) -> AsyncGenerator[Stand]:
-    stand = Stand(folder, **options)
-    await stand.start()
+async def run_faulty_server(folder: Path, **options: Any) -> AsyncGenerator[FaultyServer]:
+    faulty_server = FaultyServer(folder, **options)
+    await faulty_server.start()
     try:
-        yield stand
+        yield faulty_server
     finally:
-        await stand.stop()
+        await faulty_server.stop()
 
 
-class Desk:
+class PublishingSetup:
     """A store with sessions, and a publisher for them."""
 
     def __init__(self, root: Path, server: str, **terms: Any) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.sample = Sample(root)
         self.bus = Bus()
-        place = ProjectLocation(
+        path = ProjectLocation(
             id="proj", worktree="/srv/dev/shop", sandbox="/srv/dev/shop", directory="/srv/dev/shop", vcs="git"
         )
-        self.sessions = Sessions(JsonTree(root), place, bus=self.bus)
+        self.sessions = Sessions(JsonTree(root), path, bus=self.bus)
         self.terms = ShareSettings(server=server, server_source="a test", chosen_by_user=True)._replace(**terms)
 
     def service(self, **options: Any) -> ShareService:
-        given: Json = {"retry": QUICK, **options}
-        return ShareService(self.sessions, self.terms, **given)
+        arguments: Json = {"retry": QUICK, **options}
+        return ShareService(self.sessions, self.terms, **arguments)
 
 
 async def until(condition: Callable[[], object], seconds: float = 60) -> None:

@@ -64,9 +64,9 @@ class Tree:
 
     def tool(self, session: str, tool: str, *, message: str = "", name: str = "", **state: Any) -> tuple[str, str]:
         message = message or self.message(session, "assistant")
-        held: dict[str, Any] = {"status": "completed", "input": {}, "output": "", "title": "", "metadata": {}}
-        held |= state
-        return message, self.part(session, message, name, type="tool", callID="c", tool=tool, state=held)
+        kept: dict[str, Any] = {"status": "completed", "input": {}, "output": "", "title": "", "metadata": {}}
+        kept |= state
+        return message, self.part(session, message, name, type="tool", callID="c", tool=tool, state=kept)
 
     def write(self, key: tuple[str, ...], value: object) -> Path:
         path = self.path(*key)
@@ -123,6 +123,6 @@ class Database:
 
 def settle(path: Path, seconds: float = 3_600) -> None:
     moment = time.time() - seconds
-    for each in (path, path.with_name(path.name + "-wal")):
-        if each.exists():
-            os.utime(each, (moment, moment))
+    for item in (path, path.with_name(path.name + "-wal")):
+        if item.exists():
+            os.utime(item, (moment, moment))
