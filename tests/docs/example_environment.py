@@ -67,30 +67,28 @@ class ExampleEnvironment:
         return folder
 
     def _history(self) -> None:
-        samples = _SampleSessions(self.home / ".local" / "share" / "opencode" / "storage")
-        shop, notes = samples.project(self.shop), samples.project(self.notes)
-        policy = samples.begin("2026-08-12T09:14", "Retry policy of the payment client", shop, slug="patient-otter")
-        samples.prompt(policy, "What is the retry policy of the payment client? It gives up too early.")
-        first = samples.answer(policy, "It tries twice, without a pause. I would wait longer each time.", cost=0.0211)
-        samples.called(first, "read", {"filePath": f"{self.shop}/payments.py"}, "1: RETRIES = 2")
-        samples.prompt(policy, "Do that, five times at most.")
-        second = samples.answer(
-            policy, "Done: five tries, and each waits twice as long as the one before.", cost=0.0347
-        )
+        made = _SampleSessions(self.home / ".local" / "share" / "opencode" / "storage")
+        shop, notes = made.project(self.shop), made.project(self.notes)
+        policy = made.begin("2026-08-12T09:14", "Retry policy of the payment client", shop, slug="patient-otter")
+        made.prompt(policy, "What is the retry policy of the payment client? It gives up too early.")
+        first = made.answer(policy, "It tries twice, without a pause. I would wait longer each time.", cost=0.0211)
+        made.called(first, "read", {"filePath": f"{self.shop}/payments.py"}, "1: RETRIES = 2")
+        made.prompt(policy, "Do that, five times at most.")
+        second = made.answer(policy, "Done: five tries, and each waits twice as long as the one before.", cost=0.0347)
         edit = {"filePath": f"{self.shop}/payments.py", "oldString": "RETRIES = 2", "newString": "RETRIES = 5"}
-        samples.called(second, "edit", edit, "Edited payments.py")
-        child = samples.begin("2026-08-12T09:20", "Find callers (@explore subagent)", shop, parent=policy["id"])
-        samples.prompt(child, "Find every caller of pay().", agent="explore")
-        samples.answer(child, "There are two: checkout.py and refunds.py.", cost=0.0049, agent="explore")
-        rounding = samples.begin("2026-09-03T15:40", "Rounding of discounts", shop, slug="round-penny")
-        samples.prompt(rounding, "Why is 0.1 + 0.2 not 0.3 on the invoice?")
-        samples.answer(rounding, "Binary fractions. Use Decimal, and round once, at the end.", cost=0.0158)
-        books = samples.begin("2026-10-02T20:05", "Sort the reading list", notes, slug="quiet-shelf")
-        samples.prompt(books, "Sort books.md by author.")
-        samples.answer(books, "Sorted. Two books had no author; they are at the end.", cost=0.0093)
-        flaky = samples.begin("2026-11-04T11:31", "Checkout test is flaky", shop, slug="nimble-falcon")
-        samples.prompt(flaky, "test_checkout fails now and then. Why?")
-        samples.answer(flaky, "It relies on the order of a set. Sort before you compare.", cost=0.0126)
+        made.called(second, "edit", edit, "Edited payments.py")
+        child = made.begin("2026-08-12T09:20", "Find callers (@explore subagent)", shop, parent=policy["id"])
+        made.prompt(child, "Find every caller of pay().", agent="explore")
+        made.answer(child, "There are two: checkout.py and refunds.py.", cost=0.0049, agent="explore")
+        rounding = made.begin("2026-09-03T15:40", "Rounding of discounts", shop, slug="round-penny")
+        made.prompt(rounding, "Why is 0.1 + 0.2 not 0.3 on the invoice?")
+        made.answer(rounding, "Binary fractions. Use Decimal, and round once, at the end.", cost=0.0158)
+        books = made.begin("2026-10-02T20:05", "Sort the reading list", notes, slug="quiet-shelf")
+        made.prompt(books, "Sort books.md by author.")
+        made.answer(books, "Sorted. Two books had no author; they are at the end.", cost=0.0093)
+        flaky = made.begin("2026-11-04T11:31", "Checkout test is flaky", shop, slug="nimble-falcon")
+        made.prompt(flaky, "test_checkout fails now and then. Why?")
+        made.answer(flaky, "It relies on the order of a set. Sort before you compare.", cost=0.0126)
 
 
 class _SampleSessions(Sample):
