@@ -182,7 +182,7 @@ class FileLease:
         self, session_id: str, descriptor: int, holder: Holder, previous: Holder | None, messages: MessagesLock
     ) -> None:
         self.session_id = session_id
-        self.holder: Holder = holder
+        self.holder = holder
         self._messages = messages
         self.previous = previous
         """The holder that died without a release, if there was one: its work may need recovery."""
@@ -273,7 +273,7 @@ class ProcessLease:
 
     def __init__(self, session_id: str, holder: Holder, release: Callable[[ProcessLease], None]) -> None:
         self.session_id = session_id
-        self.holder: Holder = holder
+        self.holder = holder
         self._release = release
 
     def heartbeat(self) -> None:
