@@ -34,6 +34,7 @@ NEEDED = {
     "show": ("last",),
     "search": ("x",),
     "import": ("x",),
+    "mcp": ("list",),
     "session": ("fork", "last"),
     "completion": ("bash",),
     "run": ("x",),

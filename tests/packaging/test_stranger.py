@@ -86,7 +86,7 @@ def journey(opensesh: Path, run: Callable[..., str]) -> None:
     listed = json.loads(run(opensesh, "list", "--json"))
     assert listed["total"] == old + 1
     session = listed["sessions"][0]["id"]
-    hits = json.loads(run(opensesh, "search", "new_user", "--json"))["hits"]
+    hits = json.loads(run(opensesh, "search", "stranger", "--json"))["hits"]
     assert session in {hit["sessionID"] for hit in hits}
     assert "Greet whoever comes." in run(opensesh, "show", "last")
     page = run(opensesh, "export", "last", "--format", "html")

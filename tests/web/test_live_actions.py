@@ -127,6 +127,7 @@ async def test_a_session_is_renamed_archived_and_removed(page: Page, server: Web
     assert 'aria-label="Pages"' in await missing.text()
     await page.goto(f"{server.url}/ui/trash")
     await page.get_by_role("button", name="Restore New name").click()
+    await expect(page.get_by_role("button", name="Restore New name")).to_have_count(0)
     await page.goto(f"{server.url}/ui/session/{session_id}")
     await page.get_by_label("More actions").click()
     await page.get_by_role("button", name="Move to the trash").click()

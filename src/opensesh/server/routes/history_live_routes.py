@@ -84,14 +84,14 @@ async def stream_events(call: Call, query: LiveEventsQuery) -> object:
 
     async def body() -> AsyncIterator[bytes]:
         async with AsyncExitStack() as stack:
-            if browser is not None:
-                stack.enter_context(browser.stream())
             # An open engine publishes what other programs write into a session that is viewed.
             for session_id in sessions:
                 try:
                     await stack.enter_async_context(call.state.session_engine(session_id, call.directory))
                 except NotFoundError:
                     continue  # removed; the viewer has been sent that
+            if browser is not None:
+                stack.enter_context(browser.stream())  # last: it must not count while engines are being released
             stream = PageStream(
                 call.state.page_rendering,
                 sessions,

@@ -93,7 +93,12 @@ async def restore_sessions(call: Call, body: RestoreBody) -> object:
         for session_id in body.sessions:
             if session_id not in undo_files:
                 raise NotFoundError(f"{session_id} is not in the trash")
-        results = [trash.restore(undo_files[name], name, store=library.store) for name in body.sessions]
+        results = [
+            trash.restore(undo_files[name], name, store=library.store)
+            for name in body.sessions
+            # A session may have been restored with its parent just now.
+            if any((item["session"], item["undo"]) == (name, undo_files[name]) for item in trash_items(library.store))
+        ]
         left = [entry for result in results for entry in _undone(result)["left"]]
         return {"restored": sum(result.restored for result in results), "left": left}
 
