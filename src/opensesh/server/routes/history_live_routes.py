@@ -3,6 +3,8 @@ opensesh."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 routes = Routes()
 MAX_VIEWED_SESSIONS = 40
+_ENDING_SECONDS = 5.0
 _STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
@@ -78,6 +81,10 @@ async def stream_events(call: Call, query: LiveEventsQuery) -> object:
     sessions = [name for name in query.session.split(",") if name][:MAX_VIEWED_SESSIONS]
     last_event_id = call.request.headers.get("last-event-id") or query.last_event_id or None
     browser = call.state.browsers.identify(call.request.headers)
+    # A page that shows other sessions ends its stream and begins another; the end is noticed a moment later.
+    deadline = time.monotonic() + _ENDING_SECONDS
+    while browser is not None and browser.streams >= MAX_STREAMS and time.monotonic() < deadline:
+        await asyncio.sleep(0.05)
     if browser is not None and browser.streams >= MAX_STREAMS:
         message = f"this browser reads {MAX_STREAMS} event streams already; it cannot load pages with many more"
         raise RequestError(429, "TooManyRequests", message)
