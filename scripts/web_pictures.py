@@ -36,25 +36,38 @@ CALL edit {"filePath": "FOLDER/parser.py", "oldString": "        return None", "
 ---
 CALL bash {"command": "python3 -c 'import parser' && echo 3 passed", "description": "Run the tests"}
 ---
-SAY An empty line made `parse` return `None`, which the caller unpacks. It returns an **empty tuple** now:
+SAY
+  An empty line made `parse` return `None`, which the caller unpacks. It returns an **empty tuple** now:
 
-```python
-if not line:
-    return ()
-```
+  ```python
+  if not line:
+      return ()
+  ```
 
-The three tests pass."""
+  The three tests pass."""
 SESSIONS = (
-    ("notes", "Notes on retries", "SAY Retries are bounded: five attempts, each after twice the time of the last."),
-    ("website", "Why does the start page take four seconds?", "SAY It waits for a font of another host. I removed it."),
-    ("website", "Contrast of the buttons", "SAY The border had 1.3 and needs 3.0. It has 3.9 now."),
+    ("notes", "Notes on retries", "How often is a request sent again?", "SAY Five times, each after twice the time."),
+    (
+        "website",
+        "Slow start page",
+        "Why does the start page take four seconds?",
+        "SAY It waits for a font of another host.",
+    ),
+    (
+        "website",
+        "Contrast of the buttons",
+        "Do the buttons have enough contrast?",
+        "SAY The border had 1.3; it has 3.9 now.",
+    ),
     (
         "eastore",
         "Migrate the store to the new layout",
+        "Migrate the store to the new layout.",
         'CALL bash {"command": "ls", "description": "List"}\n---\nSAY Done.',
     ),
-    ("eastore", "Which sessions use the old keys?", "SAY None of the last month."),
+    ("eastore", "Old keys", "Which sessions use the old keys?", "SAY None of the last month."),
 )
+FIX_PROMPT = "The settings page fails on an empty line. Find the cause and fix it."
 
 
 def main(names: list[str]) -> int:
@@ -70,13 +83,15 @@ def main(names: list[str]) -> int:
 
 def sample(server: WebServer) -> dict[str, str]:
     """Create the sessions; return the address of each page."""
-    for folder, title, script in SESSIONS:
+    for folder, title, prompt, script in SESSIONS:
         directory = server.home / folder
         directory.mkdir(exist_ok=True)
-        server.create(script, title=title, directory=directory)
+        send(server, server.create(title=title, directory=directory), directory, prompt, script)
     (server.project / "parser.py").write_text(PARSER)
     script = FIX.replace("FOLDER", str(server.project))
-    fixed = server.create(script, "SAY It is called in `settings.py` only.", title="Fix the parser")
+    fixed = server.create(title="Fix the parser")
+    send(server, fixed, server.project, FIX_PROMPT, script)
+    send(server, fixed, server.project, "Where else is it called?", "SAY It is called in `settings.py` only.")
     server.post(f"/session/{fixed}/fork")
     return {
         "sessions": "/ui/",
@@ -88,6 +103,18 @@ def sample(server: WebServer) -> dict[str, str]:
         "doctor": "/ui/doctor",
         "settings": "/ui/settings",
     }
+
+
+def send(server: WebServer, session_id: str, directory: Path, prompt: str, script: str) -> None:
+    """Send a prompt to a model that plays a script, in a file of the folder in which the server runs."""
+    # Each prompt has a file of its own: a server plays a script once.
+    answers = server.project / f"model-{len(list(server.project.glob('*.script'))) + 1}.script"
+    answers.write_text(script)
+    body = {
+        "model": {"providerID": "scripted", "modelID": answers.name},
+        "parts": [{"type": "text", "text": prompt}],
+    }
+    server.post(f"/session/{session_id}/message", body, headers={"x-opencode-directory": str(directory)})
 
 
 async def photograph(server: WebServer, pages: dict[str, str]) -> None:
