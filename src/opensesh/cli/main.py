@@ -193,7 +193,7 @@ def _settle_unfinished(options: argparse.Namespace) -> None:
     if unfinished.has_notes():
         from ..sessions.settling import settle  # takes long to load, and is hardly ever needed
 
-        settle(open_store(options.store, report=ignore_damage), tell=lambda line: print(line, file=sys.stderr))
+        settle(open_store(options.store, report=ignore_damage), report=lambda line: print(line, file=sys.stderr))
 
 
 def _run_without_command(words: Sequence[str]) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import OpenseshError
 from ..storage import unfinished
+from ..text import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("opensesh.sessions")
 
 
-def settle(store: Store, tell: Callable[[str], object] = log.warning) -> Store:
+def settle(store: Store, report: Callable[[str], object] = log.warning) -> Store:
     """Complete or undo what a process that was killed had begun to change in ``store``, and return the store.
 
-    Reads one folder if nothing is unfinished. ``tell`` is given a line about each operation, also about one that could
-    not be settled now, on a disk that is full for instance: its note stays for the next time.
+    Reads one folder if nothing is unfinished. ``report`` is called with a line about each operation, also about one
+    that could not be settled now, on a disk that is full for instance: its note stays for the next time.
     """
     if not unfinished.has_notes():
         return store
@@ -32,10 +33,11 @@ def settle(store: Store, tell: Callable[[str], object] = log.warning) -> Store:
 
     try:
         if completed := complete_journals(store):
-            tell(f"An operation that was interrupted is completed: {completed} files.")
+            report(f"An operation that was interrupted is completed: {pluralize(completed, 'file')}.")
         for header, result in undo_unfinished(store):
             left = f", {len(result.left)} could not be" if result.left else ""
-            tell(f"A '{header.what}' that was interrupted is undone: {result.restored} files restored{left}.")
+            restored = pluralize(result.restored, "file")
+            report(f"A '{header.what}' that was interrupted is undone: {restored} restored{left}.")
     except (OpenseshError, OSError) as error:
-        tell(f"An operation that was interrupted could be neither completed nor undone: {error}")
+        report(f"An operation that was interrupted could be neither completed nor undone: {error}")
     return store

@@ -113,7 +113,7 @@ async def stream_events(call: Call, query: LiveEventsQuery) -> object:
 
 
 @routes.get("/history/running", "history.running", response=dict[str, Any])
-async def listrunning_requests(call: Call) -> object:
+async def list_running(call: Call) -> object:
     """List the sessions that run here or wait for a user, with their requests."""
     statuses, requests = running_requests(call.state)
     described = [await call.state.page_rendering.request(request, as_html=False) for request in requests]
