@@ -576,6 +576,19 @@ def test_a_folder_is_brought_up_to_date(sample: Sample, tmp_path: Path) -> None:
     assert to_folder(Export(tree, Selection(), "html"), str(folder), silent, restart=True) == 2
 
 
+def test_an_interrupted_folder_is_continued(sample: Sample, tmp_path: Path) -> None:
+    for number in range(5):
+        sample.talk(f"Talk {number}")
+    export = Export(JsonTree(sample.root), Selection(), "html")
+    with pytest.raises(Interrupted):
+        to_folder(export, str(tmp_path), interrupt_after(3))
+    assert len(list(tmp_path.glob("ses_*.html"))) == 3
+    steps: list[int] = []
+    assert to_folder(export, str(tmp_path), lambda done, total: steps.append(done)) == 2
+    assert steps == [4, 5]
+    assert (tmp_path / "index.html").read_text().count("Talk ") == 5
+
+
 def test_a_folder_to_be_imported_elsewhere_comes_with_a_script(store: JsonTree, tmp_path: Path) -> None:
     assert to_folder(Export(store, Selection(), "opencode"), str(tmp_path), silent) == 13
     assert len(list(tmp_path.glob("ses_*.json"))) == 13

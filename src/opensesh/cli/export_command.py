@@ -16,7 +16,6 @@ from ..errors import UsageError
 from ..history.filters import Selection
 from ..history.formats import FormatOptions
 from ..history.import_export.destinations import export_fingerprint, to_file, to_folder, to_stream
-from ..history.import_export.export_workers import default_workers
 from ..history.import_export.exporting import Export
 from ..history.library import Library
 from ..history.stats.usage_stats import of_project
@@ -89,9 +88,7 @@ def run(options: Namespace) -> int:
         until=parse_time(options.until, utc=options.utc) if options.until else None,
         children=options.children,
     )
-    export = Export(
-        store, selection, options.format, shown, redactor=redactor, report=damage.append, workers=default_workers()
-    )
+    export = Export(store, selection, options.format, shown, redactor=redactor, report=damage.append)
     written = _write(export, options)
     _report(export, written, damage, redactor, options)
     return 0

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
 
+    from ...records import Document
     from ..transcript import TranscriptMessage
     from . import ExportedSession, FormatOptions
 
@@ -160,3 +161,9 @@ def page_policy() -> str:
     return (
         f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
     )
+
+
+def index_page(rows: list[Document]) -> Iterator[bytes]:
+    """Render the page that lists exported sessions."""
+    for chunk in page_template("index.html").generate(rows=rows, policy=page_policy()):
+        yield chunk.encode(errors="replace")

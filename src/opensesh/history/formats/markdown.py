@@ -6,17 +6,27 @@ import re
 from typing import TYPE_CHECKING
 
 from ...records import as_object, dumps
-from ..formatting import when
-from ..transcript import ReasoningBlock, TextBlock, ToolBlock, transcript_messages
-from .blocks import ChildBlock, ImageBlock, NoteBlock, agent_and_model, display_messages
+from ..formatting import call_line, when
+from ..transcript import (
+    FileBlock,
+    MarkerBlock,
+    ReasoningBlock,
+    SubtaskBlock,
+    TextBlock,
+    ToolBlock,
+    TranscriptOptions,
+    transcript_messages,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..transcript import Block
     from . import ExportedSession, FormatOptions
-    from .blocks import DisplayBlock
 
 _FENCE = re.compile(r"^[ ]{0,3}(`{3,})", re.MULTILINE)
+_MARKER_TEXTS = {"compaction": "the conversation so far was summarised", "retry": "{} failed"}
+"""The markers that are shown, with their texts."""
 
 
 class MarkdownFormat:
@@ -44,29 +54,47 @@ class MarkdownFormat:
         yield from self.messages(session, level)
 
     def messages(self, session: ExportedSession, level: int = 1) -> Iterator[str]:
-        """Render the messages without the heading of the session."""
-        for message, blocks in display_messages(session, self._options):
-            name = "User" if message.role == "user" else f"Assistant · {_line(agent_and_model(message))}"
-            yield f"{'#' * (level + 1)} {name} · {when(message.created or None, utc=self._options.utc)}\n\n"
-            for block in blocks:
-                yield from self._block(block, level)
+        """Render the messages without the heading of the session.
+
+        A subagent session follows the tool call that started it; sessions that no tool call mentions come at the end.
+        """
+        children = {child.id: child for child in session.children}
+        options = TranscriptOptions(reasoning=self._options.reasoning, outputs=True, files=True, markers=True)
+        for message in transcript_messages(session.messages, options):
+            texts = [text for block in message.blocks for text in self._block(block, children, level)]
+            if texts or message.failure:
+                agent_and_model = _line(" · ".join(filter(None, (message.agent, message.model))))
+                name = "User" if message.role == "user" else f"Assistant · {agent_and_model}"
+                yield f"{'#' * (level + 1)} {name} · {when(message.created or None, utc=self._options.utc)}\n\n"
+                yield from texts
             if message.failure:
                 yield f"> **Error:** {_line(message.failure)}\n\n"
+        if children:
+            yield f"{'#' * (level + 1)} Assistant · subagents · \n\n"
+        for child in children.values():
+            yield from self._session(child, min(level + 2, 5))
 
-    def _block(self, block: DisplayBlock, level: int) -> Iterator[str]:
+    def _block(self, block: Block, children: dict[str, ExportedSession], level: int) -> Iterator[str]:
         match block:
             case TextBlock(text=text):
                 yield f"{text.strip()}\n\n"
             case ReasoningBlock(text=text):
                 yield "".join(f"> {line}\n" for line in ("*Thinking*", "", *text.strip().splitlines())) + "\n"
-            case ImageBlock(name=name):
-                yield f"*attached: {_line(name)}*\n\n"
-            case NoteBlock(text=text):
-                yield f"*{_line(text)}*\n\n"
             case ToolBlock():
-                yield from _tool(block)
-            case ChildBlock(session=session):
-                yield from self._session(session, min(level + 2, 5))
+                if self._options.tools == "summary":
+                    yield _note(call_line(block.tool, block.subject, block.status, block.error))
+                elif self._options.tools != "skip":
+                    yield from _tool(block)
+                if (child := children.pop(block.session, None)) is not None:
+                    yield from self._session(child, min(level + 2, 5))
+            case FileBlock(mime=mime, name=name, url=url):
+                yield _note(f"attached: {name or mime or 'file'}{'' if url.startswith('data:') else f' ({url})'}")
+            case SubtaskBlock(agent=agent, text=text):
+                yield _note(f"subtask for {agent}: {text}")
+            case MarkerBlock(kind=kind, text=text) if kind in _MARKER_TEXTS:
+                yield _note(_MARKER_TEXTS[kind].format(text))
+            case _:  # other markers are not shown
+                pass
 
 
 class PromptsFormat:
@@ -116,6 +144,10 @@ def _fenced(text: str, language: str) -> str:
     longest = max((len(fence) for fence in _FENCE.findall(text)), default=2)
     fence = "`" * max(longest + 1, 3)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}\n\n"
+
+
+def _note(text: str) -> str:
+    return f"*{_line(text)}*\n\n"
 
 
 def _line(value: object) -> str:

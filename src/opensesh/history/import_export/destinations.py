@@ -13,19 +13,55 @@ import msgspec
 from ...errors import ExportError, NotFoundError, RecordError, UsageError
 from ...records import dumps_compact, loads
 from ...storage.disk import read_file
-from ..formats.html_index import IndexEntry, index_page
+from ..formatting import text, when
+from ..stats.money import dollars, units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from ...records import Document
     from ..filters import SelectedSession
-    from .exporting import Export, RenderedSession
+    from .exporting import Export
 
     Step = Callable[[int, int], None]
     """Called after each session with the number of sessions done, and of all."""
 
 _STATE_FILE = ".opensesh-export.jsonl"
 _BUFFER_BYTES = 262_144
+_MAX_PROMPT_LENGTH = 200
+
+
+class IndexEntry(msgspec.Struct, kw_only=True):
+    """The entry of a session in the index page."""
+
+    file: str
+    id: str
+    title: str
+    directory: str
+    updated: int
+    messages: int = 0
+    cost: int = 0
+    """In units of :mod:`opensesh.history.stats.money`."""
+    prompt: str = ""
+    """The beginning of the first prompt."""
+
+    def count(self, info: Document, parts: Iterable[Document]) -> None:
+        """Add a message to the entry while it is exported."""
+        self.messages += 1
+        cost = info.get("cost")
+        self.cost += units(cost) if isinstance(cost, (int, float)) else 0
+        if not self.prompt and info.get("role") == "user":
+            texts = (text(part, "text") for part in parts if part.get("type") == "text" and not part.get("synthetic"))
+            self.prompt = " ".join(" ".join(texts).split())
+            if len(self.prompt) > _MAX_PROMPT_LENGTH:
+                beginning = self.prompt[:_MAX_PROMPT_LENGTH]
+                space = beginning.rfind(" ", _MAX_PROMPT_LENGTH - 40)  # at the end of a word, if one ends nearby
+                self.prompt = f"{beginning[:space] if space > 0 else beginning}…"
+
+    def row(self, *, utc: bool) -> Document:
+        """Return what the index page shows."""
+        cost = f"${dollars(self.cost):.2f}" if self.cost else ""
+        return msgspec.to_builtins(self) | {"when": when(self.updated, utc=utc), "cost": cost}
 
 
 class WrittenSession(msgspec.Struct, kw_only=True):
@@ -46,8 +82,9 @@ def to_stream(export: Export, stream: BinaryIO, step: Step) -> int:
     written = 0
     before, between, after = export.delimiters
     stream.write(before)
-    for session in _rendered(export, step):
-        written += _write_chunks(session.chunks, stream, between if written else b"")
+    for number, selected in enumerate(export.selected, 1):
+        written += _write_chunks(export.chunks(selected), stream, between if written else b"")
+        step(number, len(export.selected))
     stream.write(after)
     stream.flush()
     return written
@@ -75,7 +112,12 @@ def to_file(export: Export, path: str, step: Step, *, fingerprint: str = "", res
         if export.format_name == "parquet":
             from ..formats.parquet import write_table
 
-            write_table((chunk for session in _rendered(export, step) for chunk in session.chunks), path)
+            def rows() -> Iterator[bytes]:
+                for number, selected in enumerate(export.selected, 1):
+                    yield from export.chunks(selected)
+                    step(number, len(export.selected))
+
+            write_table(rows(), path)
             return len(export.selected)
         return _write_file(export, path, step, fingerprint, restart=restart)
     except OSError as error:
@@ -98,7 +140,10 @@ def to_folder(
         written = _write_folder(export, folder, step, fingerprint, state)
         entries = [done.entry for done in state.values() if done.entry is not None]
         if export.format_name == "html":
-            _write_atomic(os.path.join(folder, "index.html"), index_page(entries, utc=utc))
+            from ..formats.html_page import index_page  # Jinja is slow to import, and most exports need no page
+
+            entries.sort(key=lambda entry: (-entry.updated, entry.id))
+            _write_atomic(os.path.join(folder, "index.html"), index_page([entry.row(utc=utc) for entry in entries]))
         if export.format_name == "opencode":
             _write_atomic(os.path.join(folder, "import.sh"), [_import_script(entries)])
     except OSError as error:
@@ -127,8 +172,8 @@ def _write_file(export: Export, path: str, step: Step, fingerprint: str, *, rest
             state.write(_state_header(fingerprint))
             file.write(before)
         written = len(export.selected) - len(todo)
-        for number, (selected, chunks, _) in enumerate(export.sessions(todo), written + 1):
-            written += _write_chunks(chunks, file, between if file.tell() > len(before) else b"")
+        for number, selected in enumerate(todo, written + 1):
+            written += _write_chunks(export.chunks(selected), file, between if file.tell() > len(before) else b"")
             file.flush()
             done = WrittenSession(id=selected.id, version=export.version(selected), offset=file.tell())
             state.write(_state_line(done))
@@ -169,11 +214,14 @@ def _write_folder(export: Export, folder: str, step: Step, fingerprint: str, sta
     todo = [selected for selected in export.selected if not is_current(selected)]
     total = len(export.selected)
     with open(state_file, "ab") as file:
-        for number, (selected, chunks, entry) in enumerate(
-            export.sessions(todo, with_entry=True), total - len(todo) + 1
-        ):
-            if entry is not None:
-                _write_atomic(os.path.join(folder, entry.file), chunks)
+        for number, selected in enumerate(todo, total - len(todo) + 1):
+            name = f"{selected.id}{export.format.suffix}"
+            entry = IndexEntry(file=name, id=selected.id, title=selected.id, directory="", updated=selected.updated)
+            session = export.read(selected, entry.count)
+            if session is not None:
+                entry.title = text(session.info, "title") or selected.id
+                entry.directory = text(session.info, "directory")
+                _write_atomic(os.path.join(folder, name), export.format.chunks(session))
                 done = WrittenSession(id=selected.id, version=export.version(selected), entry=entry)
                 state[done.id] = done
                 file.write(_state_line(done))
@@ -190,12 +238,6 @@ def _write_chunks(chunks: Iterable[bytes], stream: BinaryIO, prefix: bytes) -> b
         stream.write(chunk if any_written else prefix + chunk)
         any_written = True
     return any_written
-
-
-def _rendered(export: Export, step: Step) -> Iterator[RenderedSession]:
-    for number, session in enumerate(export.sessions(export.selected), 1):
-        yield session
-        step(number, len(export.selected))
 
 
 def _export_error(path: str, error: OSError) -> ExportError:

@@ -6,7 +6,7 @@ is faster). Records that cannot be read are left out and reported.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...errors import NotFoundError, RecordError
 from ...records import as_object, order
@@ -15,15 +15,13 @@ from ...storage.protocol import Damage, StoredMessage, log_damage
 from ...storage.record_ids import with_ids_of_key
 from ..filters import SelectedSession, Selection, select
 from ..formats import ExportedSession, Format, FormatOptions, find_format
-from ..formatting import text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
 
     from ...records import Document
     from ...redaction import Redactor
     from ...storage.protocol import Store
-    from ..formats.html_index import IndexEntry
 
     Report = Callable[[Damage], None]
     OnMessage = Callable[[Document, list[Document]], None]
@@ -32,22 +30,13 @@ _MAX_MESSAGES_AT_ONCE = 300
 """Sessions with more messages are read one message at a time."""
 
 
-class RenderedSession(NamedTuple):
-    """A session in its export format."""
-
-    selected: SelectedSession
-    chunks: Iterable[bytes]
-    """Empty if the session is gone."""
-    entry: IndexEntry | None = None
-    """Its index entry, complete after the chunks were iterated; ``None`` if the session is gone."""
-
-
-class SessionRenderer:
-    """Renders sessions of a store in a format."""
+class Export:
+    """An export: which sessions, and in which format."""
 
     def __init__(
         self,
         store: Store,
+        selection: Selection,
         format_name: str = "jsonl",
         options: FormatOptions | None = None,
         *,
@@ -59,23 +48,14 @@ class SessionRenderer:
         self.format: Format = find_format(format_name, options)
         self._redactor = redactor
         self._report = report
-        self.children: dict[str, list[SelectedSession]] = {}
+        matching, self.excluded_children = select(store, selection, report=report)
+        self._children = _children_by_parent(matching) if self.format.nests else {}
         """Sessions to include in others, by the id of their parent."""
-
-    def render(self, selected: SelectedSession, *, with_entry: bool) -> RenderedSession:
-        """Render a session, with its index entry if requested."""
-        if not with_entry:
-            return RenderedSession(selected, self.chunks(selected))
-        from ..formats.html_index import IndexEntry
-
-        file = f"{selected.id}{self.format.suffix}"
-        entry = IndexEntry(file=file, id=selected.id, title=selected.id, directory="", updated=selected.updated)
-        session = self.read(selected, entry.count)
-        if session is None:
-            return RenderedSession(selected, ())
-        entry.title = text(session.info, "title") or selected.id
-        entry.directory = text(session.info, "directory")
-        return RenderedSession(selected, self.format.chunks(session), entry)
+        included = {child.id for children in self._children.values() for child in children}
+        self.selected = [session for session in matching if session.id not in included]
+        """The sessions that get a line, a file or a page of their own."""
+        self.included_children = len(matching) - len(self.selected)
+        """How many subagent sessions are included in those."""
 
     def chunks(self, selected: SelectedSession) -> Iterator[bytes]:
         """Yield a session in the format; nothing if it is gone."""
@@ -100,7 +80,7 @@ class SessionRenderer:
         related = self._related(selected.id)
         if self._redactor is not None:
             info, related = self._redactor.document(info), self._redactor.document(related)
-        children = (self.read(child) for child in self.children.get(selected.id, ()))
+        children = (self.read(child) for child in self._children.get(selected.id, ()))
         messages = self._messages(selected.id, on_message)
         existing = (child for child in children if child is not None)
         return ExportedSession(selected.id, selected.key[1], info, messages, existing, related)
@@ -129,77 +109,9 @@ class SessionRenderer:
                 on_message(message.info, message.parts)
             yield message
 
-
-class Export(SessionRenderer):
-    """An export: which sessions, and in which format."""
-
-    min_sessions_for_workers = 200
-    """With fewer sessions, worker processes are not worth their start."""
-
-    def __init__(
-        self,
-        store: Store,
-        selection: Selection,
-        format_name: str = "jsonl",
-        options: FormatOptions | None = None,
-        *,
-        redactor: Redactor | None = None,
-        report: Report = log_damage,
-        workers: int = 1,
-    ) -> None:
-        """With more than one of ``workers``, that many processes open the store again and render sessions in parallel,
-        if there are enough sessions to be worth the start of the processes."""
-        super().__init__(store, format_name, options, redactor=redactor, report=report)
-        self._options = options or FormatOptions()
-        self._workers = workers
-        matching, self.excluded_children = select(store, selection, report=report)
-        if self.format.nests:
-            self.children = _children_by_parent(matching)
-        included = {child.id for children in self.children.values() for child in children}
-        self.selected = [session for session in matching if session.id not in included]
-        """The sessions that get a line, a file or a page of their own."""
-        self.included_children = len(matching) - len(self.selected)
-        """How many subagent sessions are included in those."""
-
-    def sessions(self, todo: Sequence[SelectedSession], *, with_entry: bool = False) -> Generator[RenderedSession]:
-        """Render sessions in order. Iterate the chunks of one before asking for the next."""
-        if self._workers > 1 and len(todo) >= self.min_sessions_for_workers:
-            from .export_workers import ExportJob, render_in_workers
-
-            redactor = self._redactor
-            job = ExportJob(
-                place=self.store.place,
-                format_name=self.format_name,
-                options=self._options,
-                with_entry=with_entry,
-                redact=redactor is not None,
-                redact_paths=redactor is not None and redactor.paths,
-                known_secrets=redactor.known if redactor is not None else (),
-            )
-            yield from render_in_workers(self, job, todo, self._workers)
-            return
-        yield from (self.render(selected, with_entry=with_entry) for selected in todo)
-
-    def descendants_of(self, selected: SelectedSession) -> dict[str, list[SelectedSession]]:
-        """Return the sessions included in one, at any depth, by the id of their parent."""
-        children = self.children.get(selected.id)
-        if not children:
-            return {}
-        descendants = {selected.id: children}
-        for child in children:
-            descendants |= self.descendants_of(child)
-        return descendants
-
-    def add_worker_results(self, damage: Iterable[Damage], redacted: Mapping[str, int]) -> None:
-        """Report the damage and count the redactions of another process."""
-        for entry in damage:
-            self._report(entry)
-        if self._redactor is not None:
-            self._redactor.counts.update(redacted)
-
     def version(self, selected: SelectedSession) -> int:
         """Return a number that differs after a change to the session or to a session included in it."""
-        return selected.updated + sum(map(self.version, self.children.get(selected.id, ())))
+        return selected.updated + sum(map(self.version, self._children.get(selected.id, ())))
 
     @property
     def delimiters(self) -> tuple[bytes, bytes, bytes]:
