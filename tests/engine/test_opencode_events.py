@@ -3,6 +3,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from opensesh import events
+from opensesh.engine.user_requests import Questions
 from opensesh.records import Rule, side_calls
 
 from .harness import IMPATIENT, open_harness
@@ -60,6 +61,19 @@ async def test_a_question_is_published_before_its_call_runs() -> None:
         harness.engine.reply_question(request["id"], [["x"]])
         assert (await outcome).kind == "answered"
         assert [part["state"]["status"] for part in harness.parts("tool")] == ["completed"]
+
+
+async def test_the_reply_to_a_question_is_published_after_its_call_runs() -> None:
+    order: list[str] = []
+    questions = Questions(lambda event: order.append(event.type))
+
+    async def start() -> None:
+        questions.reply(questions.pending[0]["id"], [["x"]])  # as a quick client does
+        assert questions.pending == []
+        order.append("running")
+
+    assert await questions.ask("ses_1", [], on_asked=start) == [["x"]]
+    assert order == ["question.asked", "running", "question.replied"]
 
 
 async def test_only_the_end_of_a_shell_command_is_published() -> None:

@@ -67,27 +67,30 @@ class Questions:
             if on_asked is not None:
                 await on_asked()
             return await answer
-        finally:
+        finally:  # published here, since an answer may arrive before the call is stored as running
             self._pending.pop(request.id, None)
+            if answer.done() and not answer.cancelled():
+                ids_of = {"session_id": session_id, "request_id": request.id}
+                if answer.exception() is not None:
+                    self._publish(events.QuestionRejected(**ids_of))
+                else:
+                    self._publish(events.QuestionReplied(**ids_of, answers=answer.result()))
 
     def reply(self, request_id: str, answers: list[list[str]]) -> None:
         """Answer a request: for each of its questions, the labels chosen."""
-        request, answer = self._find(request_id)
-        self._publish(events.QuestionReplied(session_id=request.session_id, request_id=request_id, answers=answers))
-        if not answer.done():
+        if not (answer := self._take(request_id)).done():  # the run may have been aborted a moment ago
             answer.set_result(answers)
 
     def reject(self, request_id: str) -> None:
         """Dismiss a request."""
-        request, answer = self._find(request_id)
-        self._publish(events.QuestionRejected(session_id=request.session_id, request_id=request_id))
-        if not answer.done():
+        if not (answer := self._take(request_id)).done():
             answer.set_exception(QuestionRejectedError("the user dismissed the question"))
 
-    def _find(self, request_id: str) -> tuple[events.QuestionAsked, asyncio.Future[list[list[str]]]]:
+    def _take(self, request_id: str) -> asyncio.Future[list[list[str]]]:
+        """Return the future of a request that waits for an answer; it can be taken once."""
         if request_id not in self._pending:
             raise NotFoundError(f"no question {request_id} is waiting for an answer", id=request_id)
-        return self._pending[request_id]
+        return self._pending.pop(request_id)[1]
 
 
 class RequestCallbacks(NamedTuple):
