@@ -270,7 +270,7 @@ def test_a_store_that_lets_keys_out_is_found_out(tmp_path: Path) -> None:
 
 
 def test_a_store_that_waits_for_itself_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opensesh.testing.contracts_threads.TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr("opensesh.testing.contracts_writing.TIMEOUT_SECONDS", 0.2)
     with pytest.raises(AssertionError, match="waits forever"):
         contract("an edit that calls the store is refused or safe").run(always(Waiting()))
 

@@ -24,13 +24,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from . import contracts_capabilities, contracts_damage, contracts_reading, contracts_threads, contracts_writing
+from . import contracts_capabilities, contracts_damage, contracts_reading, contracts_writing
 from .samples import SEED
 from .subject import Subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
+    from types import ModuleType
 
     from ..storage.protocol import Key, Store
     from .subject import Harm
@@ -68,16 +69,21 @@ class Contract(NamedTuple):
         return self.name
 
 
-_CHECKS: dict[Concern, tuple[Callable[[Subject], None], ...]] = {
-    "reading": contracts_reading.ALL + contracts_capabilities.READING,
-    "refusing": contracts_reading.REFUSING + contracts_capabilities.REFUSING,
-    "writing": contracts_writing.ALL + contracts_threads.ALL + contracts_capabilities.WRITING,
-    "damage": contracts_damage.ALL,
+_MODULES: dict[Concern, tuple[ModuleType, ...]] = {
+    "reading": (contracts_reading,),
+    "writing": (contracts_writing, contracts_capabilities),
+    "damage": (contracts_damage,),
 }
+_CHECKS: list[tuple[Concern, Callable[[Subject], None]]] = [
+    ("refusing" if check in contracts_reading.REFUSING else concern, check)
+    for concern, modules in _MODULES.items()
+    for module in modules
+    for name, check in vars(module).items()
+    # What a module imports is defined elsewhere, and what is not a contract begins with an underscore.
+    if callable(check) and check.__module__ == module.__name__ and not name.startswith("_")
+]
 CONTRACTS: tuple[Contract, ...] = tuple(
-    Contract(check.__name__.replace("_", " "), concern, check)
-    for concern, checks in _CHECKS.items()
-    for check in checks
+    Contract(check.__name__.replace("_", " "), concern, check) for concern, check in _CHECKS
 )
 """The contracts for all kinds of stores."""
 

@@ -1,22 +1,19 @@
-"""Contracts about identity, batches and the optional capabilities of a store.
+"""Contracts about batches and the optional capabilities of a store that can be written.
 
 A contract about a capability passes for a store that does not offer it.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
 from typing import TYPE_CHECKING, Any
 
 from .. import ids
-from ..errors import BusyError, InvalidKeyError, NotFoundError, ReadOnlyStoreError
+from ..errors import BusyError, InvalidKeyError, NotFoundError
 from ..records import as_object
 from ..storage.leases import leases_of
-from ..storage.protocol import LeaseProvider, LiveEvents, SessionQueries
-from ..storage.queries import SessionQuery, newest_first, session_updated
+from ..storage.protocol import LeaseProvider, LiveEvents
 from .samples import SEED
-from .subject import Subject, expect, expect_raises, expect_same, no_damage
+from .subject import Subject, expect, expect_raises, expect_same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,55 +27,6 @@ _SESSION = next(key[-1] for key in SEED if key[0] == "session")
 
 class _BlockFailedError(Exception):
     """Raised inside a batch."""
-
-
-def the_id_does_not_depend_on_the_current_directory(subject: Subject) -> None:
-    before, here = subject.store.id, os.getcwd()
-    expect(before, "the id is empty")
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            os.chdir(folder)
-            expect(subject.store.id == before, "the id changed with the current directory")
-        finally:
-            os.chdir(here)
-
-
-def queries_agree_with_a_scan(subject: Subject) -> None:
-    store = subject.store
-    if not isinstance(store, SessionQueries):
-        return
-    sessions = [(key, value) for key, value in subject.records.items() if key[0] == "session"]
-    updates = sorted(session_updated(record) for _, record in sessions)
-    middle = updates[len(updates) // 2] if updates else 0
-    projects = frozenset(key[1] for key, _ in sessions[:1])
-    base = SessionQuery()
-    for query in (
-        base,
-        base._replace(limit=1),
-        base._replace(limit=2, children=False),
-        base._replace(archived=False),
-        base._replace(projects=projects),
-        base._replace(projects=frozenset()),
-        base._replace(since=middle),
-        base._replace(until=middle),
-    ):
-        expected = sorted((entry for entry in sessions if query.matches(entry[1])), key=newest_first)
-        answer = list(store.query_sessions(query, report=no_damage))
-        keys = [key for key, _ in expected[: query.limit or None]]
-        expect([key for key, _ in answer] == keys, f"{query} selected other sessions than a scan, or in another order")
-        for key, record in answer:
-            expect_same(record, subject.records[key], f"{key[-1]}, returned by a query,")
-        expect(store.count_sessions(query) == len(expected), f"{query} was counted wrongly")
-
-
-def a_read_only_store_is_not_writable_and_refuses_batches(subject: Subject) -> None:
-    expect(not subject.store.writable, "the store says that it can be written")
-
-    def write() -> None:
-        with subject.store.batch() as batch:
-            batch.write(_FIRST, {})
-
-    expect_raises(ReadOnlyStoreError, write, "a batch")
 
 
 def a_store_that_can_be_written_is_writable(subject: Subject) -> None:
@@ -200,21 +148,3 @@ def _exists(store: Store, key: Key) -> bool:
         return as_object(store.read(key)) is not None
     except NotFoundError:
         return False
-
-
-READING = (
-    the_id_does_not_depend_on_the_current_directory,
-    queries_agree_with_a_scan,
-)
-REFUSING = (a_read_only_store_is_not_writable_and_refuses_batches,)
-WRITING = (
-    a_store_that_can_be_written_is_writable,
-    a_batch_applies_writes_and_removals,
-    a_batch_applies_operations_in_order,
-    a_batch_is_not_applied_if_its_block_raises,
-    a_batch_with_a_bad_value_or_key_changes_nothing,
-    a_batch_keeps_no_reference_and_is_invisible_until_it_ends,
-    a_session_has_one_lease_at_a_time,
-    subscribers_receive_every_change_after_it_can_be_read,
-    closing_twice_is_not_an_error,
-)

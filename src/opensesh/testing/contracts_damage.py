@@ -105,12 +105,3 @@ def a_damaged_record_can_be_replaced_and_removed(subject: Subject) -> None:
 
 def _first(subject: Subject, kind: str) -> Key:
     return next(key for key in subject.records if key[0] == kind)
-
-
-ALL = (
-    a_damaged_record_is_reported_and_not_changed,
-    a_scan_leaves_out_damaged_records,
-    damaged_messages_are_left_out,
-    a_damaged_part_is_left_out_of_its_message,
-    a_damaged_record_can_be_replaced_and_removed,
-)

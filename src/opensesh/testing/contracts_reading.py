@@ -1,13 +1,20 @@
-"""Contracts about reading, for every store."""
+"""Contracts about identity, reading and queries, for every store; and those of read-only stores.
+
+A contract about queries passes for a store that does not offer them.
+"""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from .. import ids
 from ..errors import InvalidKeyError, NotFoundError, ReadOnlyStoreError
 from ..records import as_list, as_object
+from ..storage.protocol import SessionQueries
+from ..storage.queries import SessionQuery, newest_first, session_updated
 from .samples import BAD_NAMES
 from .subject import Subject, expect, expect_raises, expect_same, no_damage
 
@@ -128,6 +135,45 @@ def threads_may_read_at_the_same_time(subject: Subject) -> None:
             outcome.result()
 
 
+def the_id_does_not_depend_on_the_current_directory(subject: Subject) -> None:
+    before, here = subject.store.id, os.getcwd()
+    expect(before, "the id is empty")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            os.chdir(folder)
+            expect(subject.store.id == before, "the id changed with the current directory")
+        finally:
+            os.chdir(here)
+
+
+def queries_agree_with_a_scan(subject: Subject) -> None:
+    store = subject.store
+    if not isinstance(store, SessionQueries):
+        return
+    sessions = [(key, value) for key, value in subject.records.items() if key[0] == "session"]
+    updates = sorted(session_updated(record) for _, record in sessions)
+    middle = updates[len(updates) // 2] if updates else 0
+    projects = frozenset(key[1] for key, _ in sessions[:1])
+    base = SessionQuery()
+    for query in (
+        base,
+        base._replace(limit=1),
+        base._replace(limit=2, children=False),
+        base._replace(archived=False),
+        base._replace(projects=projects),
+        base._replace(projects=frozenset()),
+        base._replace(since=middle),
+        base._replace(until=middle),
+    ):
+        expected = sorted((entry for entry in sessions if query.matches(entry[1])), key=newest_first)
+        answer = list(store.query_sessions(query, report=no_damage))
+        keys = [key for key, _ in expected[: query.limit or None]]
+        expect([key for key, _ in answer] == keys, f"{query} selected other sessions than a scan, or in another order")
+        for key, record in answer:
+            expect_same(record, subject.records[key], f"{key[-1]}, returned by a query,")
+        expect(store.count_sessions(query) == len(expected), f"{query} was counted wrongly")
+
+
 def a_read_only_store_refuses_every_write(subject: Subject) -> None:
     store = subject.store
     new: Key = ("session", "global", ids.descending("ses"))
@@ -144,6 +190,16 @@ def a_read_only_store_refuses_every_write(subject: Subject) -> None:
     list_names_every_record_in_key_order(subject)
 
 
+def a_read_only_store_is_not_writable_and_refuses_batches(subject: Subject) -> None:
+    expect(not subject.store.writable, "the store says that it can be written")
+
+    def write() -> None:
+        with subject.store.batch() as batch:
+            batch.write(("sample", "first"), {})
+
+    expect_raises(ReadOnlyStoreError, write, "a batch")
+
+
 def _spoil(value: Any) -> None:
     if (members := as_object(value)) is not None:
         for inner in members.values():
@@ -156,18 +212,5 @@ def _spoil(value: Any) -> None:
         items[:] = ["spoilt"]
 
 
-ALL = (
-    every_record_reads_as_it_was_stored,
-    changing_a_value_after_a_read_does_not_change_the_record,
-    a_missing_record_is_not_found,
-    a_key_that_could_leave_the_store_is_refused,
-    list_names_every_record_in_key_order,
-    a_prefix_matches_whole_elements_of_a_key,
-    scan_agrees_with_list_and_read,
-    messages_come_oldest_first_with_their_parts_in_order,
-    the_last_messages_are_the_end_of_all,
-    a_session_that_does_not_exist_has_no_messages,
-    every_record_has_a_location,
-    threads_may_read_at_the_same_time,
-)
-REFUSING = (a_read_only_store_refuses_every_write,)
+REFUSING = (a_read_only_store_refuses_every_write, a_read_only_store_is_not_writable_and_refuses_batches)
+"""Contracts of read-only stores."""

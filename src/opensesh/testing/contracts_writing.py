@@ -1,25 +1,28 @@
-"""Contracts about writing, with one caller at a time."""
+"""Contracts about writing, by one caller and by several threads."""
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from .. import ids
-from ..errors import InvalidKeyError, NotFoundError
+from ..errors import InvalidKeyError, NotFoundError, StoreError
 from .contracts_reading import every_record_reads_as_it_was_stored, list_names_every_record_in_key_order
 from .samples import BAD_NAMES, VALUES, WRAP, Scribe
 from .subject import Subject, expect, expect_raises, expect_same, no_damage, no_edit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from ..storage.protocol import Key, Store
+
 
 KEY: Key = ("sample", "one")
 
 
-class Refused(Exception):
+class _RefusedError(Exception):
     """Raised by an edit."""
 
 
@@ -90,10 +93,10 @@ def update_of_a_missing_record_is_not_found(subject: Subject) -> None:
 def an_edit_that_raises_changes_nothing(subject: Subject) -> None:
     def spoil(value: Any) -> None:
         value.clear()
-        raise Refused
+        raise _RefusedError
 
     subject.store.write(KEY, {"a": 1})
-    expect_raises(Refused, lambda: subject.store.update(KEY, spoil), "an edit that raises")
+    expect_raises(_RefusedError, lambda: subject.store.update(KEY, spoil), "an edit that raises")
     expect_same(subject.store.read(KEY), {"a": 1}, "a record whose edit raised")
     subject.store.update(KEY, lambda value: value.update(b=2))
     expect_same(subject.store.read(KEY), {"a": 1, "b": 2}, "a record updated after an edit that raised")
@@ -245,26 +248,130 @@ def _expect_messages(store: Store, session: str, names: list[str], lasts: Iterab
         expect(listed == names[-last:], f"with last={last}, messages come as {listed}, not as {names[-last:]}")
 
 
-ALL = (
-    a_value_is_read_as_it_was_written,
-    changing_a_value_after_a_write_does_not_change_the_record,
-    changing_the_result_of_an_update_does_not_change_the_record,
-    write_replaces_the_whole_record,
-    update_keeps_fields_that_the_edit_does_not_change,
-    arrays_can_be_updated_in_place,
-    update_of_a_missing_record_is_not_found,
-    an_edit_that_raises_changes_nothing,
-    a_value_that_is_not_json_is_refused_and_changes_nothing,
-    a_removed_record_is_gone,
-    removing_twice_is_not_an_error,
-    removing_a_record_changes_no_other,
-    a_key_can_be_the_prefix_of_others,
-    no_key_is_written_that_could_leave_the_store,
-    plain_names_of_ordinary_length_are_accepted,
-    messages_stay_in_order_when_ids_wrap_around,
-    messages_are_ordered_by_time_not_by_name,
-    messages_with_ids_of_another_clock_are_ordered_by_time,
-    messages_of_the_same_time_are_ordered_by_id,
-    parts_are_ordered_by_creation,
-    a_scan_tolerates_changes_during_the_scan,
-)
+_THREADS = 8
+_ROUNDS = 25
+TIMEOUT_SECONDS = 20.0
+
+
+def updates_of_one_record_lose_nothing(subject: Subject) -> None:
+    subject.store.write(KEY, {"count": 0, "by": {}})
+
+    def work(name: str) -> None:
+        def add(value: Any) -> None:
+            value["count"] += 1
+            value["by"][name] = value["by"].get(name, 0) + 1
+
+        for _ in range(_ROUNDS):
+            subject.store.update(KEY, add)
+
+    _together([lambda name=f"t{number}": work(name) for number in range(_THREADS)])
+    record = subject.store.read(KEY)
+    expect(
+        record["count"] == _THREADS * _ROUNDS, f"{_THREADS * _ROUNDS} updates were made, {record['count']} are there"
+    )
+    expect(set(record["by"].values()) == {_ROUNDS}, f"the updates are shared out as {record['by']}")
+
+
+def updates_of_different_records_do_not_disturb_each_other(subject: Subject) -> None:
+    keys = [("sample", f"own-{number}") for number in range(_THREADS)]
+
+    def work(key: Key) -> None:
+        subject.store.write(key, [])
+        for number in range(_ROUNDS):
+            subject.store.update(key, lambda value, number=number: value.append(number))
+
+    _together([lambda key=key: work(key) for key in keys])
+    for key in keys:
+        expect_same(subject.store.read(key), list(range(_ROUNDS)), f"{key}, which one thread alone wrote,")
+
+
+def other_records_can_be_written_and_removed_meanwhile(subject: Subject) -> None:
+    def work(number: int) -> None:
+        key = ("sample", "folder", f"n{number}")
+        for _ in range(_ROUNDS):
+            subject.store.write(key, {"number": number})
+            expect_same(subject.store.read(key), {"number": number}, "a record that only this thread removes")
+            subject.store.remove(key)
+
+    _together([lambda number=number: work(number) for number in range(_THREADS)])
+    expect(list(subject.store.list(("sample",))) == [], "records are left that were removed")
+
+
+def a_reader_sees_the_old_record_or_the_new_one(subject: Subject) -> None:
+    def record(number: int) -> dict[str, Any]:
+        return {"first": number, "filling": [str(number) * 50] * (number % 40), "last": number}
+
+    done = threading.Event()
+    subject.store.write(KEY, record(0))
+
+    def write() -> None:
+        try:
+            for number in range(1, 60):
+                subject.store.write(KEY, record(number))
+        finally:
+            done.set()
+
+    def read() -> None:
+        latest = 0
+        while not done.is_set():
+            value = subject.store.read(KEY)
+            expect_same(value, record(value["first"]), "a record read while it was written")
+            expect(value["first"] >= latest, "a reader saw a record that was replaced before")
+            latest = value["first"]
+
+    _together([write, read, read])
+
+
+def a_write_during_an_update_is_not_lost(subject: Subject) -> None:
+    editing, written = threading.Event(), threading.Event()
+    subject.store.write(KEY, {"from": "none"})
+
+    def slow(value: Any) -> None:
+        editing.set()
+        written.wait(0.2)
+        value["from"] = "the update"
+
+    def write() -> None:
+        editing.wait(TIMEOUT_SECONDS)
+        subject.store.write(KEY, {"from": "the write"})
+        written.set()
+
+    _together([lambda: subject.store.update(KEY, slow), write])
+    expect_same(subject.store.read(KEY), {"from": "the write"}, "a record written while it was updated")
+
+
+def an_edit_that_calls_the_store_is_refused_or_safe(subject: Subject) -> None:
+    calls: list[tuple[str, Callable[[Store, Key], object]]] = [
+        ("write", lambda store, key: store.write(key, {"inner": True})),
+        ("update", lambda store, key: store.update(key, lambda value: value.update(inner=True))),
+        ("remove", lambda store, key: store.remove(key)),
+    ]
+    for what, call in calls:
+        for key in (KEY, ("sample", "other")):
+            _expect_no_deadlock(subject.store, f"an edit that called {what}", call, key)
+
+
+def _expect_no_deadlock(store: Store, what: str, call: Callable[[Store, Key], object], key: Key) -> None:
+    store.write(KEY, {"outer": 0})
+    store.write(("sample", "other"), {})
+    outcome: list[str] = []
+
+    def work() -> None:
+        try:
+            store.update(KEY, lambda _: outcome.append(str(call(store, key))))
+        except (StoreError, NotFoundError) as error:
+            outcome.append(f"{error}")
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(TIMEOUT_SECONDS)
+    expect(not worker.is_alive(), f"{what} of {'the same' if key == KEY else 'another'} record waits forever")
+    expect(outcome, f"{what} ended its thread")
+    store.write(KEY, {"outer": 1})
+    expect_same(store.read(KEY), {"outer": 1}, f"a record written after {what}")
+
+
+def _together(work: list[Callable[[], object]]) -> None:
+    with ThreadPoolExecutor(len(work)) as pool:
+        for outcome in [pool.submit(act) for act in work]:
+            outcome.result(TIMEOUT_SECONDS * 3)
