@@ -25,8 +25,8 @@ from .report import child_cpu, line, python
 STEPS = 1_000
 DELTAS = 100_000
 TEXTS = (2_000, 9_000, 30_000, 70_000, 200_000, 600_000)
-_FINISHED = (events.FinishStep("stop"), events.Finish("stop"))
-_OPENED = (events.Start(), events.StartStep(), events.TextStart("t"))
+_FINISHED = (events.FinishStep("stop"),)
+_OPENED = (events.StartStep(), events.TextStart("t"))
 
 
 def run() -> None:
@@ -64,7 +64,6 @@ class Stepping:
         yield events.ToolInputStart(call, "echo")
         yield events.ToolCall(call, "echo", {"number": number})
         yield events.FinishStep("tool-calls", events.Usage(input=900, output=40))
-        yield events.Finish("tool-calls")
 
 
 class Echo:

@@ -24,8 +24,8 @@ from opensesh.storage.protocol import Key, Store
 
 from .harness import echo
 
-OPENED = (stream.Start(), stream.StartStep(), stream.TextStart("t"))
-FINISHED = (stream.TextEnd("t"), stream.FinishStep("stop"), stream.Finish("stop"))
+OPENED = (stream.StartStep(), stream.TextStart("t"))
+FINISHED = (stream.TextEnd("t"), stream.FinishStep("stop"))
 
 
 class Streaming:
@@ -71,7 +71,6 @@ class Stepping:
         yield stream.ToolInputStart(f"call_{number}", "echo")
         yield stream.ToolCall(f"call_{number}", "echo", {"number": number})
         yield stream.FinishStep("tool-calls")
-        yield stream.Finish("tool-calls")
 
 
 def around(calls: Sequence[int], step: int) -> float:

@@ -19,12 +19,10 @@ from opensesh.errors import (
 from opensesh.models.anthropic import Anthropic
 from opensesh.models.request import Provider
 from opensesh.models.stream_events import (
-    Finish,
     FinishStep,
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
-    Start,
     StartStep,
     StreamEvent,
     TextDelta,
@@ -33,7 +31,6 @@ from opensesh.models.stream_events import (
     ToolCall,
     ToolError,
     ToolInputDelta,
-    ToolInputEnd,
     ToolInputStart,
     ToolResult,
     Usage,
@@ -45,7 +42,6 @@ from .wires import Server, ask, collect, collect_into
 
 FULL_USAGE = Usage(input=472, output=89, cache_read=2000, cache_write=100, total=2661)
 FULL_EVENTS: list[StreamEvent] = [
-    Start(),
     StartStep(),
     ReasoningStart("0"),
     ReasoningDelta("0", "Let me see: 東京 "),
@@ -61,7 +57,6 @@ FULL_EVENTS: list[StreamEvent] = [
     ToolInputStart("toolu_01T1x1fJ34qAmk2tNTrN7Up6", "get_weather"),
     ToolInputDelta("toolu_01T1x1fJ34qAmk2tNTrN7Up6", '{"location": "Zür'),
     ToolInputDelta("toolu_01T1x1fJ34qAmk2tNTrN7Up6", 'ich", "days": 3}'),
-    ToolInputEnd("toolu_01T1x1fJ34qAmk2tNTrN7Up6"),
     ToolCall(
         "toolu_01T1x1fJ34qAmk2tNTrN7Up6",
         "get_weather",
@@ -69,24 +64,8 @@ FULL_EVENTS: list[StreamEvent] = [
         raw='{"location": "Zürich", "days": 3}',
     ),
     ToolInputStart("toolu_01A09q90qw90lq917835lq9", "get_time"),
-    ToolInputEnd("toolu_01A09q90qw90lq917835lq9"),
     ToolCall("toolu_01A09q90qw90lq917835lq9", "get_time", {}),
-    FinishStep(
-        "tool-calls",
-        FULL_USAGE,
-        {
-            "anthropic": {
-                "usage": {
-                    "input_tokens": 472,
-                    "output_tokens": 89,
-                    "cache_creation_input_tokens": 100,
-                    "cache_read_input_tokens": 2000,
-                    "service_tier": "standard",
-                }
-            }
-        },
-    ),
-    Finish("tool-calls", FULL_USAGE),
+    FinishStep("tool-calls", FULL_USAGE),
 ]
 
 
@@ -152,18 +131,11 @@ async def test_arguments_given_whole_at_the_start_are_taken() -> None:
 
 async def test_thought_and_proof_given_whole_at_the_start_are_taken() -> None:
     whole = [wire.start(0, type="thinking", thinking="hm", signature="s"), wire.stop(0)]
-    assert (await events_of(*wire.answer(*whole)))[2:5] == [
+    assert (await events_of(*wire.answer(*whole)))[1:4] == [
         ReasoningStart("0"),
         ReasoningDelta("0", "hm"),
         ReasoningEnd("0", {"anthropic": {"signature": "s"}}),
     ]
-
-
-async def test_the_sequence_that_stopped_it_is_kept() -> None:
-    stopped = {**wire.message_delta("stop_sequence"), "delta": {"stop_reason": "stop_sequence", "stop_sequence": "END"}}
-    events = await events_of(wire.message_start(), stopped, wire.MESSAGE_STOP)
-    assert isinstance(events[-2], FinishStep)
-    assert (events[-2].metadata or {})["anthropic"]["stopSequence"] == "END"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +153,7 @@ async def test_the_sequence_that_stopped_it_is_kept() -> None:
 )
 async def test_the_reason_to_stop_is_translated(stop_reason: str, expected: str) -> None:
     events = await events_of(*wire.answer(*wire.text(0, "Hi"), reason=stop_reason))
-    assert isinstance(events[-1], Finish)
+    assert isinstance(events[-1], FinishStep)
     assert events[-1].reason == expected
 
 
@@ -197,7 +169,7 @@ async def test_later_counts_replace_earlier_ones_and_thinking_is_taken_out_of_th
         ),
         wire.MESSAGE_STOP,
     )
-    assert isinstance(events[-1], Finish)
+    assert isinstance(events[-1], FinishStep)
     assert events[-1].usage == Usage(input=480, output=400, reasoning=600, cache_read=5, total=1485)
 
 
@@ -236,7 +208,7 @@ async def test_a_tool_that_runs_at_the_provider_is_marked_and_answered() -> None
 
 async def test_unknown_kinds_of_events_are_ignored() -> None:
     events = await events_of(wire.message_start(), {"type": "brand_new", "x": 1}, *wire.answer(*wire.text(0, "Hi"))[2:])
-    assert [type(event) for event in events] == [Start, StartStep, TextStart, TextDelta, TextEnd, FinishStep, Finish]
+    assert [type(event) for event in events] == [StartStep, TextStart, TextDelta, TextEnd, FinishStep]
 
 
 async def test_what_the_server_forgot_to_close_is_closed() -> None:
@@ -246,7 +218,7 @@ async def test_what_the_server_forgot_to_close_is_closed() -> None:
         wire.delta(0, "text_delta", text="Hi"),
         wire.message_delta("end_turn"),
     )
-    assert [type(event) for event in events] == [Start, StartStep, TextStart, TextDelta, TextEnd, FinishStep, Finish]
+    assert [type(event) for event in events] == [StartStep, TextStart, TextDelta, TextEnd, FinishStep]
 
 
 async def test_an_answer_that_merely_ends_is_broken() -> None:
@@ -269,7 +241,7 @@ async def test_an_error_inside_the_stream_is_raised_after_what_came_before() -> 
     seen: list[StreamEvent] = []
     with pytest.raises(OverloadedError, match="Overloaded"):
         await collect_into(seen, adapter(Server(wire.stream(*wire.FULL[:4], failing))))
-    assert seen == FULL_EVENTS[:4]
+    assert seen == FULL_EVENTS[:3]
 
 
 async def test_an_error_as_first_event_comes_before_any_start() -> None:
@@ -333,7 +305,7 @@ async def test_closing_the_answer_hangs_up_at_once() -> None:
     async with serving(answer) as server:
         claude = Anthropic("key", server.url)
         async with aclosing(claude.stream(ask())) as events:
-            assert await anext(events) == Start()
+            assert await anext(events) == StartStep()
         await asyncio.wait_for(gone.wait(), 60)
         await claude.aclose()
 

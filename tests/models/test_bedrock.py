@@ -19,12 +19,10 @@ from opensesh.errors import (
 from opensesh.models.bedrock import Bedrock
 from opensesh.models.model import Model
 from opensesh.models.stream_events import (
-    Finish,
     FinishStep,
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
-    Start,
     StartStep,
     StreamEvent,
     TextDelta,
@@ -32,7 +30,6 @@ from opensesh.models.stream_events import (
     TextStart,
     ToolCall,
     ToolInputDelta,
-    ToolInputEnd,
     ToolInputStart,
     Usage,
 )
@@ -49,7 +46,6 @@ MODEL = Model(id="claude", api_id="us.anthropic.claude-sonnet-4-5-20250929-v1:0"
 DATA = b"".join(wire.FULL)
 USAGE = Usage(input=30, output=80, cache_read=2000, cache_write=100, total=2210)
 EVENTS: list[StreamEvent] = [
-    Start(),
     StartStep(),
     ReasoningStart("0"),
     ReasoningDelta("0", "Let me see: 東京 "),
@@ -64,27 +60,10 @@ EVENTS: list[StreamEvent] = [
     ToolInputStart("tooluse_Zt1", "get_weather"),
     ToolInputDelta("tooluse_Zt1", '{"location": "Zür'),
     ToolInputDelta("tooluse_Zt1", 'ich", "days": 3}'),
-    ToolInputEnd("tooluse_Zt1"),
     ToolCall("tooluse_Zt1", "get_weather", {"location": "Zürich", "days": 3}, raw='{"location": "Zürich", "days": 3}'),
     ToolInputStart("tooluse_Zt2", "get_time"),
-    ToolInputEnd("tooluse_Zt2"),
     ToolCall("tooluse_Zt2", "get_time", {}),
-    FinishStep(
-        "tool-calls",
-        USAGE,
-        {
-            "bedrock": {
-                "usage": {
-                    "inputTokens": 30,
-                    "outputTokens": 80,
-                    "totalTokens": 2210,
-                    "cacheReadInputTokens": 2000,
-                    "cacheWriteInputTokens": 100,
-                }
-            }
-        },
-    ),
-    Finish("tool-calls", USAGE),
+    FinishStep("tool-calls", USAGE),
 ]
 
 
@@ -145,7 +124,7 @@ async def test_sealed_thought_in_two_pieces_is_joined() -> None:
 )
 async def test_the_reason_to_stop_is_translated(stop_reason: str, expected: str) -> None:
     events = await events_of(wire.START, wire.delta(0, text="Hi"), wire.stop(0), *wire.end(stop_reason))
-    assert isinstance(events[-1], Finish)
+    assert isinstance(events[-1], FinishStep)
     assert events[-1].reason == expected
 
 
@@ -159,8 +138,8 @@ async def test_broken_arguments_are_a_problem_of_the_call() -> None:
 async def test_an_answer_without_its_counts_still_ends() -> None:
     stopped = wire.event("messageStop", stopReason="end_turn")
     events = await events_of(wire.START, wire.delta(0, text="Hi"), stopped)
-    assert [type(event) for event in events] == [Start, StartStep, TextStart, TextDelta, TextEnd, FinishStep, Finish]
-    assert events[-1] == Finish("stop", Usage())
+    assert [type(event) for event in events] == [StartStep, TextStart, TextDelta, TextEnd, FinishStep]
+    assert events[-1] == FinishStep("stop", Usage())
     async with breaking_after(b"".join((wire.START, wire.delta(0, text="Hi"), stopped))) as amazon:
         adapter = Bedrock("bearer-of-the-test", base_url=amazon.url)
         assert await collect(adapter, ask(MODEL)) == events
@@ -170,7 +149,7 @@ async def test_an_answer_without_its_counts_still_ends() -> None:
 async def test_unknown_events_and_deltas_are_ignored() -> None:
     unknown = (wire.event("brandNew", x=1), wire.delta(0, citation={"title": "x"}), wire.stop(9))
     events = await events_of(wire.START, *unknown, wire.delta(1, text="Hi"), wire.stop(1), *wire.end())
-    assert [type(event) for event in events] == [Start, StartStep, TextStart, TextDelta, TextEnd, FinishStep, Finish]
+    assert [type(event) for event in events] == [StartStep, TextStart, TextDelta, TextEnd, FinishStep]
 
 
 @pytest.mark.parametrize("frames", [[], wire.FULL[:5], [b"<html>"], [wire.START, b"junk that is no frame"]])
@@ -227,7 +206,7 @@ async def test_an_exception_inside_the_stream_is_raised_after_what_came_before(
     seen: list[StreamEvent] = []
     with pytest.raises(kind) as raised:
         await collect_into(seen, bedrock(Server(b"".join(wire.FULL[:3]) + frame)), ask(MODEL))
-    assert seen == EVENTS[:5]
+    assert seen == EVENTS[:4]
     assert type(raised.value) is kind
     assert (raised.value.retryable, raised.value.message) == (retryable, message)
 

@@ -23,7 +23,7 @@ from opensesh.models.request import (
     ToolUseResult,
     User,
 )
-from opensesh.models.stream_events import FinishStep, StreamEvent, TextDelta, ToolCall, Usage
+from opensesh.models.stream_events import StreamEvent, TextDelta, ToolCall, Usage
 
 from .loopback import breaking_after
 from .wire_gemini import ALL, PLAIN, SIGNATURE, TOOLS, call, chunk, thought
@@ -119,18 +119,6 @@ async def test_ids_that_gemini_gives_are_kept_and_made_unique() -> None:
 )
 async def test_finish_reasons(wire: str, reason: str) -> None:
     assert answer_in(await answer(chunk({"text": "x"}), chunk(finish=wire))).reason == reason
-
-
-async def test_why_gemini_gave_up_is_kept() -> None:
-    last = chunk(finish="MALFORMED_FUNCTION_CALL")
-    last["candidates"][0]["finishMessage"] = "Malformed function call: print(default_api.read(path="
-    step = next(event for event in await answer(last) if isinstance(event, FinishStep))
-    assert step.metadata == {
-        "google": {
-            "finishReason": "MALFORMED_FUNCTION_CALL",
-            "finishMessage": "Malformed function call: print(default_api.read(path=",
-        }
-    }
 
 
 async def test_a_blocked_prompt_is_an_error() -> None:

@@ -24,7 +24,6 @@ from opensesh.models.request import (
     User,
 )
 from opensesh.models.stream_events import (
-    FinishStep,
     ReasoningEnd,
     ReasoningStart,
     StreamEvent,
@@ -140,13 +139,6 @@ async def test_items_with_the_same_position_are_distinguished_by_id() -> None:
     for events in (mixed, [*first, *second[-1:]]):
         made = answer_in(await answer(*events, completed())).calls
         assert made == [("call_a", "read", {"p": 1}), ("call_b", "read", {"p": 2})]
-
-
-async def test_the_answer_is_named_when_it_ends() -> None:
-    events = await collect(provider(Server(PLAIN)))
-    step = next(event for event in events if isinstance(event, FinishStep))
-    assert step.metadata == {"openai": {"responseId": "resp_67c9", "serviceTier": "default"}}
-    assert step.reason == "stop"
 
 
 @pytest.mark.parametrize(

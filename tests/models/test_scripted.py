@@ -31,12 +31,10 @@ from opensesh.models.request import (
 )
 from opensesh.models.request import ModelMessage as Message
 from opensesh.models.stream_events import (
-    Finish,
     FinishStep,
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
-    Start,
     StartStep,
     StreamEvent,
     TextDelta,
@@ -44,7 +42,6 @@ from opensesh.models.stream_events import (
     TextStart,
     ToolCall,
     ToolInputDelta,
-    ToolInputEnd,
     ToolInputStart,
     Usage,
 )
@@ -114,11 +111,9 @@ CALL read {"filePath": "a"}
 META {"google": {"thoughtSignature": "t"}}
 SAY Really.
 USAGE input=9 output=4 reasoning=1
-META {"openai": {"responseId": "r"}}
 """)
     usage = Usage(input=9, output=4, reasoning=1)
     assert await play(model) == [
-        Start(),
         StartStep(),
         ReasoningStart(id="reasoning-0"),
         ReasoningDelta(id="reasoning-0", text="hm"),
@@ -128,7 +123,6 @@ META {"openai": {"responseId": "r"}}
         TextEnd(id="text-1"),
         ToolInputStart(id="call_1_0", name="read"),
         ToolInputDelta(id="call_1_0", text='{"filePath":"a"}'),
-        ToolInputEnd(id="call_1_0"),
         ToolCall(
             id="call_1_0",
             name="read",
@@ -139,14 +133,13 @@ META {"openai": {"responseId": "r"}}
         TextStart(id="text-2"),
         TextDelta(id="text-2", text="Really."),
         TextEnd(id="text-2"),
-        FinishStep(reason="tool-calls", usage=usage, metadata={"openai": {"responseId": "r"}}),
-        Finish(reason="tool-calls", usage=usage),
+        FinishStep(reason="tool-calls", usage=usage),
     ]
 
 
 async def test_text_in_several_steps_is_one_piece() -> None:
     events = await play(ScriptedModel(script(["Hel", "lo"])))
-    assert [type(event).__name__ for event in events[2:6]] == ["TextStart", "TextDelta", "TextDelta", "TextEnd"]
+    assert [type(event).__name__ for event in events[1:5]] == ["TextStart", "TextDelta", "TextDelta", "TextEnd"]
 
 
 async def test_deltas_are_split_by_size_or_by_word() -> None:
@@ -169,7 +162,7 @@ async def test_broken_arguments_are_reported_with_the_call() -> None:
 
 async def test_an_answer_may_be_empty_and_say_why_it_ended() -> None:
     events = await play(ScriptedModel("FINISH length"))
-    assert [type(event).__name__ for event in events] == ["Start", "StartStep", "FinishStep", "Finish"]
+    assert [type(event).__name__ for event in events] == ["StartStep", "FinishStep"]
     assert finish(events).reason == "length"
 
 
@@ -206,7 +199,7 @@ async def test_failures_are_those_of_the_error_tree(
     assert error.retryable is retryable
 
     events, error = await error_of(ScriptedModel(f"SAY half\n{step}"))
-    assert [type(event).__name__ for event in events] == ["Start", "StartStep", "TextStart", "TextDelta"]
+    assert [type(event).__name__ for event in events] == ["StartStep", "TextStart", "TextDelta"]
     assert type(error) is kind
 
 
@@ -407,7 +400,7 @@ async def test_only_the_part_of_a_prompt_that_is_a_script_is_played() -> None:
 
 
 def recorded_turns(messages: list[dict[str, Any]]) -> tuple[Message, ...]:
-    from opensesh.testing.wire_openai import ChatCompletion
+    from opensesh.testing.wire_apis import ChatCompletion
 
     return ChatCompletion.read({"messages": messages}).messages
 

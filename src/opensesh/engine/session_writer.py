@@ -374,7 +374,7 @@ class StreamingPart:
         """Whether text was added since it was last stored."""
         return self._length > self._stored_length
 
-    def add(self, text: str, metadata: Metadata | None) -> str:
+    def add(self, text: str, metadata: Metadata | None = None) -> str:
         """Append ``text``, and replace the metadata if there is any. Returns what was appended: a server may split a
         character into two surrogates, of which the first waits for the second."""
         if self._half or _ends_in_half(text):

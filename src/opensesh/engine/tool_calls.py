@@ -194,8 +194,8 @@ class CallRunner:
         self,
         part_id: str,
         output: str,
-        title: str,
-        metadata: Metadata | None,
+        title: str = "",
+        metadata: Metadata | None = None,
         attachments: Sequence[dict[str, Any]] = (),
     ) -> None:
         """Store the output of a call."""

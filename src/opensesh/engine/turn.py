@@ -166,9 +166,7 @@ class Turn:
                 self._step_start = await self._writer.start_step(await self._files.at_start())
             case stream.FinishStep():
                 self._finished = event
-            case stream.Error():
-                raise ModelError(event.message)
-            case stream.Start() | stream.Finish() | stream.ToolInputDelta() | stream.ToolInputEnd():
+            case stream.ToolInputDelta():
                 pass
             case _:
                 assert_never(event)
@@ -191,7 +189,7 @@ class Turn:
         if part is None:
             return
         if isinstance(event, stream.TextDelta | stream.ReasoningDelta):
-            await self._writer.append(part, part.add(event.text, event.metadata))
+            await self._writer.append(part, part.add(event.text))
             return
         part.add("", event.metadata)
         text = None
@@ -207,9 +205,9 @@ class Turn:
         part = self._tool_parts.get(event.id)
         if isinstance(event, stream.ToolResult | stream.ToolError):  # of a tool that the provider ran itself
             if part is not None and isinstance(event, stream.ToolError):
-                await self._calls.fail(part["id"], event.error, event.metadata)
+                await self._calls.fail(part["id"], event.error)
             elif part is not None and isinstance(event, stream.ToolResult):
-                await self._calls.complete(part["id"], event.output, event.title, event.metadata, event.attachments)
+                await self._calls.complete(part["id"], event.output)
             return
         if part is None:
             part = self._tool_parts[event.id] = self._writer.new_tool_part(event.name, event.id)
@@ -249,7 +247,7 @@ class Turn:
         finished = self._finished or stream.FinishStep(reason="unknown")
         if self._called or finished.reason in ("tool-calls", "unknown"):
             reason: stream.FinishReason = "tool-calls" if self._called else "other"
-            finished = stream.FinishStep(reason=reason, usage=finished.usage, metadata=finished.metadata)
+            finished = stream.FinishStep(reason=reason, usage=finished.usage)
         await self._add_snapshot()
         files = await self._files.after()
         await self._finish_step(finished, model, files.snapshot)

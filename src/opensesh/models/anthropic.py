@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from . import failures
 from .anthropic_request import request_body
 from .stream_events import (
-    Finish,
     FinishStep,
     ReasoningDelta,
     ReasoningStart,
@@ -106,7 +105,7 @@ class AnthropicReader(SSEReader):
         super().__init__(provider_id, url)
         self._blocks: dict[int, ContentBlock] = {}
         self._usage: dict[str, Any] = {}
-        self._stop: dict[str, Any] = {}
+        self._reason = ""
 
     def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
         """Return the stream events for one event."""
@@ -121,8 +120,8 @@ class AnthropicReader(SSEReader):
             case "message_start":
                 self._count(wire["message"].get("usage"))
             case "message_delta":
-                self._stop.update(wire["delta"])
-                self.complete = bool(self._stop.get("stop_reason"))
+                self._reason = wire["delta"].get("stop_reason") or self._reason
+                self.complete = bool(self._reason)
                 self._count(wire.get("usage"))
             case "message_stop":
                 self.complete = True
@@ -187,7 +186,7 @@ class AnthropicReader(SSEReader):
     def final_events(self) -> list[StreamEvent]:
         """Close what is open, and report reason and usage."""
         events = [event for block in self._blocks.values() for event in block.end()]
-        reason = _REASONS.get(self._stop.get("stop_reason") or "", "unknown")
+        reason = _REASONS.get(self._reason, "unknown")
         # Cached input is counted apart from the rest; thinking is part of the output. A total is not sent.
         counts = self._usage
         thinking = token_count(nested(counts, "output_tokens_details").get("thinking_tokens"))
@@ -203,7 +202,4 @@ class AnthropicReader(SSEReader):
             cache_write=written,
             total=fresh + output + read + written,
         )
-        metadata: dict[str, Any] = {"usage": self._usage}
-        if self._stop.get("stop_sequence"):
-            metadata["stopSequence"] = self._stop["stop_sequence"]
-        return [*events, FinishStep(reason, usage, {"anthropic": metadata}), Finish(reason, usage)]
+        return [*events, FinishStep(reason, usage)]

@@ -17,7 +17,6 @@ from . import failures
 from .bedrock_request import aws_region, regional_model_id, request_body
 from .sse import json_payload
 from .stream_events import (
-    Finish,
     FinishStep,
     ReasoningDelta,
     ReasoningStart,
@@ -249,7 +248,7 @@ class BedrockReader(AnswerReader[bytes]):
             cache_write=token_count(self._usage.get("cacheWriteInputTokens")),
             total=token_count(self._usage.get("totalTokens")) or None,
         )
-        return [*events, FinishStep(reason, usage, {"bedrock": {"usage": self._usage}}), Finish(reason, usage)]
+        return [*events, FinishStep(reason, usage)]
 
 
 HeaderValue = bool | int | bytes | str | UUID

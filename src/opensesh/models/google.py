@@ -9,7 +9,7 @@ from urllib.parse import quote
 from ..errors import ContentFilteredError
 from . import failures
 from .google_request import request_body
-from .stream_events import Finish, FinishStep, ToolInputDelta, ToolInputEnd, ToolInputStart, Usage
+from .stream_events import FinishStep, ToolInputDelta, ToolInputStart, Usage
 from .transport import HTTPProvider
 from .wire_helpers import (
     SSEReader,
@@ -96,7 +96,6 @@ class GoogleReader(SSEReader):
         super().__init__(provider_id, url)
         self.continuation_token = ""
         self._finish_reason = ""
-        self._finish_message = ""
         self._block_reason = ""
         self._new_call_id = new_call_id
         self._usage: dict[str, Any] = {}
@@ -140,14 +139,13 @@ class GoogleReader(SSEReader):
                     call_id = self._new_call_id()
                 self._call_ids.add(call_id)
                 name, raw = call["name"], write_arguments(call.get("args") or {})
-                out += (ToolInputStart(call_id, name), ToolInputDelta(call_id, raw), ToolInputEnd(call_id))
+                out += (ToolInputStart(call_id, name), ToolInputDelta(call_id, raw))
                 out.append(tool_call(call_id, name, raw, _signed(signature)))
             elif isinstance(text := part.get("text"), str):
                 self._add_text("reasoning" if part.get("thought") else "text", text, signature, out)
         if reason := candidate.get("finishReason"):
             self.complete = True
             self._finish_reason = reason
-            self._finish_message = candidate.get("finishMessage") or ""
             self.continuation_token = candidate.get("continuationToken") or ""
         return out
 
@@ -157,13 +155,14 @@ class GoogleReader(SSEReader):
         # A signature ends its piece: signed text must be sent back exactly as it came.
         if text and (kind != self._pieces.kind or self._signature):
             self._end_piece(out)
-            self._pieces.begin(kind, out)
-        self._pieces.add(text, out)
+            out.append(self._pieces.begin(kind))
+        if text:
+            out.append(self._pieces.delta(text))
         if kind == self._pieces.kind:
             self._signature = signature or self._signature
 
     def _end_piece(self, out: list[StreamEvent]) -> None:
-        self._pieces.end(out, _signed(self._signature))
+        out += self._pieces.end(_signed(self._signature))
         self._signature = None
 
     def final_events(self) -> list[StreamEvent]:
@@ -173,11 +172,7 @@ class GoogleReader(SSEReader):
         reason = _REASONS.get(self._finish_reason, "unknown")
         if self._call_ids and reason == "stop":
             reason = "tool-calls"
-        metadata: Metadata = {"finishReason": self._finish_reason}
-        if self._finish_message:
-            metadata["finishMessage"] = self._finish_message
-        usage = self._total_usage()
-        return [*out, FinishStep(reason, usage, {"google": metadata}), Finish(reason, usage)]
+        return [*out, FinishStep(reason, self._total_usage())]
 
     def _total_usage(self) -> Usage:
         # Cached tokens are part of the prompt's count; thoughts are counted apart from the answer.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import failures
 from .openai_chat_request import merge_reasoning_details, request_body
-from .stream_events import Finish, FinishStep, ToolInputDelta, ToolInputEnd, ToolInputStart, Usage
+from .stream_events import FinishStep, ToolInputDelta, ToolInputStart, Usage
 from .transport import HTTPProvider
 from .wire_helpers import (
     SSEReader,
@@ -154,8 +154,9 @@ class OpenAIChatReader(SSEReader):
         ended: list[StreamEvent] = []
         if self._pieces.kind != kind:
             self._end_piece(ended)
-            self._pieces.begin(kind, out)
-        self._pieces.add(text, out)
+            out.append(self._pieces.begin(kind))
+        if text:
+            out.append(self._pieces.delta(text))
         out += ended  # only now, as in OpenCode: this protocol says that a piece is over by beginning another
 
     def _end_piece(self, out: list[StreamEvent]) -> None:
@@ -163,7 +164,7 @@ class OpenAIChatReader(SSEReader):
         if self._pieces.kind == "reasoning":
             details, self._reasoning_details = merge_reasoning_details(self._reasoning_details), []
             metadata = {"openrouter": {"reasoning_details": details}} if details else None
-        self._pieces.end(out, metadata)
+        out += self._pieces.end(metadata)
 
     def final_events(self) -> list[StreamEvent]:
         """Close what is open, and report reason and usage."""
@@ -176,7 +177,7 @@ class OpenAIChatReader(SSEReader):
         elif not self._finish_reason and self._pieces.count:
             reason = "stop"
         usage = token_usage(self._usage)
-        return [*out, FinishStep(reason, usage), Finish(reason, usage)]
+        return [*out, FinishStep(reason, usage)]
 
 
 def _detail_text(detail: dict[str, Any]) -> str:
@@ -268,7 +269,7 @@ class _StreamedCall:
         if not self._announced:
             self._announce(out)
         metadata = {"google": {"thoughtSignature": self.signature}} if self.signature else None
-        out += (ToolInputEnd(self.id), tool_call(self.id, self.name, "".join(self._chunks), metadata))
+        out.append(tool_call(self.id, self.name, "".join(self._chunks), metadata))
 
     def _announce(self, out: list[StreamEvent]) -> None:
         self._announced = True

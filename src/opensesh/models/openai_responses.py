@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from . import failures
 from .openai_responses_request import request_body
 from .stream_events import (
-    Finish,
     FinishStep,
     ReasoningDelta,
     ReasoningEnd,
@@ -16,7 +15,6 @@ from .stream_events import (
     TextEnd,
     TextStart,
     ToolInputDelta,
-    ToolInputEnd,
     ToolInputStart,
     Usage,
 )
@@ -167,9 +165,7 @@ class OpenAIResponsesReader(SSEReader):
             cache_write=written,
             total=None if total is None else token_count(total),
         )
-        about = {"responseId": self._response.get("id"), "serviceTier": self._response.get("service_tier")}
-        metadata: Metadata = {"openai": {name: value for name, value in about.items() if value is not None}}
-        return [*out, FinishStep(reason, usage, metadata), Finish(reason, usage)]
+        return [*out, FinishStep(reason, usage)]
 
 
 class _OutputItem:
@@ -258,7 +254,7 @@ class _FunctionCallItem(_OutputItem):
             self.add(item.get("arguments") or "", out)
         raw = item.get("arguments") or "".join(self._chunks)
         metadata: Metadata | None = {"openai": {"itemId": self._item_id}} if self._item_id else None
-        out += (ToolInputEnd(self.id), tool_call(self.id, self._name, raw, metadata))
+        out.append(tool_call(self.id, self._name, raw, metadata))
 
 
 class _ReasoningItem(_OutputItem):

@@ -1,10 +1,10 @@
 """Events of a model's answer, the same for every provider.
 
-The order in one step: ``start``, ``start-step``, then content, then ``finish-step`` and ``finish``. A piece of content
-begins with ``-start``, grows by ``-delta`` and ends with ``-end``, all under one ``id`` that is unique within the step;
-pieces may overlap. A tool call begins with ``tool-input-start``, may stream its arguments, and is complete with
-``tool-call``. Adapters report errors by raising :class:`~opensesh.errors.ModelError`; ``tool-result`` and
-``tool-error`` come from the engine, or from a provider that runs its own tools.
+The order in one step: ``start-step``, then content, then ``finish-step``. A piece of content begins with ``-start``,
+grows by ``-delta`` and ends with ``-end``, all under one ``id`` that is unique within the step; pieces may overlap. A
+tool call begins with ``tool-input-start``, may stream its arguments, and is complete with ``tool-call``. If the
+provider runs the tool itself, ``tool-result`` or ``tool-error`` follows. Adapters report errors by raising
+:class:`~opensesh.errors.ModelError`.
 
 ``metadata`` is what the provider needs back later (signatures, encrypted reasoning), under the provider's key:
 ``{"anthropic": {"signature": ...}}``. It is stored with the part and sent only to the same model.
@@ -57,10 +57,6 @@ class Usage(Struct, frozen=True, omit_defaults=True, kw_only=True):
         )
 
 
-class Start(_Event, frozen=True):
-    """The provider accepted the request."""
-
-
 class StartStep(_Event, frozen=True):
     """A model call begins."""
 
@@ -77,7 +73,6 @@ class TextDelta(_Event, frozen=True):
 
     id: str
     text: str
-    metadata: Metadata | None = None
 
 
 class TextEnd(_Event, frozen=True):
@@ -99,7 +94,6 @@ class ReasoningDelta(_Event, frozen=True):
 
     id: str
     text: str
-    metadata: Metadata | None = None
 
 
 class ReasoningEnd(_Event, frozen=True):
@@ -123,12 +117,6 @@ class ToolInputDelta(_Event, frozen=True):
     text: str
 
 
-class ToolInputEnd(_Event, frozen=True):
-    """The arguments are complete."""
-
-    id: str
-
-
 class ToolCall(_Event, frozen=True):
     """A complete tool call. ``problem`` describes arguments that are not a JSON object."""
 
@@ -143,21 +131,17 @@ class ToolCall(_Event, frozen=True):
 
 
 class ToolResult(_Event, frozen=True):
-    """A tool call succeeded."""
+    """A call that the provider ran itself succeeded."""
 
     id: str
     output: str
-    title: str = ""
-    metadata: Metadata | None = None
-    attachments: tuple[dict[str, Any], ...] = ()
 
 
 class ToolError(_Event, frozen=True):
-    """A tool call failed."""
+    """A call that the provider ran itself failed."""
 
     id: str
     error: str
-    metadata: Metadata | None = None
 
 
 class FinishStep(_Event, frozen=True):
@@ -165,26 +149,10 @@ class FinishStep(_Event, frozen=True):
 
     reason: FinishReason
     usage: Usage = Usage()
-    metadata: Metadata | None = None
-
-
-class Finish(_Event, frozen=True):
-    """The stream ended."""
-
-    reason: FinishReason
-    usage: Usage = Usage()
-
-
-class Error(_Event, frozen=True):
-    """An error in a recorded stream; a live one raises instead."""
-
-    message: str
-    data: dict[str, Any] = {}
 
 
 StreamEvent: TypeAlias = (
-    Start
-    | StartStep
+    StartStep
     | TextStart
     | TextDelta
     | TextEnd
@@ -193,11 +161,8 @@ StreamEvent: TypeAlias = (
     | ReasoningEnd
     | ToolInputStart
     | ToolInputDelta
-    | ToolInputEnd
     | ToolCall
     | ToolResult
     | ToolError
     | FinishStep
-    | Finish
-    | Error
 )

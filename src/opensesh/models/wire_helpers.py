@@ -19,13 +19,11 @@ from .stream_events import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
-    Start,
     StartStep,
     TextDelta,
     TextEnd,
     TextStart,
     ToolCall,
-    ToolInputEnd,
 )
 
 if TYPE_CHECKING:
@@ -83,11 +81,11 @@ class AnswerReader(Generic[WireT]):
             raise failures.unreadable(data, self.url) from error
 
     def after_start(self, events: list[StreamEvent]) -> list[StreamEvent]:
-        """Put the start events before the first ``events``."""
+        """Put the start of the step before the first ``events``."""
         if self._started:
             return events
         self._started = True
-        return [Start(), StartStep(), *events]
+        return [StartStep(), *events]
 
 
 class SSEReader(AnswerReader[ServerSentEvent]):
@@ -153,7 +151,7 @@ class ContentBlock:
                 return [ReasoningEnd(self.id, self.metadata)]
             case "tool":
                 raw = "".join(self.chunks) or (write_arguments(self.input) if self.input else "")
-                return [ToolInputEnd(self.id), tool_call(self.id, self.name, raw, executed=self.executed)]
+                return [tool_call(self.id, self.name, raw, executed=self.executed)]
             case _:
                 return []
 
@@ -167,22 +165,22 @@ class TextPieces:
         self.count = 0
         self._id = ""
 
-    def begin(self, kind: Literal["text", "reasoning"], out: list[StreamEvent]) -> None:
+    def begin(self, kind: Literal["text", "reasoning"]) -> TextStart | ReasoningStart:
         """Open a piece; the one before must be closed."""
         self.kind, self._id = kind, f"{kind}-{self.count}"
         self.count += 1
-        out.append(TextStart(self._id) if kind == "text" else ReasoningStart(self._id))
+        return TextStart(self._id) if kind == "text" else ReasoningStart(self._id)
 
-    def add(self, text: str, out: list[StreamEvent]) -> None:
+    def delta(self, text: str) -> TextDelta | ReasoningDelta:
         """Add to the open piece."""
-        if text:
-            out.append(TextDelta(self._id, text) if self.kind == "text" else ReasoningDelta(self._id, text))
+        return TextDelta(self._id, text) if self.kind == "text" else ReasoningDelta(self._id, text)
 
-    def end(self, out: list[StreamEvent], metadata: Metadata | None = None) -> None:
+    def end(self, metadata: Metadata | None = None) -> list[TextEnd | ReasoningEnd]:
         """Close the open piece, if there is one."""
-        if self.kind:
-            out.append(TextEnd(self._id, metadata) if self.kind == "text" else ReasoningEnd(self._id, metadata))
-        self.kind = ""
+        kind, self.kind = self.kind, ""
+        if not kind:
+            return []
+        return [TextEnd(self._id, metadata) if kind == "text" else ReasoningEnd(self._id, metadata)]
 
 
 def new_call_id() -> str:

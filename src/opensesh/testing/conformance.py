@@ -74,16 +74,13 @@ _MODULES: dict[Concern, tuple[ModuleType, ...]] = {
     "writing": (contracts_writing, contracts_capabilities),
     "damage": (contracts_damage,),
 }
-_CHECKS: list[tuple[Concern, Callable[[Subject], None]]] = [
-    ("refusing" if check in contracts_reading.REFUSING else concern, check)
+CONTRACTS: tuple[Contract, ...] = tuple(
+    Contract(name.replace("_", " "), "refusing" if check in contracts_reading.REFUSING else concern, check)
     for concern, modules in _MODULES.items()
     for module in modules
     for name, check in vars(module).items()
     # What a module imports is defined elsewhere, and what is not a contract begins with an underscore.
-    if callable(check) and check.__module__ == module.__name__ and not name.startswith("_")
-]
-CONTRACTS: tuple[Contract, ...] = tuple(
-    Contract(check.__name__.replace("_", " "), concern, check) for concern, check in _CHECKS
+    if getattr(check, "__module__", "") == module.__name__ and not name.startswith("_")
 )
 """The contracts for all kinds of stores."""
 

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from ..errors import ModelError
-from .scripted import Drip, ErrorResponse, Fail, Script, ScriptedModel, error_response
-from .wire_anthropic import AnthropicMessage
-from .wire_openai import ChatCompletion
+from .scripted import Drip, Fail, Script, ScriptedModel
+from .scripted.playback import ErrorResponse, error_response
+from .wire_apis import AnthropicMessage, ChatCompletion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -275,7 +275,8 @@ class WireServer:
         if error is None and fail.kind == "reset":
             await reply.reset()
         elif error is None:
-            await reply.send(b'data: {"choices": [{"del\n\n' if fail.kind == "malformed" else answer.torn_frame("é"))
+            before, letter, _ = answer.text_frame("é").encode().partition("é".encode())
+            await reply.send(b'data: {"choices": [{"del\n\n' if fail.kind == "malformed" else before + letter[:1])
             await reply.end()
         elif reply.begun:
             await reply.send(answer.error_frame(error).encode())

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from .language import InvalidScriptError, Script, ScriptTurn, parse_prompt, script, turn
-from .playback import Action, ErrorResponse, error_response
 from .scripted_model import (
     SUMMARY,
     TITLE,
@@ -24,7 +23,6 @@ from .steps import (
     Drip,
     Expect,
     Fail,
-    FailureKind,
     FinishWith,
     Hang,
     Meta,
@@ -43,13 +41,10 @@ __all__ = [
     "FINISH_REASONS",
     "SUMMARY",
     "TITLE",
-    "Action",
     "CallTool",
     "Drip",
-    "ErrorResponse",
     "Expect",
     "Fail",
-    "FailureKind",
     "FinishWith",
     "Hang",
     "InvalidScriptError",
@@ -68,7 +63,6 @@ __all__ = [
     "Title",
     "UnmetExpectationError",
     "Wait",
-    "error_response",
     "parse_prompt",
     "prompt_usage",
     "script",

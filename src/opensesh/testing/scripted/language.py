@@ -21,7 +21,7 @@ A script is a list of turns, each the answer to one model call; a turn is a list
     A tool call. Without the JSON, an indented block contains the arguments in fragments, one a line, which may be
     invalid. ``id=...`` after the tool sets the call's id.
 ``META {json}``
-    Provider metadata of the text, reasoning or call before it; otherwise of the whole answer.
+    Provider metadata of the text, reasoning or call before it.
 ``USAGE input=9 output=4``
     Tokens; also ``reasoning``, ``cache_read``, ``cache_write`` and ``total``. ``USAGE 9000`` is the default usage of a
     prompt with that many tokens.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from msgspec import structs
 
 from ...errors import ModelConnectionError, ModelError
 from ...models import failures
@@ -21,25 +23,19 @@ from ...models.request import (
     User,
 )
 from ...models.stream_events import (
-    Finish,
     FinishReason,
     FinishStep,
     Metadata,
     ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    Start,
     StartStep,
     StreamEvent,
     TextDelta,
-    TextEnd,
-    TextStart,
+    ToolCall,
     ToolInputDelta,
-    ToolInputEnd,
     ToolInputStart,
     Usage,
 )
-from ...models.wire_helpers import encode_json, tool_call
+from ...models.wire_helpers import TextPieces, encode_json, tool_call
 from .steps import (
     CallTool,
     Drip,
@@ -58,8 +54,6 @@ from .steps import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ...models.request import ModelMessage, Request
     from .language import ScriptTurn
     from .steps import FailureKind
@@ -133,12 +127,9 @@ def model_error(fail: Fail, now: float, *, begun: bool) -> ModelError:
 def actions_of(turn: ScriptTurn, usage: Usage, id_prefix: str) -> list[Action]:
     """Return the actions of ``turn``. Ids of calls begin with ``call_`` and ``id_prefix``."""
     builder = _ActionBuilder(id_prefix)
-    for step, metadata in _with_metadata(turn.steps):
-        builder.add(step, metadata)
-    if not isinstance(turn.steps[-1], Fail | Hang):
-        builder.close()
-        builder.finish(turn, usage)
-    return builder.actions
+    for step in turn.steps:
+        builder.add(step)
+    return builder.actions if isinstance(turn.steps[-1], Fail | Hang) else builder.finished(turn, usage)
 
 
 class _ActionBuilder:
@@ -148,23 +139,22 @@ class _ActionBuilder:
         self.actions: list[Action] = []
         self._id_prefix = id_prefix
         self._started = False
-        self._piece: tuple[type[TextEnd] | type[ReasoningEnd], str] | None = None
-        self._pieces = 0
+        self._pieces = TextPieces()
         self._calls = 0
         self._size: int | str | None = None
         self._drip_seconds = 0.0
-        self._metadata: Metadata = {}
+        self._last: ScriptStep | None = None
 
-    def add(self, step: ScriptStep, metadata: Metadata | None) -> None:
+    def add(self, step: ScriptStep) -> None:
         match step:
             case Say() | Title():
-                self._add_text(step.text, metadata, TextStart, TextDelta, TextEnd)
+                self._add_text("text", step.text)
             case Think():
-                self._add_text(step.text, metadata, ReasoningStart, ReasoningDelta, ReasoningEnd)
+                self._add_text("reasoning", step.text)
             case CallTool():
-                self._add_call(step, metadata)
+                self._add_call(step)
             case Meta():
-                self._metadata = self._metadata | step.data
+                self._add_metadata(step.data)
             case Split():
                 self._size = step.size
             case Drip():
@@ -173,73 +163,51 @@ class _ActionBuilder:
                 self.actions.append(step)
             case _:
                 pass
+        self._last = step
 
-    def close(self, metadata: Metadata | None = None) -> None:
-        if self._piece is not None:
-            end, piece_id = self._piece
-            self.actions.append(end(id=piece_id, metadata=metadata))
-            self._piece = None
-
-    def finish(self, turn: ScriptTurn, usage: Usage) -> None:
-        self._start()
+    def finished(self, turn: ScriptTurn, usage: Usage) -> list[Action]:
         usage = next((step.usage for step in turn.steps if isinstance(step, ReportUsage)), usage)
         reason: FinishReason = "tool-calls" if self._calls else "stop"
         for step in turn.steps:
             reason = step.reason if isinstance(step, FinishWith) else reason
-        self.actions.append(FinishStep(reason=reason, usage=usage, metadata=self._metadata or None))
-        self.actions.append(Finish(reason=reason, usage=usage))
+        self._add_events(*self._pieces.end(), FinishStep(reason, usage))
+        return self.actions
 
-    def _start(self) -> None:
-        if not self._started:
-            self._started = True
-            self.actions += (Start(), StartStep())
-
-    def _add_text(
-        self,
-        text: str,
-        metadata: Metadata | None,
-        start: type[TextStart] | type[ReasoningStart],
-        delta: type[TextDelta] | type[ReasoningDelta],
-        end: type[TextEnd] | type[ReasoningEnd],
-    ) -> None:
-        self._start()
-        if self._piece is None or self._piece[0] is not end:
-            self.close()
-            piece_id = f"{'text' if end is TextEnd else 'reasoning'}-{self._pieces}"
-            self._pieces += 1
-            self._piece = (end, piece_id)
-            self.actions.append(start(id=piece_id))
+    def _add_text(self, kind: Literal["text", "reasoning"], text: str) -> None:
+        if self._pieces.kind != kind:
+            self._add_events(*self._pieces.end(), self._pieces.begin(kind))
         for chunk in _chunks(text, self._size):
-            self._add_delta(delta(id=self._piece[1], text=chunk))
-        if metadata is not None:
-            self.close(metadata)
+            self._add_delta(self._pieces.delta(chunk))
 
-    def _add_call(self, step: CallTool, metadata: Metadata | None) -> None:
-        self._start()
-        self.close()
+    def _add_call(self, step: CallTool) -> None:
         call_id = step.id or f"call_{self._id_prefix}_{self._calls}"
         self._calls += 1
-        self.actions.append(ToolInputStart(id=call_id, name=step.name))
+        self._add_events(*self._pieces.end(), ToolInputStart(call_id, step.name))
         size = self._size if isinstance(self._size, int) else None
         for chunk in step.fragments or _chunks(step.arguments, size):
-            self._add_delta(ToolInputDelta(id=call_id, text=chunk))
-        self.actions.append(ToolInputEnd(id=call_id))
-        self.actions.append(tool_call(call_id, step.name, step.arguments, metadata))
+            self._add_delta(ToolInputDelta(call_id, chunk))
+        self._add_events(tool_call(call_id, step.name, step.arguments))
+
+    def _add_metadata(self, metadata: Metadata) -> None:
+        """Add metadata to what the step before has added."""
+        match self._last, self.actions[-1:]:
+            case CallTool(), [ToolCall() as call]:
+                self.actions[-1] = structs.replace(call, metadata=metadata)
+            case Say() | Think() | Title(), _:
+                self._add_events(*self._pieces.end(metadata))
+            case _:
+                pass
 
     def _add_delta(self, delta: TextDelta | ReasoningDelta | ToolInputDelta) -> None:
         if self._drip_seconds:
             self.actions.append(Wait(self._drip_seconds))
         self.actions.append(delta)
 
-
-def _with_metadata(steps: tuple[ScriptStep, ...]) -> Iterator[tuple[ScriptStep, Metadata | None]]:
-    """Yield each step with its metadata; metadata of the whole answer stays a separate step."""
-    previous: ScriptStep | None = None
-    for step, following in zip(steps, (*steps[1:], None), strict=True):
-        content = isinstance(step, Say | Think | CallTool | Title)
-        if not (isinstance(step, Meta) and isinstance(previous, Say | Think | CallTool | Title)):
-            yield step, following.data if content and isinstance(following, Meta) else None
-        previous = step
+    def _add_events(self, *events: StreamEvent) -> None:
+        if not self._started:
+            self._started = True
+            self.actions.append(StartStep())
+        self.actions += events
 
 
 def _chunks(text: str, size: int | str | None) -> list[str]:

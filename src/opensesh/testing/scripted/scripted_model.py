@@ -18,12 +18,12 @@ import threading
 import time
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ...errors import ModelError
 from ...models.model import SCRIPTED_PROMPT
 from ...models.request import Assistant, Request, System, Text, User
-from ...models.stream_events import Finish
+from ...models.stream_events import FinishStep
 from ...models.wire_helpers import encode_json
 from .language import InvalidScriptError, Script, ScriptTurn, parse_prompt
 from .playback import Action, actions_of, chat_usage, is_title, model_error, request_tail, role_of, text_of
@@ -77,18 +77,6 @@ class ScriptedCall(NamedTuple):
         return actions_of(self.turn, self.usage, self.id_prefix)
 
 
-class _TurnSource(Protocol):
-    """Provides the turns."""
-
-    def take(self, request: Request, *, title: bool) -> tuple[ScriptTurn, str]:
-        """Return the next turn and the prefix of its ids; raises ``LookupError`` if none is left."""
-        ...
-
-    def left(self) -> list[ScriptTurn]:
-        """Return the turns that were not used."""
-        ...
-
-
 class ScriptedModel:
     """Plays a script: one turn for each call, in the order of the calls.
 
@@ -114,11 +102,11 @@ class ScriptedModel:
 
         ``usage`` computes the usage of turns without ``USAGE``; the default is a prompt of 1,000 tokens.
         """
-        self._sources: dict[str, _TurnSource] = {
+        self._sources: dict[str, _ScriptedTurns] = {
             key: _ScriptedTurns(_as_script(text), f"s{index}_")
             for index, (key, text) in enumerate((sessions or {}).items())
         }
-        self._main: _TurnSource = _PromptedTurns() if script is None else _ScriptedTurns(_as_script(script), "")
+        self._main = _PromptedTurns() if script is None else _ScriptedTurns(_as_script(script), "")
         self._route = route or self._session_key
         self._usage: Callable[[Request], Usage] = usage or (
             chat_usage if script is None else lambda _: prompt_usage(1000)
@@ -211,7 +199,7 @@ class ScriptedModel:
         with self._lock:
             record = self._titles if title else self._calls
             number = len(record)
-            source = self._sources.get(self._route(request) or "", self._main)
+            source = self._sources.get(self._route(request) or "") or self._main
             try:
                 turn, id_prefix = source.take(request, title=title)
             except LookupError as error:
@@ -235,7 +223,7 @@ class ScriptedModel:
                     case Hang():
                         await asyncio.Event().wait()
                     case _:
-                        ended = isinstance(action, Finish | Fail)
+                        ended = isinstance(action, FinishStep | Fail)
                         yield action
         finally:
             if not ended and not call.title:
@@ -273,6 +261,7 @@ class _ScriptedTurns:
         self._titles_taken = 0
 
     def take(self, request: Request, *, title: bool) -> tuple[ScriptTurn, str]:
+        """Return the next turn and the prefix of its ids; raises ``LookupError`` if none is left."""
         if title:
             self._titles_taken += 1
             id_prefix = f"{self._id_prefix}title{self._titles_taken}"
