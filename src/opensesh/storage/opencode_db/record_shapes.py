@@ -1,458 +1,215 @@
 """The shapes that OpenCode demands of what it reads from its database.
 
 Since 1.15 its server checks every answer: one session of another shape and no session can be listed any more, one
-message or part and its session cannot be shown. So every record is checked here before it is written. A field that is
-marked as optional may be missing but not ``null``; fields that are not named here are kept and do not matter.
+message or part and its session cannot be shown. So every record is checked here before it is written. An optional field
+may be missing but not ``null``; fields that are not named here are kept and do not matter.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, cast
+from types import GenericAlias
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from ...errors import RecordError
-from ...records.view import js_name
-
-Milliseconds = Annotated[int, Meta(ge=0)]
-Count = Annotated[int, Meta(ge=0)]
-SessionID = Annotated[str, Meta(pattern="^ses")]
-MessageID = Annotated[str, Meta(pattern="^msg")]
-PartID = Annotated[str, Meta(pattern="^prt")]
-Directory = Annotated[str, Meta(pattern=r"^($|/|[A-Za-z]:[\\/]|\\\\)")]
-Text = str | UnsetType
-Object = dict[str, Any]
 
 
-class _Shape(Struct, kw_only=True, rename=js_name):
-    """An object of which only these fields matter."""
+def _shape(*tag: str, **fields: Any) -> Any:
+    """Return the type of an object with these fields. ``tag`` are the field and the value that mark it in a union."""
+    members = [(name, kind, UNSET) if UnsetType in get_args(kind) else (name, kind) for name, kind in fields.items()]
+    tag_field, value = tag or (None, None)
+    return msgspec.defstruct("Shape", members, kw_only=True, tag_field=tag_field, tag=value)
 
 
-class _CacheShape(_Shape, kw_only=True):
-    read: float
-    write: float
+def _optional(kind: Any) -> Any:
+    return kind | UnsetType
 
 
-class _TokensShape(_Shape, kw_only=True):
-    total: float | UnsetType = UNSET
-    input: float
-    output: float
-    reasoning: float
-    cache: _CacheShape
+def _list_of(kind: Any) -> Any:
+    return GenericAlias(list, (kind,))
 
 
-class _Diff(_Shape, kw_only=True):
-    file: Text = UNSET
-    patch: Text = UNSET
-    additions: float
-    deletions: float
-    status: Literal["added", "deleted", "modified"] | UnsetType = UNSET
+Count: Any = Annotated[int, Meta(ge=0)]
+Milliseconds = Count
+Name: Any = Annotated[str, Meta(min_length=1)]
+SessionID: Any = Annotated[str, Meta(pattern="^ses")]
+MessageID: Any = Annotated[str, Meta(pattern="^msg")]
+PartID: Any = Annotated[str, Meta(pattern="^prt")]
+Directory: Any = Annotated[str, Meta(pattern=r"^($|/|[A-Za-z]:[\\/]|\\\\)")]
+Object: Any = dict[str, Any]
+Text = _optional(str)
+Flag = _optional(bool)
+Metadata = _optional(Object)
+
+# -- projects and sessions ---------------------------------------------------------------------------------------------
+
+_PROJECT = _shape(
+    id=Name,
+    worktree=Directory,
+    vcs=Text,
+    name=Text,
+    icon=_optional(_shape(url=Text, override=Text, color=Text)),
+    commands=Metadata,
+    sandboxes=_list_of(str),
+    time=_shape(created=Milliseconds, updated=_optional(Milliseconds), initialized=_optional(Milliseconds)),
+)
+_DIFFS = _list_of(
+    _shape(
+        file=Text,
+        patch=Text,
+        additions=float,
+        deletions=float,
+        status=_optional(Literal["added", "deleted", "modified"]),
+    )
+)
+_TOKENS = _shape(
+    total=_optional(float), input=float, output=float, reasoning=float, cache=_shape(read=float, write=float)
+)
+_RULES = _list_of(_shape(permission=str, pattern=str, action=Literal["allow", "deny", "ask"]))
+_SESSION = _shape(
+    id=SessionID,
+    slug=str,
+    projectID=Name,
+    workspaceID=_optional(Annotated[str, Meta(pattern="^wrk")]),
+    directory=Directory,
+    path=Text,
+    parentID=_optional(SessionID),
+    summary=_optional(_shape(additions=int, deletions=int, files=int, diffs=_optional(_DIFFS))),
+    cost=_optional(float),
+    tokens=_optional(_TOKENS),
+    share=_optional(_shape(url=str)),
+    title=str,
+    agent=Text,
+    model=_optional(_shape(id=str, providerID=str, variant=Text)),
+    version=str,
+    metadata=Metadata,
+    time=_shape(
+        created=Milliseconds, updated=Milliseconds, compacting=_optional(Milliseconds), archived=_optional(int)
+    ),
+    permission=_optional(_RULES),
+    revert=_optional(_shape(messageID=MessageID, partID=_optional(PartID), snapshot=Text, diff=Text)),
+)
+
+# -- messages ----------------------------------------------------------------------------------------------------------
 
 
-class _SessionSummary(_Shape, kw_only=True):
-    additions: int
-    deletions: int
-    files: int
-    diffs: list[_Diff] | UnsetType = UNSET
+def _error(name: str, data: Any) -> Any:
+    return _shape("name", name, data=data)
 
 
-class _SessionTime(_Shape, kw_only=True):
-    created: Milliseconds
-    updated: Milliseconds
-    compacting: Milliseconds | UnsetType = UNSET
-    archived: int | UnsetType = UNSET
-
-
-class _Link(_Shape, kw_only=True):
-    url: str
-
-
-class _SessionModel(_Shape, kw_only=True):
-    id: str
-    provider_id: str
-    variant: Text = UNSET
-
-
-class _Rule(_Shape, kw_only=True):
-    permission: str
-    pattern: str
-    action: Literal["allow", "deny", "ask"]
-
-
-class _Revert(_Shape, kw_only=True):
-    message_id: MessageID
-    part_id: PartID | UnsetType = UNSET
-    snapshot: Text = UNSET
-    diff: Text = UNSET
-
-
-class _Session(_Shape, kw_only=True):
-    id: SessionID
-    slug: str
-    project_id: Annotated[str, Meta(min_length=1)]
-    workspace_id: Annotated[str, Meta(pattern="^wrk")] | UnsetType = UNSET
-    directory: Directory
-    path: Text = UNSET
-    parent_id: SessionID | UnsetType = UNSET
-    summary: _SessionSummary | UnsetType = UNSET
-    cost: float | UnsetType = UNSET
-    tokens: _TokensShape | UnsetType = UNSET
-    share: _Link | UnsetType = UNSET
-    title: str
-    agent: Text = UNSET
-    model: _SessionModel | UnsetType = UNSET
-    version: str
-    metadata: Object | UnsetType = UNSET
-    time: _SessionTime
-    permission: list[_Rule] | UnsetType = UNSET
-    revert: _Revert | UnsetType = UNSET
-
-
-class _TurnSummary(_Shape, kw_only=True):
-    title: Text = UNSET
-    body: Text = UNSET
-    diffs: list[_Diff]
-
-
-class _ModelShape(_Shape, kw_only=True):
-    provider_id: str
-    model_id: str
-    variant: Text = UNSET
-
-
-class _Created(_Shape, kw_only=True):
-    created: Milliseconds
-
-
-class _AnswerTime(_Shape, kw_only=True):
-    created: Milliseconds
-    completed: Milliseconds | UnsetType = UNSET
-
-
-class _User(_Shape, kw_only=True, tag_field="role", tag="user"):
-    id: MessageID
-    session_id: SessionID
-    time: _Created
-    summary: _TurnSummary | UnsetType = UNSET
-    agent: str
-    model: _ModelShape
-    system: Text = UNSET
-    tools: dict[str, bool] | UnsetType = UNSET
-
-
-class _Message(_Shape, kw_only=True):
-    message: str
-
-
-class _AuthData(_Shape, kw_only=True):
-    provider_id: str
-    message: str
-
-
-class _UnknownData(_Shape, kw_only=True):
-    message: str
-    ref: Text = UNSET
-
-
-class _StructuredData(_Shape, kw_only=True):
-    message: str
-    retries: Count
-
-
-class _OverflowData(_Shape, kw_only=True):
-    message: str
-    response_body: Text = UNSET
-
-
-class _APIData(_Shape, kw_only=True):
-    message: str
-    status_code: Count | UnsetType = UNSET
-    is_retryable: bool
-    response_headers: dict[str, str] | UnsetType = UNSET
-    response_body: Text = UNSET
-    metadata: dict[str, str] | UnsetType = UNSET
-
-
-class _Auth(_Shape, kw_only=True, tag_field="name", tag="ProviderAuthError"):
-    data: _AuthData
-
-
-class _Unknown(_Shape, kw_only=True, tag_field="name", tag="UnknownError"):
-    data: _UnknownData
-
-
-class _Length(_Shape, kw_only=True, tag_field="name", tag="MessageOutputLengthError"):
-    data: Object
-
-
-class _Aborted(_Shape, kw_only=True, tag_field="name", tag="MessageAbortedError"):
-    data: _Message
-
-
-class _Structured(_Shape, kw_only=True, tag_field="name", tag="StructuredOutputError"):
-    data: _StructuredData
-
-
-class _Overflow(_Shape, kw_only=True, tag_field="name", tag="ContextOverflowError"):
-    data: _OverflowData
-
-
-class _Filtered(_Shape, kw_only=True, tag_field="name", tag="ContentFilterError"):
-    data: _Message
-
-
-class _API(_Shape, kw_only=True, tag_field="name", tag="APIError"):
-    data: _APIData
-
-
-ERROR_SHAPES = _Auth | _Unknown | _Length | _Aborted | _Structured | _Overflow | _Filtered | _API
-ERROR_NAMES = frozenset(
-    str(kind.__struct_config__.tag)
-    for kind in (_Auth, _Unknown, _Length, _Aborted, _Structured, _Overflow, _Filtered, _API)
+_API_ERROR = _error(
+    "APIError",
+    _shape(
+        message=str,
+        statusCode=_optional(Count),
+        isRetryable=bool,
+        responseHeaders=_optional(dict[str, str]),
+        responseBody=Text,
+        metadata=_optional(dict[str, str]),
+    ),
+)
+_ERROR = (
+    _error("ProviderAuthError", _shape(providerID=str, message=str))
+    | _error("UnknownError", _shape(message=str, ref=Text))
+    | _error("MessageOutputLengthError", Object)
+    | _error("MessageAbortedError", _shape(message=str))
+    | _error("StructuredOutputError", _shape(message=str, retries=Count))
+    | _error("ContextOverflowError", _shape(message=str, responseBody=Text))
+    | _error("ContentFilterError", _shape(message=str))
+    | _API_ERROR
 )
 """The errors that OpenCode knows. An answer with another one cannot be shown."""
-
-
-class _Path(_Shape, kw_only=True):
-    cwd: str
-    root: str
-
-
-class _Assistant(_Shape, kw_only=True, tag_field="role", tag="assistant"):
-    id: MessageID
-    session_id: SessionID
-    time: _AnswerTime
-    error: ERROR_SHAPES | UnsetType = UNSET
-    parent_id: MessageID
-    model_id: str
-    provider_id: str
-    mode: str
-    agent: str
-    path: _Path
-    summary: bool | UnsetType = UNSET
-    cost: float
-    tokens: _TokensShape
-    variant: Text = UNSET
-    finish: Text = UNSET
-
-
-class _SpanShape(_Shape, kw_only=True):
-    start: Milliseconds
-    end: Milliseconds | UnsetType = UNSET
-
-
-class _ClosedSpan(_Shape, kw_only=True):
-    start: Milliseconds
-    end: Milliseconds
-    compacted: Milliseconds | UnsetType = UNSET
-
-
-class _Start(_Shape, kw_only=True):
-    start: Milliseconds
-
-
-class _Part(_Shape, kw_only=True, tag_field="type"):
-    id: PartID
-    session_id: SessionID
-    message_id: MessageID
-
-
-class _TextShape(_Part, kw_only=True, tag="text"):
-    text: str
-    synthetic: bool | UnsetType = UNSET
-    ignored: bool | UnsetType = UNSET
-    time: _SpanShape | UnsetType = UNSET
-    metadata: Object | UnsetType = UNSET
-
-
-class _Subtask(_Part, kw_only=True, tag="subtask"):
-    prompt: str
-    description: str
-    agent: str
-    model: _ModelShape | UnsetType = UNSET
-    command: Text = UNSET
-
-
-class _Reasoning(_Part, kw_only=True, tag="reasoning"):
-    text: str
-    metadata: Object | UnsetType = UNSET
-    time: _SpanShape
-
-
-class _Mention(_Shape, kw_only=True):
-    value: str
-    start: float
-    end: float
-
-
-class _FileSource(_Shape, kw_only=True, tag_field="type", tag="file"):
-    text: _Mention
-    path: str
-
-
-class _Position(_Shape, kw_only=True):
-    line: Count
-    character: Count
-
-
-class _Range(_Shape, kw_only=True):
-    start: _Position
-    end: _Position
-
-
-class _SymbolSource(_Shape, kw_only=True, tag_field="type", tag="symbol"):
-    text: _Mention
-    path: str
-    range: _Range
-    name: str
-    kind: Count
-
-
-class _ResourceSource(_Shape, kw_only=True, tag_field="type", tag="resource"):
-    text: _Mention
-    client_name: str
-    uri: str
-
-
-class _File(_Part, kw_only=True, tag="file"):
-    mime: str
-    filename: Text = UNSET
-    url: str
-    source: _FileSource | _SymbolSource | _ResourceSource | UnsetType = UNSET
-
-
-class _Pending(_Shape, kw_only=True, tag_field="status", tag="pending"):
-    input: Object
-    raw: str
-
-
-class _Running(_Shape, kw_only=True, tag_field="status", tag="running"):
-    input: Object
-    title: Text = UNSET
-    metadata: Object | UnsetType = UNSET
-    time: _Start
-
-
-class _Completed(_Shape, kw_only=True, tag_field="status", tag="completed"):
-    input: Object
-    output: str
-    title: str
-    metadata: Object
-    time: _ClosedSpan
-    attachments: list[_File] | UnsetType = UNSET
-
-
-class _Failed(_Shape, kw_only=True, tag_field="status", tag="error"):
-    input: Object
-    error: str
-    metadata: Object | UnsetType = UNSET
-    time: _ClosedSpan
-
-
-class _Tool(_Part, kw_only=True, tag="tool"):
-    call_id: str
-    tool: str
-    state: _Pending | _Running | _Completed | _Failed
-    metadata: Object | UnsetType = UNSET
-
-
-class _StepStart(_Part, kw_only=True, tag="step-start"):
-    snapshot: Text = UNSET
-
-
-class _StepFinish(_Part, kw_only=True, tag="step-finish"):
-    reason: str
-    snapshot: Text = UNSET
-    cost: float
-    tokens: _TokensShape
-
-
-class _Snapshot(_Part, kw_only=True, tag="snapshot"):
-    snapshot: str
-
-
-class _Patch(_Part, kw_only=True, tag="patch"):
-    hash: str
-    files: list[str]
-
-
-class _AgentSource(_Shape, kw_only=True):
-    value: str
-    start: Count
-    end: Count
-
-
-class _Agent(_Part, kw_only=True, tag="agent"):
-    name: str
-    source: _AgentSource | UnsetType = UNSET
-
-
-class _Retry(_Part, kw_only=True, tag="retry"):
-    attempt: Count
-    error: _API
-    time: _Created
-
-
-class _CompactionShape(_Part, kw_only=True, tag="compaction"):
-    auto: bool
-    overflow: bool | UnsetType = UNSET
-    tail_start_id: MessageID | UnsetType = msgspec.field(default=UNSET, name="tail_start_id")
-
-
-class _Todo(_Shape, kw_only=True):
-    content: str
-    status: str
-    priority: str
-
-
-class _Share(_Shape, kw_only=True):
-    id: str
-    secret: str
-    url: str
-
-
-class _ProjectTime(_Shape, kw_only=True):
-    created: Milliseconds
-    updated: Milliseconds | UnsetType = UNSET
-    initialized: Milliseconds | UnsetType = UNSET
-
-
-class _Icon(_Shape, kw_only=True):
-    url: Text = UNSET
-    override: Text = UNSET
-    color: Text = UNSET
-
-
-class _Project(_Shape, kw_only=True):
-    id: Annotated[str, Meta(min_length=1)]
-    worktree: Directory
-    vcs: Text = UNSET
-    name: Text = UNSET
-    icon: _Icon | UnsetType = UNSET
-    commands: Object | UnsetType = UNSET
-    sandboxes: list[str]
-    time: _ProjectTime
-
+_MODEL = _shape(providerID=str, modelID=str, variant=Text)
+_CREATED = _shape(created=Milliseconds)
+_MESSAGE = _shape(
+    "role",
+    "user",
+    id=MessageID,
+    sessionID=SessionID,
+    time=_CREATED,
+    summary=_optional(_shape(title=Text, body=Text, diffs=_DIFFS)),
+    agent=str,
+    model=_MODEL,
+    system=Text,
+    tools=_optional(dict[str, bool]),
+) | _shape(
+    "role",
+    "assistant",
+    id=MessageID,
+    sessionID=SessionID,
+    time=_shape(created=Milliseconds, completed=_optional(Milliseconds)),
+    error=_optional(_ERROR),
+    parentID=MessageID,
+    modelID=str,
+    providerID=str,
+    mode=str,
+    agent=str,
+    path=_shape(cwd=str, root=str),
+    summary=Flag,
+    cost=float,
+    tokens=_TOKENS,
+    variant=Text,
+    finish=Text,
+)
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def _part(kind: str, **fields: Any) -> Any:
+    return _shape("type", kind, id=PartID, sessionID=SessionID, messageID=MessageID, **fields)
+
+
+_SPAN = _shape(start=Milliseconds, end=_optional(Milliseconds))
+_CLOSED_SPAN = _shape(start=Milliseconds, end=Milliseconds, compacted=_optional(Milliseconds))
+_MENTION = _shape(value=str, start=float, end=float)
+_POSITION = _shape(line=Count, character=Count)
+_FILE_SOURCE = (
+    _shape("type", "file", text=_MENTION, path=str)
+    | _shape(
+        "type", "symbol", text=_MENTION, path=str, range=_shape(start=_POSITION, end=_POSITION), name=str, kind=Count
+    )
+    | _shape("type", "resource", text=_MENTION, clientName=str, uri=str)
+)
+_FILE = _part("file", mime=str, filename=Text, url=str, source=_optional(_FILE_SOURCE))
+_TOOL_STATE = (
+    _shape("status", "pending", input=Object, raw=str)
+    | _shape("status", "running", input=Object, title=Text, metadata=Metadata, time=_shape(start=Milliseconds))
+    | _shape(
+        "status",
+        "completed",
+        input=Object,
+        output=str,
+        title=str,
+        metadata=Object,
+        time=_CLOSED_SPAN,
+        attachments=_optional(_list_of(_FILE)),
+    )
+    | _shape("status", "error", input=Object, error=str, metadata=Metadata, time=_CLOSED_SPAN)
+)
+_PART = (
+    _FILE
+    | _part("text", text=str, synthetic=Flag, ignored=Flag, time=_optional(_SPAN), metadata=Metadata)
+    | _part("subtask", prompt=str, description=str, agent=str, model=_optional(_MODEL), command=Text)
+    | _part("reasoning", text=str, metadata=Metadata, time=_SPAN)
+    | _part("tool", callID=str, tool=str, state=_TOOL_STATE, metadata=Metadata)
+    | _part("step-start", snapshot=Text)
+    | _part("step-finish", reason=str, snapshot=Text, cost=float, tokens=_TOKENS)
+    | _part("snapshot", snapshot=str)
+    | _part("patch", hash=str, files=_list_of(str))
+    | _part("agent", name=str, source=_optional(_shape(value=str, start=Count, end=Count)))
+    | _part("retry", attempt=Count, error=_API_ERROR, time=_CREATED)
+    | _part("compaction", auto=bool, overflow=Flag, tail_start_id=_optional(MessageID))
+)
 
 _SHAPES: dict[str, Any] = {
-    "project": _Project,
-    "session": _Session,
-    "message": _User | _Assistant,
-    "part": _TextShape
-    | _Subtask
-    | _Reasoning
-    | _File
-    | _Tool
-    | _StepStart
-    | _StepFinish
-    | _Snapshot
-    | _Patch
-    | _Agent
-    | _Retry
-    | _CompactionShape,
-    "todo": list[_Todo],
-    "session_share": _Share,
+    "project": _PROJECT,
+    "session": _SESSION,
+    "message": _MESSAGE,
+    "part": _PART,
+    "todo": _list_of(_shape(content=str, status=str, priority=str)),
+    "session_share": _shape(id=str, secret=str, url=str),
 }
 
 
@@ -470,7 +227,7 @@ def validate(kind: str, record: object, path: str) -> None:
 def is_readable_error(error: object) -> bool:
     """Return whether OpenCode can read the error of an answer."""
     try:
-        msgspec.convert(cast("Any", error), ERROR_SHAPES)
+        msgspec.convert(error, _ERROR)
     except (msgspec.ValidationError, UnicodeEncodeError):
         return False
     return True
