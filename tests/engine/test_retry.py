@@ -4,7 +4,7 @@ import pytest
 
 from opensesh.engine.model_errors import requested_delay_ms, retry_reason
 from opensesh.errors import ModelConnectionError, ModelError, OverloadedError, RateLimitedError
-from opensesh.models.retry_after import retry_after_ms
+from opensesh.models.failures import retry_after_ms
 from opensesh.retry import RetryPolicy
 
 NOW = 1_790_000_000_000

@@ -19,7 +19,7 @@ from opensesh.bus import Bus
 from opensesh.project import ProjectLocation
 from opensesh.retry import RetryPolicy
 from opensesh.sessions import Sessions
-from opensesh.sharing.server_app import RateLimits, share_app
+from opensesh.sharing.share_server import RateLimits, share_app
 from opensesh.sharing.share_service import ShareService
 from opensesh.sharing.share_settings import ShareSettings
 from opensesh.sharing.share_store import ShareLimits, ShareStore

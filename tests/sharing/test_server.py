@@ -14,8 +14,7 @@ import pytest
 
 from opensesh.errors import OpenseshError, StoreError, UsageError
 from opensesh.sharing.items import ShareItem
-from opensesh.sharing.server_app import RateLimit, RateLimits, share_app
-from opensesh.sharing.share_server import ShareServerOptions, share_server
+from opensesh.sharing.share_server import RateLimit, RateLimits, ShareServerOptions, share_app, share_server
 from opensesh.sharing.share_store import HTTPError, ShareLimits, ShareStore
 
 from .faulty_server import FaultyServer, Json, run_faulty_server

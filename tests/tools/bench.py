@@ -14,9 +14,8 @@ from opensesh.errors import QuestionRejectedError
 from opensesh.records import Rule, Todo
 from opensesh.tools import Tool, ToolOutput
 from opensesh.tools.filetimes import FileTimes
-from opensesh.tools.services import ChildSession, HiddenMessage, Subtask, UserQuestion
 from opensesh.tools.shell.sandbox import Confinement
-from opensesh.tools.tool import invoke
+from opensesh.tools.tool import ChildSession, HiddenMessage, Subtask, UserQuestion, invoke
 from opensesh.tools.truncation import Outputs
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from opensesh.errors import PermissionDeniedError, ToolFailedError
 from opensesh.tools.recall import RecallTool
-from opensesh.tools.services import HiddenMessage
+from opensesh.tools.tool import HiddenMessage
 
 from .bench import Bench
 

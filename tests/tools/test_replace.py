@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from opensesh.errors import ToolFailedError
-from opensesh.tools.replace import replace
+from opensesh.tools.edit import replace
 
 TEXT = """class A:
     def one(self):

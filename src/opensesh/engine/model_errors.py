@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from .. import errors
 from ..errors import ModelError, RateLimitedError
-from ..models.retry_after import retry_after_ms
+from ..models.failures import retry_after_ms
 from ..records import (
     APIError,
     BudgetExceededError,

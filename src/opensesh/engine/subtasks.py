@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ..config import evaluate
 from ..errors import InvalidIDError, NotFoundError, SubtaskFailedError
 from ..records import Rule, document_of
-from ..tools.services import ChildSession
+from ..tools.tool import ChildSession
 from .cancellation import run_in_thread_uncancellable
 from .model_choice import subagents
 from .plan_mode import PLAN_MODE_RULE
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..config import Agent, Config
     from ..records import Document, Session
     from ..storage.protocol import StoredMessage
-    from ..tools.services import Subtask
+    from ..tools.tool import Subtask
     from .budget import Budgets
     from .loop import Outcome
     from .model_choice import Agents

@@ -28,7 +28,7 @@ from ..records import (
     dumps_compact,
     read_part,
 )
-from ..tools.services import HiddenMessage
+from ..tools.tool import HiddenMessage
 from ..tools.truncation import MAX_BYTES, MAX_LINES, Outputs
 from ..workspace.files import ABSENT, FileState, blob_id, file_state
 from ..workspace.originals import FileWrite, changed_since, file_stats
@@ -48,9 +48,8 @@ if TYPE_CHECKING:
     from ..sessions import Sessions
     from ..storage.protocol import StoredMessage
     from ..tools.filetimes import FileTimes
-    from ..tools.services import Modes, Subtasks, UserQuestion
     from ..tools.shell.sandbox import Confinement
-    from ..tools.tool import Tool, ToolOutput
+    from ..tools.tool import Modes, Subtasks, Tool, ToolOutput, UserQuestion
     from ..workspace.originals import Originals
     from ..workspace.snapshots import Snapshots
     from .plan_mode import PlanModeGuard

@@ -1,4 +1,4 @@
-"""From error responses to :class:`~opensesh.errors.ModelError`: class, message, and whether a retry makes sense.
+"""From error responses to :class:`~opensesh.errors.ModelError`: class, message, whether a retry makes sense, and when.
 
 Keys and cookies must not get into an error: its URL, headers, body and message are stored in sessions, which can be
 shared.
@@ -7,6 +7,7 @@ shared.
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -22,9 +23,11 @@ from ..errors import (
     OverloadedError,
     RateLimitedError,
 )
+from ..ids import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 BODY_LIMIT = 64 * 1024
 """How many characters of a response an error keeps."""
@@ -139,6 +142,13 @@ _KEY_SHAPED = re.compile(
     r"\b(?:(?:sk|pk|rk|gsk|xai|ghp|gho|ghu|github_pat)[-_.]|ABSK|AIza|ya29)[A-Za-z0-9_.\-]{16,}=*"
     r"|\b(?P<scheme>bearer|basic)\s+[A-Za-z0-9._~+/\-]{16,}=*",
     re.IGNORECASE,
+)
+
+_RESET_HEADERS = (
+    "anthropic-ratelimit-unified-reset",
+    "x-ratelimit-reset-requests",
+    "x-ratelimit-reset-tokens",
+    "x-ratelimit-reset",
 )
 
 
@@ -321,3 +331,58 @@ def _retryable(
     if not _RETRYABLE_NAMES.isdisjoint(names) or kind is OverloadedError:
         return True
     return status in (408, 409, 429) or status >= 500 or (status == 404 and provider_id.startswith("openai"))
+
+
+def retry_after_ms(headers: Mapping[str, str], now: int | None = None, *, limited: bool = True) -> int | None:
+    """Return how many milliseconds the server asks to wait before the next try, or ``None``.
+
+    Rate limit reset headers come with every response of some providers, so they count only when ``limited``: the
+    response was about that limit. Times are compared with the server's own ``date`` header where there is one, since
+    the local clock may be wrong by days.
+    """
+    server_now = _http_date(headers.get("date") or "")
+    now = server_now if server_now is not None else now_ms() if now is None else now
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return int(milliseconds)
+    text = headers.get("retry-after")
+    seconds = _number(text)
+    if seconds is not None:
+        return int(-(-seconds * 1000 // 1))
+    times = [_http_date(text)] if text else [_reset_time(headers.get(name), now) for name in _RESET_HEADERS if limited]
+    return next((moment - now for moment in times if moment is not None and moment > now), None)
+
+
+def _number(text: str | None, limit: float = 1e9) -> float | None:
+    try:
+        number = float(text) if text else None
+    except ValueError:
+        return None
+    return number if number is not None and 0 <= number < limit else None
+
+
+def _http_date(text: str) -> int | None:
+    from email.utils import parsedate_to_datetime  # loads the email package, needed only after an error
+
+    try:
+        return int(parsedate_to_datetime(text).timestamp() * 1000)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _reset_time(text: str | None, now: int) -> int | None:
+    """Parse a reset time: seconds or milliseconds since 1970, seconds from now, ``1m30s``, or an ISO date."""
+    if not text:
+        return None
+    number = _number(text, limit=1e15)
+    if number is not None:
+        since_1970 = number if number > 1e11 else number * 1000
+        return int(since_1970) if number > 1e8 else now + int(number * 1000)
+    spans = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", text)
+    if spans and any(spans.groups()):
+        hours, minutes, seconds = (float(span or 0) for span in spans.groups())
+        return now + int((hours * 3600 + minutes * 60 + seconds) * 1000)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        return None

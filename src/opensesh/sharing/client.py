@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFoundError, RecordError, ShareError, UsageError
 from ..history.import_export.import_sources import session_from_document
-from ..models.retry_after import retry_after_ms
+from ..models.failures import retry_after_ms
 from ..records import Share, as_list, as_object, dumps_compact, loads, view
 from ..storage import keys
 from ..storage.protocol import Damage, log_damage
@@ -21,7 +21,6 @@ from .items import ShareItem, assemble, read_item, tombstone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
-    from types import TracebackType
 
     import httpx2
 
@@ -53,9 +52,7 @@ class ShareServer:
     async def __aenter__(self) -> ShareServer:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def create(self, session_id: str) -> Share:

@@ -30,7 +30,6 @@ from .share_settings import ShareSettings, load_share_settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
-    from types import TracebackType
 
     from ..config import Config
     from ..records import Document
@@ -92,9 +91,7 @@ class ShareService:
     async def __aenter__(self) -> ShareService:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for server in self._servers.values():
             await server.aclose()
 

@@ -22,7 +22,6 @@ from .share_service import retry_delay_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from types import TracebackType
 
     from ..bus import Bus, Subscription
     from ..storage.protocol import Key
@@ -115,9 +114,7 @@ class ShareSync:
         self._start(self._resume)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
                 if self._subscription is not None and self._listener is not None:

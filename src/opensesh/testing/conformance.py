@@ -25,8 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import contracts_capabilities, contracts_damage, contracts_reading, contracts_writing
-from .samples import SEED
-from .subject import Subject
+from .samples import SEED, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ..storage.protocol import Key, Store
-    from .subject import Harm
+    from .samples import Harm
 
     Make = Callable[[], AbstractContextManager[Store]]
 

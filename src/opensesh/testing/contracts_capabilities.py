@@ -12,8 +12,7 @@ from ..errors import BusyError, InvalidKeyError, NotFoundError
 from ..records import as_object
 from ..storage.leases import leases_of
 from ..storage.protocol import LeaseProvider, LiveEvents
-from .samples import SEED
-from .subject import Subject, expect, expect_raises, expect_same
+from .samples import SEED, Subject, expect, expect_raises, expect_same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

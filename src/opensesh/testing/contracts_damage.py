@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import NotFoundError, RecordError
-from .subject import Subject, expect, expect_raises, expect_same, no_edit
+from .samples import Subject, expect, expect_raises, expect_same, no_edit
 
 if TYPE_CHECKING:
     from ..storage.protocol import Damage, Key

@@ -15,8 +15,7 @@ from ..errors import InvalidKeyError, NotFoundError, ReadOnlyStoreError
 from ..records import as_list, as_object
 from ..storage.protocol import SessionQueries
 from ..storage.queries import SessionQuery, newest_first, session_updated
-from .samples import BAD_NAMES
-from .subject import Subject, expect, expect_raises, expect_same, no_damage
+from .samples import BAD_NAMES, Subject, expect, expect_raises, expect_same, no_damage
 
 if TYPE_CHECKING:
     from ..storage.protocol import Key

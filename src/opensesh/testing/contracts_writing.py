@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import ids
 from ..errors import InvalidKeyError, NotFoundError, StoreError
 from .contracts_reading import every_record_reads_as_it_was_stored, list_names_every_record_in_key_order
-from .samples import BAD_NAMES, VALUES, WRAP, Scribe
-from .subject import Subject, expect, expect_raises, expect_same, no_damage, no_edit
+from .samples import BAD_NAMES, VALUES, WRAP, Scribe, Subject, expect, expect_raises, expect_same, no_damage, no_edit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -52,6 +52,13 @@ _CHAT_REASONS = {
     "other": "other",
     "error": "error",
 }
+_STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "content-filter": "refusal",
+    "tool-calls": "tool_use",
+    "other": "pause_turn",
+}
 
 
 class ChatCompletion:
@@ -232,15 +239,6 @@ def _read_content(content: Any) -> Iterator[Text | File]:
 
 def _joined(content: Any) -> str:
     return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content or ())
-
-
-_STOP_REASONS = {
-    "stop": "end_turn",
-    "length": "max_tokens",
-    "content-filter": "refusal",
-    "tool-calls": "tool_use",
-    "other": "pause_turn",
-}
 
 
 class AnthropicMessage:

@@ -53,13 +53,6 @@ def file_diff(path: str, before: str, after: str, diff: Diff) -> dict[str, Any]:
     }
 
 
-def similarity(one: str, other: str) -> float:
-    """Return the likeness of two texts, from 0 to 1: one minus their edit distance by the length of the longer."""
-    from rapidfuzz.distance import Levenshtein
-
-    return Levenshtein.normalized_similarity(one, other)
-
-
 def trim(diff: str) -> str:
     """Return ``diff`` without the indentation that all its lines share."""
     lines = diff.split("\n")

@@ -1,10 +1,17 @@
-"""Edit a part of a file, or write a whole one."""
+"""Edit a part of a file, or write a whole one.
+
+Models quote from memory: the indentation is off, a line is trimmed, a quote is escaped. Eight strategies, from the
+exact to the lenient, propose parts of the text. The first proposal that occurs exactly once is taken, so a lenient
+strategy decides only where the stricter ones found nothing, or nothing unique.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from typing import Annotated, Any
+import re
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
@@ -13,8 +20,29 @@ from . import diff
 from . import path_access as paths
 from .arguments import Arguments
 from .file_types import TextFile, ensure_unchanged, load_text, load_text_if_exists
-from .replace import replace
 from .tool import BuiltinTool, Context, ToolOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    Strategy = Callable[[str, str], Iterator[str]]
+
+_MIN_SIMILARITY = 0.65
+"""Required average similarity of the lines between two matching ends."""
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+_ESCAPED = re.compile(r"\\(n|t|r|'|\"|`|\\|\n|\$)")
+_NOT_FOUND = (
+    "oldString was not found in the file. It must be what the file holds, white space and indentation included; "
+    "read the file again and copy from it."
+)
+_NOT_UNIQUE = (
+    "oldString matches more than one part of the file. Add lines from around it until it matches only one, or use "
+    "replaceAll to change them all."
+)
+_TOO_LARGE = (
+    "The only part of the file that resembles oldString is much larger than it, so replacing it could destroy other "
+    "text. Read the file again and copy the exact text."
+)
 
 
 class EditArguments(Arguments, frozen=True):
@@ -115,3 +143,195 @@ async def change_file(ctx: Context, target: paths.Target, before: TextFile | Non
     ctx.after_write(path)
     ctx.files.note(path)  # again: a subscriber may have formatted the file
     return difference
+
+
+def replace(text: str, old: str, new: str, *, replace_all: bool = False) -> str:
+    """Return ``text`` with ``old`` replaced, where it occurs once, or everywhere with ``replace_all``.
+
+    Raises :class:`ToolFailedError` if it does not occur, or occurs more than once without ``replace_all``.
+    """
+    if old == new:
+        raise ToolFailedError("oldString and newString are the same, so there is nothing to change")
+    # White space alone is matched only exactly.
+    strategies = STRATEGIES if old.strip() else (exact,) if old else ()
+    # A lenient match that is much larger than the quoted text is probably wrong.
+    quoted_lines, quoted_size = old.count("\n") + 1, len(old.strip())
+    max_lines = max(2 * quoted_lines, quoted_lines + 3)
+    max_size = max(4 * quoted_size, quoted_size + 500) if quoted_lines > 1 else len(text)
+    is_ambiguous = is_too_large = False
+    for strategy in strategies:
+        for proposed in strategy(text, old):
+            piece = _with_same_end(text, proposed, old)
+            if not piece or piece not in text:
+                continue
+            if piece.count("\n") + 1 > max_lines or len(piece.strip()) > max_size:
+                is_too_large = True
+            elif replace_all:
+                return text.replace(piece, new)
+            elif text.find(piece) == text.rfind(piece):
+                return text.replace(piece, new, 1)
+            else:
+                is_ambiguous = True
+    if is_ambiguous:
+        raise ToolFailedError(_NOT_UNIQUE)
+    raise ToolFailedError(_TOO_LARGE if is_too_large else _NOT_FOUND)
+
+
+def _with_same_end(text: str, piece: str, old: str) -> str:
+    """Return ``piece`` with the end of its last line if ``old`` has one, and without it otherwise."""
+    if piece.endswith("\n") or old.endswith("\r"):
+        return piece
+    whole = piece.removesuffix("\r")
+    if not old.endswith("\n"):
+        return whole
+    return next((whole + end for end in ("\r\n", "\n") if whole + end in text), whole)
+
+
+# Strategies.
+
+
+def exact(text: str, old: str) -> Iterator[str]:
+    """Propose the text itself."""
+    yield old
+
+
+def line_trimmed(text: str, old: str) -> Iterator[str]:
+    """Propose lines that are equal except for the white space at either end."""
+    quoted = [line.strip() for line in _quoted_lines(old)]
+    lines = text.split("\n")
+    trimmed = [line.strip() for line in lines]
+    for start in range(len(lines) - len(quoted) + 1):
+        if trimmed[start] == quoted[0] and trimmed[start : start + len(quoted)] == quoted:
+            yield "\n".join(lines[start : start + len(quoted)])
+
+
+def block_anchor(text: str, old: str) -> Iterator[str]:
+    """Propose the block whose first and last lines match and whose other lines are the most similar."""
+    quoted = _quoted_lines(old)
+    if len(quoted) < 3:
+        return
+    from rapidfuzz.distance.Levenshtein import normalized_similarity  # most texts are found exactly
+
+    lines = text.split("\n")
+    best, best_score = None, _MIN_SIMILARITY
+    for start, end in _anchored(lines, quoted[0].strip(), quoted[-1].strip()):
+        if len(quoted) - 2 < best_score * (end - start - 1):  # too long to reach the score
+            continue
+        inner, inner_quoted = lines[start + 1 : end], quoted[1:-1]
+        # A missing or an additional line counts as wholly different.
+        count = max(len(inner), len(inner_quoted))
+        pairs = zip(inner, inner_quoted, strict=False)
+        score = sum(normalized_similarity(one.strip(), other.strip()) for one, other in pairs) / count if count else 1.0
+        if score >= best_score and (best is None or score > best_score):
+            best, best_score = (start, end), score
+    if best is not None:
+        yield "\n".join(lines[best[0] : best[1] + 1])
+
+
+def whitespace_normalized(text: str, old: str) -> Iterator[str]:
+    """Propose the same words in the same order, with other white space between them."""
+    quoted = " ".join(old.split())
+    count = len(_quoted_lines(old))
+    lines = text.split("\n")
+    collapsed = [" ".join(line.split()) for line in lines]
+    if count > 1:
+        for start in range(len(lines) - count + 1):
+            if " ".join(filter(None, collapsed[start : start + count])) == quoted:
+                yield "\n".join(lines[start : start + count])
+        return
+    words = re.compile(r"\s+".join(map(re.escape, old.split())))
+    for line, folded in zip(lines, collapsed, strict=True):
+        if folded == quoted:
+            yield line
+        elif quoted in folded and (match := words.search(line)):
+            yield match[0]
+
+
+def indentation_flexible(text: str, old: str) -> Iterator[str]:
+    """Propose the same lines at another depth of indentation."""
+    quoted = _outdented(_quoted_lines(old))
+    lines = text.split("\n")
+    for start in range(len(lines) - len(quoted) + 1):
+        window = lines[start : start + len(quoted)]
+        if window[0].strip() == quoted[0].strip() and _outdented(window) == quoted:
+            yield "\n".join(window)
+
+
+def escape_normalized(text: str, old: str) -> Iterator[str]:
+    r"""Propose the same text with escapes such as ``\n`` and ``\"`` resolved."""
+    if "\\" not in old and "\\" not in text:
+        return
+    quoted = _unescaped(old)
+    if quoted in text:
+        yield quoted
+    yield from (piece for piece in _windows(text, quoted.count("\n") + 1) if _unescaped(piece) == quoted)
+
+
+def trimmed_boundary(text: str, old: str) -> Iterator[str]:
+    """Propose the same text without the white space around it."""
+    quoted = old.strip()
+    if quoted == old:
+        return
+    if quoted in text:
+        yield quoted
+    yield from (piece for piece in _windows(text, old.count("\n") + 1) if piece.strip() == quoted)
+
+
+def context_aware(text: str, old: str) -> Iterator[str]:
+    """Propose blocks of as many lines, with equal first and last line and at least half of the others equal."""
+    quoted = _quoted_lines(old)
+    if len(quoted) < 3:
+        return
+    lines = text.split("\n")
+    for start, end in _anchored(lines, quoted[0].strip(), quoted[-1].strip()):
+        if end - start + 1 != len(quoted):
+            continue
+        between = zip(lines[start + 1 : end], quoted[1:-1], strict=True)
+        pairs = [(one.strip(), other.strip()) for one, other in between if one.strip() or other.strip()]
+        same = sum(one == other for one, other in pairs)
+        if not pairs or same >= len(pairs) / 2:
+            yield "\n".join(lines[start : end + 1])
+
+
+STRATEGIES: tuple[Strategy, ...] = (
+    exact,
+    line_trimmed,
+    block_anchor,
+    whitespace_normalized,
+    indentation_flexible,
+    escape_normalized,
+    trimmed_boundary,
+    context_aware,
+)
+
+
+def _anchored(lines: Sequence[str], first: str, last: str) -> Iterator[tuple[int, int]]:
+    """Yield where a block may begin, and the nearest line behind it where it may end."""
+    trimmed = [line.strip() for line in lines]
+    ends = [index for index, line in enumerate(trimmed) if line == last]
+    for start, line in enumerate(trimmed):
+        nearest = bisect_left(ends, start + 2)
+        if line == first and nearest < len(ends):
+            yield start, ends[nearest]
+
+
+def _windows(text: str, count: int) -> Iterator[str]:
+    """Yield every run of ``count`` lines."""
+    lines = text.split("\n")
+    for start in range(len(lines) - count + 1):
+        yield "\n".join(lines[start : start + count])
+
+
+def _quoted_lines(old: str) -> list[str]:
+    lines = old.split("\n")
+    return lines[:-1] if len(lines) > 1 and not lines[-1].strip() else lines
+
+
+def _outdented(lines: Sequence[str]) -> list[str]:
+    filled = [line for line in lines if line.strip()]
+    depth = min((len(line) - len(line.lstrip()) for line in filled), default=0)
+    return [line[depth:].rstrip("\r") if line.strip() else "" for line in lines]
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda match: _ESCAPES.get(match[1], match[1]), text)

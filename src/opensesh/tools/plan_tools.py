@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from ..errors import QuestionRejectedError
 from .arguments import Arguments
-from .services import QuestionOption, UserQuestion
-from .tool import BuiltinTool, Context, ToolOutput
+from .tool import BuiltinTool, Context, QuestionOption, ToolOutput, UserQuestion
 
 _YES, _NO = "Yes", "No"
 

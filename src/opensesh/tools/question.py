@@ -7,8 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from .arguments import Arguments
-from .services import QuestionOption, UserQuestion
-from .tool import BuiltinTool, Context, ToolOutput
+from .tool import BuiltinTool, Context, QuestionOption, ToolOutput, UserQuestion
 
 
 class OptionArgument(Struct, frozen=True):

@@ -14,7 +14,7 @@ from .tool import BuiltinTool, Context, ToolOutput
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .services import HiddenMessage
+    from .tool import HiddenMessage
 
 _MAX_OUTPUT_CHARACTERS = 12_000
 _MAX_RESULTS = 12

@@ -8,8 +8,7 @@ from msgspec import Meta
 
 from ..errors import SubtaskFailedError
 from .arguments import Arguments
-from .services import Subtask
-from .tool import BuiltinTool, Context, ToolOutput
+from .tool import BuiltinTool, Context, Subtask, ToolOutput
 
 
 class TaskArguments(Arguments, frozen=True, rename=str):

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from ... import events
 from ...errors import ToolFailedError
 from ..browser import open_browser
-from .login import McpLogin
+from .login import McpLogin, listening
 from .oauth import OAuthError
-from .redirects import listening
 from .saved_logins import remove_login
 from .server import McpServerState
 
