@@ -34,6 +34,14 @@ def did_you_mean(near: Sequence[str]) -> str:
     return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
+def format_count(number: int) -> str:
+    """Return a count in few characters: 950, 12.3K, 4.5M."""
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "K")):
+        if abs(number) >= size * 0.99995:  # else it would be rounded up to 1000.0 of the smaller unit
+            return f"{number / size:.1f}{unit}"
+    return str(number)
+
+
 def format_bytes(number: int) -> str:
     """Return a number of bytes as ``950 B``, ``12.3 KB`` or ``4.5 MB``."""
     amount = float(number)

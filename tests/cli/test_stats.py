@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from opensesh.cli.output import bar, calendar
-from opensesh.cli.stats_command import money, short
-from opensesh.text import format_bytes
+from opensesh.cli.stats_command import money
+from opensesh.text import format_bytes, format_count
 
 from ..history.sample_tree import Sample
 from .running import Screen, Terminal
@@ -200,7 +200,7 @@ def test_a_calendar_has_a_column_a_week_and_shades_by_quarters() -> None:
 def test_bars_and_numbers_are_short() -> None:
     assert [bar(value, 8, 8) for value in (0, 0.01, 4, 8, 99)] == ["", "▏", "████", "████████", "████████"]
     numbers = (0, 999, 1000, 999_949, 999_999, 2_500_000, 3 * 10**9)
-    assert [short(number) for number in numbers] == ["0", "999", "1.0K", "999.9K", "1.0M", "2.5M", "3.0G"]
+    assert [format_count(number) for number in numbers] == ["0", "999", "1.0K", "999.9K", "1.0M", "2.5M", "3.0G"]
     assert [format_bytes(number) for number in (999, 999_949, 999_999)] == ["999 B", "999.9 KB", "1.0 MB"]
 
 

@@ -85,7 +85,7 @@ class Reader(HTMLParser):
         self.tags.append(tag)
         self.scripts += tag == "script"
         assert tag not in ("iframe", "object", "embed", "base", "form", "link", "svg"), tag
-        allowed = ATTRIBUTES.get(tag, set()) | {"class"}
+        allowed = ATTRIBUTES.get(tag, set()) | {"class", "dir"}
         assert {name for name, _ in attrs} <= allowed, (tag, attrs)
         for name, value in attrs:
             if name == "href":

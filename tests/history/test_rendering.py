@@ -33,14 +33,14 @@ TAGS = set(
     "article header h2 h3 h4 h5 h6 bdi span a time button div p details summary pre code figure figcaption table "
     "thead tbody tr th td ul ol li blockquote strong em i s br hr img".split()
 )
-COMMON = {"class", "id", "aria-label", "tabindex", "role"}
+COMMON = {"class", "id", "aria-label", "tabindex", "role", "dir"}
 ATTRIBUTES = {
     "a": COMMON | {"href", "rel", "target", "download"},
     "article": COMMON | {"data-find"},
     "button": COMMON | {"type", "aria-haspopup"},
     "details": COMMON | {"open", "data-status"},
     "img": {"src", "alt", "loading"},
-    "ol": {"start"},
+    "ol": {"start", "dir"},
     "span": COMMON | {"data-n"},
     "time": {"datetime", "title"},
 }
@@ -323,3 +323,23 @@ def test_pictures_are_known_by_their_first_bytes() -> None:
     assert picture_type(b"GIF89a") == "image/gif"
     assert picture_type(b"RIFF\0\n\0\0WEBPVP8 ") == "image/webp"
     assert picture_type(b"<svg xmlns") == picture_type(b"") == picture_type(b"%PDF") == ""
+
+
+def test_blocks_of_a_text_from_right_to_left_find_their_direction() -> None:
+    assert markdown_html("שלום\n\n- אחד") == '<p dir="auto">שלום</p>\n<ul dir="auto">\n<li>אחד</li>\n</ul>\n'
+    assert markdown_html("hello") == "<p>hello</p>\n"
+
+
+def test_paths_below_the_folder_of_the_session_are_shown_without_it() -> None:
+    def shown(**arguments: str) -> str:
+        state = {"status": "completed", "input": arguments, "output": "", "time": {"start": 1, "end": 2}}
+        part = {"id": "prt_1", "type": "tool", "tool": "any", "state": state}
+        found = re.search(r'class="subject">(.*?)</span>', render_part(part, RenderOptions("/", directory="/srv/shop")))
+        assert found is not None
+        return found[1]
+
+    assert shown(filePath="/srv/shop/src/a.py") == "src/a.py"
+    assert shown(filePath="/srv/shopping/a.py") == "/srv/shopping/a.py"
+    assert shown(command="ls /srv/shop/src") == "ls /srv/shop/src"
+    assert shown(pattern="retry(", path="/srv/shop") == "retry("
+    assert shown(pattern="retry(", path="/srv/shop/src") == "retry( in src"

@@ -220,7 +220,10 @@ def _fragments() -> Fragments:
     def turn(info: Json) -> str:
         return f"<article>{info['id']}"
 
-    return Fragments(str, str, str, turn, str)
+    def part(record: Json, directory: str) -> str:
+        return f"<p>{record['id']} in {directory}"
+
+    return Fragments(str, part, str, turn, str)
 
 
 def _no_sessions() -> Any:

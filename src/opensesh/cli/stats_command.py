@@ -19,7 +19,7 @@ from ..history.stats.usage_layer import UsageTable
 from ..history.stats.usage_stats import UNKNOWN, UsageFilter, add_up, cached_statistics, of_project, without_included
 from ..history.user_times import TIMES, parse_time
 from ..storage import open_store
-from ..text import format_bytes, pluralize
+from ..text import format_bytes, format_count, pluralize
 from . import output
 from .command_arguments import PROJECT, count
 
@@ -149,7 +149,7 @@ def _print_rows(statistics: Statistics, shown: Sequence[StatsRow], names: Sequen
         repriced = money(row.repriced)
         if row.unpriced:
             repriced = f"{repriced} + ?" if row.repriced else "unknown"
-        cells.append((f"{row.messages:,}", *map(short, counts), *own_cost, money(row.cost), repriced))
+        cells.append((f"{row.messages:,}", *map(format_count, counts), *own_cost, money(row.cost), repriced))
     weights = [_weight(row) for row in sums]
     widths = [max(len(head), *(len(row[i]) for row in cells)) for i, head in enumerate(heads)]
     key = statistics.by.upper()
@@ -210,7 +210,7 @@ def _print_tools(usage: UsageTable, usage_filter: UsageFilter, options: Namespac
             f"{document['calls']:,}",
             f"{document['errors']:,}",
             f"{float(str(document['seconds'])):,.1f}",
-            short(int(str(document["characters"]))),
+            format_count(int(str(document["characters"]))),
             f"{document['sessions']:,}",
         )
         for document in shown
@@ -289,14 +289,6 @@ def _print_usage_sections(usage: StoreDiskUsage, limit: int) -> None:
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
-
-
-def short(number: int) -> str:
-    """Return a count in few characters: 950, 12.3K, 4.5M."""
-    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "K")):
-        if abs(number) >= size * 0.99995:  # else it would be rounded up to 1000.0 of the smaller unit
-            return f"{number / size:.1f}{unit}"
-    return str(number)
 
 
 def money(units: int) -> str:

@@ -70,6 +70,11 @@ def key_input(state: Document) -> str:
     return ", ".join(f"{name}={dumps_compact(value).decode(errors='replace')}" for name, value in arguments.items())
 
 
+def relative_path(path: str, directory: str) -> str:
+    """Return a path as it is written in a folder, if it is below it."""
+    return path.removeprefix(directory.rstrip("/") + "/") if directory else path
+
+
 def tool_line(part: Document) -> str:
     """Format a tool part as one line: tool, main argument, and how it ended."""
     state = as_object(part.get("state")) or {}

@@ -70,8 +70,8 @@ class Fragments(NamedTuple):
     """How records become HTML."""
 
     markdown: Callable[[str], str]
-    part: Callable[[Document], str]
-    """A part, complete; empty if it is not shown."""
+    part: Callable[[Document, str], str]
+    """A part, complete, in a session of a folder; empty if it is not shown."""
     streaming_part: Callable[[Document], str]
     """A text that is being written: an empty ``settled`` and an empty ``tail`` element."""
     turn: Callable[[Document], str]
@@ -112,6 +112,14 @@ class PageRendering:
                 if len(self._fragments) > _CACHED_FRAGMENTS:
                     self._fragments.popitem(last=False)
             return html
+
+    def part(self, part: Document) -> str:
+        """Render a part. Synchronous."""
+        try:
+            directory = self._sessions().get(str(part.get("sessionID"))).directory
+        except OpenseshError:
+            directory = ""
+        return self.fragments.part(part, directory)
 
     def growing(self, part_id: str, flush: int) -> StreamingMarkdown | None:
         """Return a streaming text as HTML, rendered at most once a flush; ``None`` if it has ended."""
@@ -352,7 +360,7 @@ class PageStream:
         self._forget(part_id)
         ids = {"session": part.get("sessionID"), "turn": part.get("messageID"), "part": part_id}
         if self._as_html:
-            html = await self._rendering.fragment((part_id, sequence), self._rendering.fragments.part, part)
+            html = await self._rendering.fragment((part_id, sequence), self._rendering.part, part)
             return "op", {"op": "part", **ids, "html": html}
         return "op", {"op": "part", **ids, "document": part}
 

@@ -39,6 +39,7 @@ _RELATIVE_PATH = re.compile(r"(?!/?[/\\])[\w./@~%+-]+(?:[:#][\w.,:-]*)?")
 _SCHEME = re.compile(r"(?<![a-zA-Z0-9])https?\Z")
 _BARE_LINK = re.compile(rf"://[^\s<>\"'`\[\]{{}}{HIDDEN}]{{1,2000}}(?<![.,;:!?()*_~])")
 _ADDRESS = re.compile(r"\s*(?:https?://)?([\w-]+(?:\.[\w-]+)+)(?=[/:?#\s]|\Z)", re.IGNORECASE)
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _BLANK_LINES = re.compile(r"\n[ \t]*(?:\n|\Z)")
 _LINK = Markup('<a href="{}" target="_blank" rel="noopener noreferrer nofollow">')
 
@@ -193,6 +194,14 @@ def _unpad_rows(state: StateCore) -> None:
     state.tokens = tokens
 
 
+def _find_direction(state: StateCore) -> None:
+    """Let the browser find the direction of each block of a text with letters that are written from right to left."""
+    if _RIGHT_TO_LEFT.search(state.src):
+        for token in state.tokens:
+            if token.level == 0 and token.nesting == 1:
+                token.attrSet("dir", "auto")
+
+
 def _make_parser() -> MarkdownIt:
     options: dict[str, Any] = {"html": False, "breaks": True, "xhtmlOut": False, "maxNesting": 20, "tasklists": True}
     parser = MarkdownIt("commonmark", options, renderer_cls=_TranscriptRenderer)
@@ -200,6 +209,7 @@ def _make_parser() -> MarkdownIt:
     parser.validateLink = _is_shown_as_link
     parser.inline.ruler.before("escape", "bare_link", _bare_link)
     parser.core.ruler.after("block", "unpad_rows", _unpad_rows)
+    parser.core.ruler.after("block", "find_direction", _find_direction)
     return parser
 
 

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from ...records import dumps
 from ...text import pluralize
-from ..formatting import text, when
+from ..formatting import relative_path, text, when
 from ..transcript import (
     MarkerBlock,
     ReasoningBlock,
@@ -34,7 +34,7 @@ from .diff_html import count_changes, diff_html
 from .highlighting import MAX_LINES, highlighted, language_of_path
 from .markdown_html import is_plain, markdown_html
 from .pictures import picture_url
-from .visible_text import code, label, one_line, prose
+from .visible_text import code, one_line, prose, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -67,6 +67,8 @@ class RenderOptions(NamedTuple):
     """Whether there is reasoning at all."""
     position: int = 0
     """How many messages are before the turn, if it is known."""
+    directory: str = ""
+    """The folder of the session; paths below it are shown without it."""
     child: Callable[[str], Markup] | None = None
     """Renders the session of a subagent below the call that started it; the body of the call if ``None``."""
 
@@ -173,6 +175,7 @@ def _macros() -> Any:
     functions = {
         "kind_of": _kind_of,
         "outcome": call_outcome,
+        "subject": _subject,
         "duration": format_duration,
         "arguments": _arguments,
         "shown": _shown,
@@ -183,7 +186,7 @@ def _macros() -> Any:
         "picture_url": picture_url,
         "when": when,
         "machine_time": _machine_time,
-        "label": label,
+        "visible": visible,
         "one_line": one_line,
         "pluralize": pluralize,
         "code": code,
@@ -232,13 +235,22 @@ def _group_label(calls: Sequence[ToolBlock]) -> str:
     return ", ".join([*words, *([f"{searches} search{'es' if searches > 1 else ''}"] if searches else [])])
 
 
+def _subject(call: ToolBlock, directory: str) -> str:
+    """Return what a call is about. A search is for a pattern first, and in a folder second."""
+    subject = relative_path(call.subject, directory)
+    pattern = text(call.input, "pattern")
+    if not pattern or pattern == subject:
+        return subject
+    return pattern if call.subject == directory else f"{pattern} in {subject}"
+
+
 def call_outcome(call: ToolBlock) -> list[tuple[str, str]]:
     """Return how a call ended, as words with a CSS class: status, exit code, changed lines, duration."""
     words: list[tuple[str, str]] = []
     if call.status == "error":
         words.append(("bad", "failed"))
     elif call.status != "completed":
-        words.append(("live" if call.status == "running" else "", label(call.status) or "unknown"))
+        words.append(("live" if call.status == "running" else "", visible(one_line(call.status)) or "unknown"))
     if call.exit_code:
         words.append(("bad", f"exit {call.exit_code}"))
     if call.diff:

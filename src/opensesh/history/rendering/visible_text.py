@@ -33,9 +33,9 @@ def code(text: str) -> Markup:
     return _visible(text, _HIDDEN_IN_CODE)
 
 
-def label(text: str) -> str:
-    """Return the beginning of a text for an attribute, where marks are characters as well."""
-    return _HIDDEN_IN_CODE.sub(_code_point, one_line(text))
+def visible(text: str) -> str:
+    """Return a name or a title with the code points of its hidden characters, also for attributes."""
+    return _HIDDEN_IN_PROSE.sub(lambda characters: f"[{_code_point(characters)}]", text)
 
 
 def one_line(text: str, limit: int = 200) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
+from ...history.formatting import relative_path
+from ...history.rendering.visible_text import visible
 from ...storage import paths
 
 if TYPE_CHECKING:
@@ -18,12 +19,6 @@ if TYPE_CHECKING:
     from ...history.search.snippets import Snippet
 
 UNKNOWN = "\N{EN DASH}"
-_INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
-
-
-def visible(text: str) -> str:
-    """Return a text with control characters and those that change its direction replaced by their code points."""
-    return _INVISIBLE.sub(lambda match: f"␦{ord(match[0]):04X}␦", text)
 
 
 def local_time(milliseconds: int | None) -> str:
@@ -95,6 +90,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "machine_time": machine_time,
     "marked": marked,
     "number": number,
+    "relative_path": relative_path,
     "short_path": short_path,
     "visible": visible,
 }

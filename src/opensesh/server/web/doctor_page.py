@@ -23,6 +23,23 @@ if TYPE_CHECKING:
 
 pages = Routes()
 _LEVELS = {"damage": "damaged", "odd": "inconsistent", "note": "note"}
+_TITLES = {
+    "database": "Databases",
+    "torn": "Records that are torn or unreadable",
+    "orphan": "Records whose session or message is missing",
+    "duplicate": "Records that exist twice",
+    "misplaced": "Records in the wrong place",
+    "foreign": "Files that are not records",
+    "stale": "Runs that never ended",
+    "lease": "Leases of processes that are gone",
+    "leftover": "Temporary files",
+    "project": "Projects",
+    "folder": "Folders that no longer exist",
+    "permissions": "Files that others can read",
+    "migration": "Migrations",
+    "stores": "Stores",
+    "share": "Shares that could not be taken down",
+}
 _FINDINGS_SHOWN = 50
 _SESSIONS_SHOWN = 10
 
@@ -30,7 +47,7 @@ _SESSIONS_SHOWN = 10
 class FindingGroup(NamedTuple):
     """All findings of one kind and level."""
 
-    kind: str
+    title: str
     level: str
     findings: list[Finding]
 
@@ -67,7 +84,7 @@ async def doctor_report(call: Call) -> object:
         groups: dict[tuple[str, str], FindingGroup] = {}
         for finding in diagnosis.findings:
             group = groups.setdefault(
-                (finding.level, finding.kind), FindingGroup(finding.kind, _LEVELS[finding.level], [])
+                (finding.level, finding.kind), FindingGroup(_TITLES[finding.kind], _LEVELS[finding.level], [])
             )
             group.findings.append(finding)
         ordered = sorted(groups.values(), key=lambda group: list(_LEVELS.values()).index(group.level))

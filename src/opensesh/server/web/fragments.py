@@ -47,12 +47,8 @@ def session_address(session_id: str) -> str:
     return f"/ui/session/{session_id}"
 
 
-def _options(document: Document) -> RenderOptions:
-    return RenderOptions(address=session_address(str(document.get("sessionID"))))
-
-
-def _part(part: Document) -> str:
-    return render_part(part, _options(part))
+def _part(part: Document, directory: str) -> str:
+    return render_part(part, RenderOptions(session_address(str(part.get("sessionID"))), directory=directory))
 
 
 def _streaming_part(part: Document) -> str:
@@ -61,7 +57,7 @@ def _streaming_part(part: Document) -> str:
 
 
 def _turn(info: Document) -> str:
-    return render_turn(StoredMessage(info, []), _options(info))
+    return render_turn(StoredMessage(info, []), RenderOptions(session_address(str(info.get("sessionID")))))
 
 
 def _request(request: UserRequest) -> str:

@@ -27,7 +27,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from ...text import format_bytes, pluralize
+from ...text import format_bytes, format_count, pluralize
 from ..operations import respond
 from ..responses import error_response
 from . import display
@@ -183,6 +183,7 @@ def _template(name: str) -> Template:
         globals={
             **display.FUNCTIONS,
             "format_bytes": format_bytes,
+            "format_count": format_count,
             "module_script": _module_script,
             "pluralize": pluralize,
         },

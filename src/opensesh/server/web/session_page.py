@@ -135,7 +135,8 @@ class SessionView:
 
     def options(self, show: str) -> RenderOptions:
         """Return how turns are rendered; ``show`` is a list of names, of which unknown ones are ignored."""
-        return RenderOptions(address=self.address, show=frozenset(show.split(",")) & frozenset(_SHOWN))
+        shown = frozenset(show.split(",")) & frozenset(_SHOWN)
+        return RenderOptions(address=self.address, show=shown, directory=self.entry.record.directory)
 
     def chunk(self, start: int, options: RenderOptions) -> TranscriptChunk:
         """Render the chunk that begins at a position."""
@@ -310,11 +311,12 @@ def _child_turns(call: Call, library: Library, session_id: str) -> Markup:
         return Markup('<p class="note">The session of the subagent is not here.</p>')
     address = f"/ui/session/{quote(entry.id)}"
     turns = SessionTurns(library.store, entry.id, call.state.turn_orders)
+    options = RenderOptions(address=address, directory=entry.record.directory)
     rendered: list[Markup] = []
     previous: StoredMessage | None = None
     for turn in turns.read(0, _MAX_CHILD_TURNS):
         if not isinstance(turn, DamagedMessage):
-            rendered.append(render_turn(turn, RenderOptions(address=address), previous=previous))
+            rendered.append(render_turn(turn, options, previous=previous))
             previous = turn
     rest = turns.total - _MAX_CHILD_TURNS
     more = f"{rest} more messages: open the whole session" if rest > 0 else "open as a session"

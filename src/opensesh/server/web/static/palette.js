@@ -13,8 +13,8 @@ const PAGES = [
  * Shows characters that change the direction of a text, or that one does not see, by their numbers.
  * @param {string} text
  */
-const visible = (text) => text.replace(/[\u0000-\u001f\u200b-\u200f\u202a-\u202e\u2060-\u2069]/g,
-  (one) => `␦${one.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}␦`);
+const visible = (text) => text.replace(/[\u0000-\u001f\u200b\u202a-\u202e\u2060-\u2069]/g,
+  (one) => `[U+${one.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}]`);
 
 /** Opens the palette; the focus returns to where it was when it closes. */
 export function openPalette() {
