@@ -142,7 +142,7 @@ async def test_what_a_title_cost_is_counted_once_in_every_sum(tmp_path: Any) -> 
     harness.engine.sessions.fork(harness.session)
     for temporary in (True, False, False):
         usage = UsageTable(DerivedCache(store=store, temporary=temporary))
-        [bucket] = [bucket for bucket in usage.buckets(harness.session) if bucket.agent == "title"]
+        [bucket] = [bucket for bucket in usage.buckets[harness.session] if bucket.agent == "title"]
         assert list(bucket.totals[:4]) == [0, 0, 200, 10]
 
 

@@ -16,7 +16,7 @@ from ..history.discovery import project_title
 from ..history.stats.csv_tables import write_csv, write_tool_csv
 from ..history.stats.money import dollars
 from ..history.stats.usage_layer import UsageTable
-from ..history.stats.usage_stats import UNKNOWN, UsageFilter, add_up, cached_statistics, of_project, without_included
+from ..history.stats.usage_stats import UNKNOWN, UsageFilter, add_up, of_project, without_included
 from ..history.user_times import TIMES, parse_time
 from ..storage import open_store
 from ..text import format_bytes, format_count, pluralize
@@ -65,32 +65,28 @@ def run(options: Namespace) -> int:
         return _print_disk_usage(options)
     cache = open_cache(options.store, temporary=options.fresh)
     try:
-        if options.by == "tool" or options.fresh or options.since or options.until or options.project:
-            usage_filter = UsageFilter(
-                since=parse_time(options.since, utc=options.utc) if options.since else None,
-                until=parse_time(options.until, utc=options.utc) if options.until else None,
-            )
-            if options.project:
-                from ..history.library import Library  # loads msgspec
+        usage_filter = UsageFilter(
+            since=parse_time(options.since, utc=options.utc) if options.since else None,
+            until=parse_time(options.until, utc=options.utc) if options.until else None,
+        )
+        if options.project:
+            from ..history.library import Library  # loads msgspec
 
-                project = Library(options.store).resolve_project(options.project)
-                usage_filter = usage_filter._replace(session=of_project(project))
-            usage = UsageTable(cache)
-            if options.by == "tool":
-                _print_tools(usage, usage_filter, options)
-                output.report_damage(usage.damage)
-                return 0
-            statistics = add_up(usage, options.by, usage_filter, utc=options.utc)
-            damage = usage.damage
-        else:
-            statistics, damage, _ = cached_statistics(cache, options.by, utc=options.utc)
+            project = Library(options.store).resolve_project(options.project)
+            usage_filter = usage_filter._replace(session=of_project(project))
+        usage = UsageTable(cache)
+        if options.by == "tool":
+            _print_tools(usage, usage_filter, options)
+            output.report_damage(usage.damage)
+            return 0
+        statistics = add_up(usage, options.by, usage_filter, utc=options.utc)
         if options.json:
             output.print_json(statistics.document())
         elif options.csv:
             write_csv(statistics, sys.stdout)
         else:
             _print_table(statistics, options)
-        output.report_damage(damage)
+        output.report_damage(usage.damage)
     finally:
         cache.close()
     return 0

@@ -18,7 +18,7 @@ from ..storage.keys import GLOBAL
 from . import discovery
 from .discovery import ProjectFilter, base_name, project_title
 from .library import Library
-from .stats.forks import copied_messages, may_be_fork
+from .stats.forks import may_be_fork
 from .stats.session_usage import SessionInfo, UsageTotals
 from .stats.usage_layer import UsageLayer, UsageTable, damage_of
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .cache.derived_cache import DerivedCache, Progress
 
 Sort = Literal["updated", "created", "cost", "messages", "title"]
-_ROWS = "SELECT session, generation, info, first, buckets FROM usage WHERE session IN (SELECT value FROM json_each(?))"
+_ROWS = "SELECT session, generation, info, buckets FROM usage WHERE session IN (SELECT value FROM json_each(?))"
 _COPIES = "SELECT c.session, s.store_id FROM copy c JOIN source s ON s.id = c.source WHERE s.layer = 'usage'"
 
 
@@ -244,8 +244,8 @@ class SessionTableLoader:
             for session, version in versions.items()
             if session not in self._figures or self._figures[session].generation != version
         ]
-        for session, version, info, first, buckets in db.execute(_ROWS, [json.dumps(changed)]):
-            self._figures[session] = _figures(version, info, first, json.loads(buckets))
+        for session, version, info, buckets in db.execute(_ROWS, [json.dumps(changed)]):
+            self._figures[session] = _figures(version, info, json.loads(buckets))
         stores: dict[str, list[str]] = {}
         for session, store_id in db.execute(_COPIES):
             stores.setdefault(session, []).append(store_id)
@@ -256,11 +256,8 @@ class SessionTableLoader:
         forks = {one.info.id for one in self._figures.values() if may_be_fork(one.info, one.first)}
         if forks:
             usage = UsageTable(self._cache, self._layer)
-            for session, positions in copied_messages(usage).items():
-                entries = usage.entries(session)
-                costs[session] = sum(
-                    entry.totals.cost for position, entry in enumerate(entries) if position not in positions
-                )
+            for session, copies in usage.copied.items():
+                costs[session] = sum(entry.totals.cost for entry in usage.entries(session) if entry.id not in copies)
         children: dict[str, list[str]] = {}
         for figures in self._figures.values():
             if figures.info.parent:
@@ -285,10 +282,9 @@ class SessionTableLoader:
         return SessionTable(rows, projects, damage, self.table.version + 1)
 
 
-def _figures(
-    version: int, info: str, first: int, buckets: Iterable[tuple[int, int, str, str, str, list[int]]]
-) -> _Figures:
+def _figures(version: int, info: str, buckets: Sequence[tuple[int, int, str, str, str, list[int]]]) -> _Figures:
     messages = cost = 0
+    first = buckets[0][0] if buckets else 0
     models: dict[str, None] = {}
     agents: dict[str, None] = {}
     for _, _, provider, model, agent, totals in buckets:

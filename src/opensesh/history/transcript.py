@@ -257,9 +257,9 @@ class _TranscriptReader:
             return
         elif part.get("type") == "reasoning":
             if self._options.reasoning:
-                yield ReasoningBlock(content, _duration(part), text(part, "id"))
+                yield ReasoningBlock(content, duration(part), text(part, "id"))
         elif self._options.synthetic or not synthetic:
-            yield TextBlock(content, synthetic, text(part, "id"), _duration(part))
+            yield TextBlock(content, synthetic, text(part, "id"), duration(part))
 
     def _tool_call(self, part: Document) -> ToolBlock:
         state = as_object(part.get("state")) or {}
@@ -280,7 +280,7 @@ class _TranscriptReader:
             session=session,
             child=self._children(session) if self._children and session else None,
             started=as_time((as_object(state.get("time")) or {}).get("start")) or None,
-            duration=_duration(state),
+            duration=duration(state),
             exit_code=exit_code if isinstance(exit_code, int) and not isinstance(exit_code, bool) else None,
             attachments=tuple(map(_file, filter(None, map(as_object, as_list(state.get("attachments")) or ())))),
             id=text(part, "id"),
@@ -295,7 +295,7 @@ def _file(part: Document) -> FileBlock:
     return FileBlock(text(part, "mime"), text(part, "filename"), text(part, "url"), text(part, "id"))
 
 
-def _duration(record: Document) -> int | None:
+def duration(record: Document) -> int | None:
     """Return the milliseconds between ``time.start`` and ``time.end`` of a record."""
     time = as_object(record.get("time")) or {}
     start, end = as_time(time.get("start")), as_time(time.get("end"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from sqlite3 import Connection
 
-VERSION = 3
+VERSION = 4
 """Counts up with every change of the tables or of what is in them; a file of another version is made again."""
 
 TEMPORARY = ""
@@ -40,16 +40,14 @@ CREATE TABLE copy (
 ) WITHOUT ROWID;
 -- The usage layer: totals of each session by quarter of an hour, and what else statistics need of its messages.
 CREATE TABLE usage (
-    session TEXT PRIMARY KEY, generation INTEGER NOT NULL, info TEXT, first INTEGER NOT NULL, buckets TEXT NOT NULL,
-    damage TEXT, watched TEXT, answers TEXT NOT NULL, answer_times TEXT NOT NULL, fingerprints BLOB NOT NULL,
-    entries TEXT
+    session TEXT PRIMARY KEY, generation INTEGER NOT NULL, info TEXT, buckets TEXT NOT NULL, damage TEXT,
+    watched TEXT, answers TEXT NOT NULL, fingerprints BLOB NOT NULL, entries TEXT
 );
 CREATE INDEX usage_watched ON usage (session) WHERE watched IS NOT NULL;
 CREATE INDEX usage_damage ON usage (session) WHERE damage IS NOT NULL;
 CREATE TABLE tool_usage (
     session TEXT PRIMARY KEY, generation INTEGER NOT NULL, unfinished INTEGER NOT NULL, calls TEXT NOT NULL
 );
-CREATE TABLE answer (question TEXT PRIMARY KEY, generation INTEGER NOT NULL, value TEXT NOT NULL);
 -- The text layer.
 CREATE TABLE session (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, project TEXT, directory TEXT, parent TEXT, title TEXT,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...records import as_object, as_whole, side_calls
 from ...sessions import removed_calls
 from ...storage.protocol import store_ids
-from .forks import copied_messages, may_be_fork
+from .forks import may_be_fork
 from .session_usage import session_info
 
 if TYPE_CHECKING:
@@ -73,11 +73,6 @@ class CountedCalls:
 
         cache = DerivedCache(store=self._store)
         try:
-            usage = UsageTable(cache)
-            copied: dict[str, set[str]] = {}
-            for session_id, positions in copied_messages(usage).items():
-                entries = usage.entries(session_id)
-                copied[session_id] = {entries[position].id for position in positions}
-            return copied
+            return UsageTable(cache).copied
         finally:
             cache.close()

@@ -27,8 +27,7 @@ class MessageCopy(NamedTuple):
     """From certainly made here to certainly copied."""
     created: int
     session: str
-    position: int
-    """Of the message, in the session's entries."""
+    id: str
 
 
 def may_be_fork(info: SessionInfo | None, first: int) -> bool:
@@ -38,29 +37,28 @@ def may_be_fork(info: SessionInfo | None, first: int) -> bool:
     return bool(info.fork or first < info.created or (info.title[-1:] == ")" and _TITLE.fullmatch(info.title)))
 
 
-def copied_messages(usage: UsageTable) -> dict[str, set[int]]:
-    """Return the messages that are copies, as positions in the entries of each session."""
+def copied_messages(usage: UsageTable) -> dict[str, set[str]]:
+    """Return by session the ids of the messages, and of the model calls beside them, that are copies."""
+    first = {session: buckets[0].first for session, buckets in usage.buckets.items()}
     forks = {
-        session: usage.infos[session]
-        for session in usage.sessions
-        if may_be_fork(usage.infos.get(session), usage.first(session))
+        session: usage.infos[session] for session, time in first.items() if may_be_fork(usage.infos.get(session), time)
     }
     if not forks:
         return {}
     copies: dict[int, list[MessageCopy]] = {}
     for session, info in forks.items():
-        otherwise = _MADE_SINCE_FORK if usage.first(session) < info.created else _UNCLEAR
-        for position, entry in enumerate(usage.entries(session)):
+        otherwise = _MADE_SINCE_FORK if first[session] < info.created else _UNCLEAR
+        for entry in usage.entries(session):
             rank = _COPIED if entry.created < info.created else otherwise
-            copies.setdefault(entry.fingerprint, []).append(MessageCopy(rank, info.created, session, position))
+            copies.setdefault(entry.fingerprint, []).append(MessageCopy(rank, info.created, session, entry.id))
     for session, fingerprints in usage.fingerprints():
         if session not in forks:
             for fingerprint in copies.keys() & set(fingerprints):
-                copies[fingerprint].append(MessageCopy(_MADE_HERE, usage.first(session), session, -1))
-    copied: dict[str, set[int]] = {}
+                copies[fingerprint].append(MessageCopy(_MADE_HERE, first[session], session, ""))
+    copied: dict[str, set[str]] = {}
     for group in copies.values():
         original = min(group)
         for copy in group:
             if copy.session != original.session and copy.rank >= _UNCLEAR:
-                copied.setdefault(copy.session, set()).add(copy.position)
+                copied.setdefault(copy.session, set()).add(copy.id)
     return copied

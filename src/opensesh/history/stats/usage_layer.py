@@ -16,11 +16,12 @@ from ...loading import load_msgspec
 from ...storage.change_feeds import UNSTABLE
 from ...storage.protocol import Damage
 from ..cache.cache_layers import feeds_with
+from .forks import copied_messages
 from .money import PriceTable, Repricer, table_fingerprint
 from .session_usage import SessionInfo, UsageBucket, UsageEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
     from sqlite3 import Connection
 
@@ -48,7 +49,6 @@ class UsageLayer:
         """Remove all rows."""
         db.execute("DELETE FROM usage")
         db.execute("DELETE FROM tool_usage")
-        db.execute("DELETE FROM answer")
 
     def writer(self, db: Connection) -> UsageWriter:
         """Return a writer for one refresh."""
@@ -85,15 +85,16 @@ class UsageTable:
         self.cache = cache
         self.layer = layer or UsageLayer()
         cache.refresh(self.layer)
-        self._rows: dict[str, tuple[int, str]] = {}
         self.infos: dict[str, SessionInfo] = {}
         """By session; a session whose record is missing or damaged has usage but no info."""
-        sql = "SELECT session, info, first, buckets FROM usage"
-        for session, info, first, buckets in cache.query(self.layer, lambda db: db.execute(sql).fetchall()):
+        self.buckets: dict[str, list[UsageBucket]] = {}
+        """The usage by quarter of an hour of each session that has messages, oldest first."""
+        sql = "SELECT session, info, buckets FROM usage"
+        for session, info, buckets in cache.query(self.layer, lambda db: db.execute(sql).fetchall()):
             if info is not None:
                 self.infos[session] = SessionInfo(*json.loads(info))
             if buckets != "[]":
-                self._rows[session] = first, buckets
+                self.buckets[session] = [UsageBucket(*bucket) for bucket in json.loads(buckets)]
 
     @cached_property
     def prices(self) -> PriceTable:
@@ -102,23 +103,15 @@ class UsageTable:
         row = self.cache.query(self.layer, lambda db: db.execute(sql).fetchone())
         return PriceTable(*json.loads(row[0])) if row else self.layer.repricer.prices
 
+    @cached_property
+    def copied(self) -> dict[str, set[str]]:
+        """What forks copied; see :func:`~opensesh.history.stats.forks.copied_messages`."""
+        return copied_messages(self)
+
     @property
     def damage(self) -> list[Damage]:
         """Records that could not be read, now or when the cache was written."""
         return damage_of(self.cache, self.layer)
-
-    @property
-    def sessions(self) -> Iterable[str]:
-        """The sessions that have messages."""
-        return self._rows
-
-    def first(self, session: str) -> int:
-        """Return the time of the first message."""
-        return self._rows[session][0]
-
-    def buckets(self, session: str) -> list[UsageBucket]:
-        """Return the usage of a session by quarter of an hour."""
-        return [UsageBucket(*bucket) for bucket in json.loads(self._rows[session][1])]
 
     def fingerprints(self) -> Iterator[tuple[str, array[int]]]:
         """Return the fingerprints of the messages of every session, in the order of its entries."""

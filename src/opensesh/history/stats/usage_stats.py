@@ -7,7 +7,6 @@ theirs. Totals are made of what each session used itself, so that nothing is cou
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -15,19 +14,16 @@ from ...storage.keys import GLOBAL
 from ...storage.protocol import Damage, log_damage
 from ..cache.derived_cache import DerivedCache
 from ..discovery import descendants
-from .forks import copied_messages
-from .money import PriceTable
 from .session_usage import QUARTER_MS, UsageBucket, UsageTotals, buckets_of
-from .usage_layer import UsageLayer, UsageTable, damage_of
+from .usage_layer import UsageLayer, UsageTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from sqlite3 import Connection
+    from collections.abc import Callable, Iterator, Sequence
 
     from ...records import Document
     from ...storage.protocol import Store
     from ..discovery import ProjectFilter
-    from .money import Repricer
+    from .money import PriceTable, Repricer
     from .session_usage import SessionInfo, UsageEntry
 
 By = Literal["day", "month", "project", "model", "agent", "session"]
@@ -77,9 +73,6 @@ class StatsRow(NamedTuple):
     totals: UsageTotals = UsageTotals()
     sessions: int = 0
     """How many sessions contribute."""
-    first: int | None = None
-    """The first quarter of an hour in it, counted from 1970."""
-    last: int | None = None
     inclusive: UsageTotals | None = None
     """For a session: its totals and those of all its subagents."""
     title: str | None = None
@@ -92,8 +85,7 @@ class StatsRow(NamedTuple):
         totals = self.totals
         for bucket in buckets:
             totals = totals.plus(bucket.totals)
-        slots = [slot for slot in (self.first, self.last, *(bucket.slot for bucket in buckets)) if slot is not None]
-        return self._replace(totals=totals, sessions=self.sessions + 1, first=min(slots), last=max(slots))
+        return self._replace(totals=totals, sessions=self.sessions + 1)
 
     def document(self) -> Document:
         """Return JSON data."""
@@ -114,7 +106,7 @@ class CopiedUsage(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """The result: rows, their total, and what forks copied. It can be stored as JSON and read back."""
+    """The result: rows, their total, and what forks copied."""
 
     by: str
     rows: list[StatsRow]
@@ -131,19 +123,6 @@ class Statistics(NamedTuple):
             "total": self.total.document(),
             "copied": self.copied.totals.document() | {"sessions": self.copied.sessions},
         }
-
-
-def restored(values: Iterable[Any]) -> Statistics:
-    """Restore statistics from JSON."""
-
-    def row(key: str, totals: Iterable[int], *others: Any) -> StatsRow:
-        sessions, first, last, inclusive, *about = others
-        own, with_subagents = UsageTotals(*totals), inclusive and UsageTotals(*inclusive)
-        return StatsRow(key, own, sessions, first, last, with_subagents, *about)
-
-    by, rows, total, prices, (sessions, copied) = values
-    all_rows = [row(*values) for values in rows]
-    return Statistics(by, all_rows, row(*total), PriceTable(*prices), CopiedUsage(sessions, UsageTotals(*copied)))
 
 
 def statistics(
@@ -168,39 +147,6 @@ def statistics(
         return add_up(usage, by, usage_filter or UsageFilter(), utc=utc)
     finally:
         cache.close()
-
-
-def cached_statistics(
-    cache: DerivedCache, by: By, *, utc: bool = False, refresh: bool = True
-) -> tuple[Statistics, list[Damage], bool]:
-    """Add up everything, or return the stored result if nothing has changed since; and what could not be read.
-
-    The last value says whether the result was stored. Without ``refresh``, the cache is used as it is.
-    """
-    layer = UsageLayer()
-    if refresh:
-        cache.refresh(layer)
-    question = f"rows by {by}{' utc' if utc else ''}"
-
-    def load(db: Connection) -> tuple[int, str | None]:
-        (generation,) = db.execute("SELECT value FROM meta WHERE name = 'generation usage'").fetchone()
-        sql = "SELECT value FROM answer WHERE question = ? AND generation = ?"
-        row = db.execute(sql, [question, generation]).fetchone()
-        return generation, row and row[0]
-
-    generation, stored = cache.query(layer, load)
-    if stored is not None:
-        result = restored(json.loads(stored))
-        # The day of a call depends on the present time zone.
-        edges = [(row.key, slot) for row in result.rows for slot in (row.first, row.last) if slot is not None]
-        if by not in ("day", "month") or all(_date(slot, by, utc=utc) == key for key, slot in edges):
-            return result, damage_of(cache, layer), True
-    usage = UsageTable(cache, layer)
-    result = add_up(usage, by, UsageFilter(), utc=utc)
-    values = [question, generation, json.dumps(result)]
-    sql = "INSERT OR REPLACE INTO answer VALUES (?, ?, ?)"
-    cache.write(lambda db: db.execute(sql, values), wait=False)
-    return result, usage.damage, False
 
 
 def add_up(usage: UsageTable, by: By, usage_filter: UsageFilter, *, utc: bool = False) -> Statistics:
@@ -250,31 +196,19 @@ def add_up_over_time(usage: UsageTable, by: By, usage_filter: UsageFilter) -> di
 def _counted_sessions(
     usage: UsageTable, usage_filter: UsageFilter, copied: dict[str, list[UsageEntry]]
 ) -> Iterator[tuple[str, SessionInfo | None, list[UsageBucket]]]:
-    """Yield what counts of each session; what forks copied is added to ``copied``."""
-    copied_positions = copied_messages(usage)
-    for session in usage.sessions:
-        info = usage.infos.get(session)
-        if usage_filter.matches_session(info):
-            yield session, info, _counted_buckets(usage, session, copied_positions.get(session), usage_filter, copied)
-
-
-def _counted_buckets(
-    usage: UsageTable,
-    session: str,
-    copied_positions: set[int] | None,
-    usage_filter: UsageFilter,
-    copied: dict[str, list[UsageEntry]],
-) -> list[UsageBucket]:
-    """Return what counts of a session; what it copied is added to ``copied``. Messages are read only if need be."""
-    buckets = usage.buckets(session)
-    if copied_positions is None and not any(usage_filter.matches_some(bucket) for bucket in buckets):
-        return [bucket for bucket in buckets if usage_filter.matches_all(bucket)]
-    own: list[UsageEntry] = []
-    for position, entry in enumerate(usage.entries(session)):
-        if usage_filter.matches_time(entry.created):
-            is_copy = copied_positions is not None and position in copied_positions
-            (copied.setdefault(session, []) if is_copy else own).append(entry)
-    return buckets_of(own)
+    """Yield what counts of each session; what forks copied is added to ``copied``. Messages are read if need be."""
+    for session, buckets in usage.buckets.items():
+        info, copies = usage.infos.get(session), usage.copied.get(session, ())
+        if not usage_filter.matches_session(info):
+            continue
+        if not copies and not any(usage_filter.matches_some(bucket) for bucket in buckets):
+            yield session, info, [bucket for bucket in buckets if usage_filter.matches_all(bucket)]
+            continue
+        own: list[UsageEntry] = []
+        for entry in usage.entries(session):
+            if usage_filter.matches_time(entry.created):
+                (copied.setdefault(session, []) if entry.id in copies else own).append(entry)
+        yield session, info, buckets_of(own)
 
 
 def _date(slot: int, by: str, *, utc: bool) -> str:

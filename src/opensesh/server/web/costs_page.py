@@ -23,7 +23,6 @@ from ...history.stats.usage_stats import (
     UsageFilter,
     add_up,
     add_up_over_time,
-    cached_statistics,
     of_project,
     without_included,
 )
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...history.library import Library
-    from ...history.stats.usage_stats import By, Statistics, StatsRow
+    from ...history.stats.usage_stats import StatsRow
 
 pages = Routes()
 Group = Literal["day", "month", "project", "model", "agent", "session", "tool"]
@@ -101,7 +100,7 @@ async def costs_table(call: Call, query: TableQuery) -> object:
         if query.of == "tool":
             write_tool_csv((row.document() for row in by_tool(report.usage, report.filter)), table)
         else:
-            write_csv(report.sums(query.of, report.filter), table)
+            write_csv(add_up(report.usage, query.of, report.filter), table)
         return table.getvalue()
 
     headers = {"content-disposition": f'attachment; filename="costs-by-{query.of}.csv"'}
@@ -123,14 +122,14 @@ class CostTable:
 
     def values(self) -> dict[str, Any]:
         """Return what the template shows; without model calls, only an empty ``total``."""
-        every_day = self.sums("day", self.filter._replace(since=None, until=None))
-        by_month = self.sums("month", self.filter)
+        every_day = add_up(self.usage, "day", self.filter._replace(since=None, until=None))
+        by_month = add_up(self.usage, "month", self.filter)
         if not by_month.rows:
             return {"total": None}
         chart, period = self.chart()
         query = {name: getattr(self.query, name) for name in CostsQuery.__struct_fields__}
         amounts = {row.key: self.value(row.totals) for row in every_day.rows if row.key != UNKNOWN}
-        sessions = without_included(self.sums("session", self.filter).rows)
+        sessions = without_included(add_up(self.usage, "session", self.filter).rows)
         return {
             "total": by_month.total.totals,
             "sessions": by_month.total.sessions,
@@ -142,7 +141,7 @@ class CostTable:
             "calendar": charts.calendar(amounts, display.amount, lambda day: self.address("day", day)),
             "tables": {
                 "month": self.table("month", by_month.rows[::-1]),
-                **{by: self.table(by, self.sums(by, self.filter).rows) for by in _SERIES},
+                **{by: self.table(by, add_up(self.usage, by, self.filter).rows) for by in _SERIES},
                 "session": self.table("session", sessions),
             },
             "tools": [row.document() for row in by_tool(self.usage, self.filter)],
@@ -151,12 +150,6 @@ class CostTable:
             "parameters": urlencode({name: text for name, text in query.items() if text}),
             "shown": _ROWS,
         }
-
-    def sums(self, by: By, usage_filter: UsageFilter) -> Statistics:
-        """Add up; without a filter, the stored result is used if nothing has changed since."""
-        if usage_filter == UsageFilter():
-            return cached_statistics(self.usage.cache, by, refresh=False)[0]  # the table has just refreshed it
-        return add_up(self.usage, by, usage_filter)
 
     def value(self, totals: UsageTotals) -> float:
         """Return the cost by the chosen prices."""

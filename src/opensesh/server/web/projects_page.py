@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from ...history.stats.session_usage import UsageTotals
-from ...history.stats.usage_stats import cached_statistics
+from ...history.stats.usage_layer import UsageTable
+from ...history.stats.usage_stats import UsageFilter, add_up
 from ...storage.keys import GLOBAL
 from ..operations import Call, Routes
 from .pages import render
@@ -41,7 +42,7 @@ async def projects_page(call: Call, query: ProjectsPageQuery) -> object:
     """Show the projects, their folders, sessions and costs."""
 
     def read(library: Library) -> list[ProjectRow]:
-        statistics, _, _ = cached_statistics(library.cache, "project")
+        statistics = add_up(UsageTable(library.cache), "project", UsageFilter())
         costs = {row.key: row.totals for row in statistics.rows}
         rows: list[ProjectRow] = []
         for use in library.project_uses(query.q):

@@ -18,7 +18,7 @@ from opensesh.history.cache.derived_cache import DerivedCache
 from opensesh.history.stats import usage_layer
 from opensesh.history.stats.money import table_fingerprint
 from opensesh.history.stats.usage_layer import UsageTable
-from opensesh.history.stats.usage_stats import UsageFilter, add_up, cached_statistics, restored
+from opensesh.history.stats.usage_stats import UsageFilter, add_up
 from opensesh.storage.locations import find_stores
 
 from .sample_tree import DAY, Sample
@@ -62,17 +62,17 @@ def place_of(sample: Sample) -> str:
     return str(sample.root.parent)
 
 
-def result_of(place: str, by: By = "day", *, utc: bool = True) -> tuple[dict[str, Any], bool]:
-    """The sums as the command prints them, and whether they were stored the last time."""
+def result_of(place: str, by: By = "day", *, utc: bool = True) -> dict[str, Any]:
+    """The sums as the command prints them, from what the cache has."""
     cache = DerivedCache(find_stores(place))
-    result, _, was_stored = cached_statistics(cache, by, utc=utc)
+    result = add_up(UsageTable(cache), by, UsageFilter(), utc=utc)
     cache.close()
-    return result.document(), was_stored
+    return result.document()
 
 
 def damage_in(place: str) -> list[str]:
     cache = DerivedCache(find_stores(place))
-    _, damage, _ = cached_statistics(cache, "day", utc=True)
+    damage = UsageTable(cache).damage
     cache.close()
     return [path for path, _ in damage]
 
@@ -87,16 +87,8 @@ def counted(place: str, by: By = "day", *, utc: bool = True) -> dict[str, Any]:
 def test_sums_are_kept_and_read_back_as_they_were(sample: Sample, by: By) -> None:
     first = result_of(place_of(sample), by)
     second = result_of(place_of(sample), by)
-    assert (first[1], second[1]) == (False, True)
-    assert first[0] == second[0] == counted(place_of(sample), by)
-    assert first[0]["copied"]["messages"] == 4
-
-
-def test_groups_and_zones_are_kept_apart(sample: Sample) -> None:
-    for by in GROUPS:
-        result_of(place_of(sample), by)
-    assert all(result_of(place_of(sample), by)[0]["by"] == by for by in GROUPS)
-    assert not result_of(place_of(sample), "day", utc=False)[1]
+    assert first == second == counted(place_of(sample), by)
+    assert first["copied"]["messages"] == 4
 
 
 def first(sample: Sample) -> Path:
@@ -158,18 +150,13 @@ def tear_a_session(sample: Sample) -> None:
 )
 @pytest.mark.parametrize("by", ["project", "session"])
 def test_every_change_is_in_the_next_answer(sample: Sample, by: By, change: Callable[[Sample], None]) -> None:
-    before = result_of(place_of(sample), by)[0]
-    assert result_of(place_of(sample), by)[1]
+    before = result_of(place_of(sample), by)
     change(sample)
-    after, was_kept = result_of(place_of(sample), by)
-    assert not was_kept
+    after = result_of(place_of(sample), by)
     assert after == counted(place_of(sample), by)
     assert after != before or (by == "project" and change is rename)
     settle(sample.root.parent)
-    result_of(place_of(sample), by)
-    again, was_kept = result_of(place_of(sample), by)
-    assert was_kept
-    assert again == after
+    assert result_of(place_of(sample), by) == after
 
 
 def test_an_answer_that_ends_in_place_is_counted(sample: Sample) -> None:
@@ -178,15 +165,12 @@ def test_an_answer_that_ends_in_place_is_counted(sample: Sample) -> None:
     del running["time"]["completed"]
     path = sample.write(("message", session["id"], running["id"]), running)
     settle(sample.root.parent)
-    before = result_of(place_of(sample))[0]["total"]["cost"]
-    assert result_of(place_of(sample))[1]
+    before = result_of(place_of(sample))["total"]["cost"]
     changed = path.parent.stat().st_mtime_ns
     running["time"]["completed"], running["cost"] = sample.clock, 8
     path.write_text(json.dumps(running))
     assert path.parent.stat().st_mtime_ns == changed
-    after, was_kept = result_of(place_of(sample))
-    assert not was_kept
-    assert after["total"]["cost"] == before + 8
+    assert result_of(place_of(sample))["total"]["cost"] == before + 8
 
 
 def test_damage_is_reported_again_and_forgotten_when_it_is_repaired(sample: Sample) -> None:
@@ -201,21 +185,31 @@ def test_damage_is_reported_again_and_forgotten_when_it_is_repaired(sample: Samp
 
 
 def test_what_was_written_just_now_is_not_relied_on(sample: Sample) -> None:
-    sample.talk("new")
-    assert [result_of(place_of(sample))[1] for _ in range(3)] == [False] * 3
+    session = sample.talk("new")
+    before = result_of(place_of(sample))["total"]["cost"]
+    folder = sample.root / "message" / session["id"]
+    changed = folder.stat().st_mtime_ns
+    sample.answer(session, cost=4)
+    os.utime(folder, ns=(changed, changed))
+    assert result_of(place_of(sample))["total"]["cost"] == before + 4
 
 
 def test_a_time_to_come_is_not_relied_on(sample: Sample) -> None:
-    path = next((sample.root / "message").iterdir())
-    os.utime(path, (time.time() + 3600, time.time() + 3600))
-    assert [result_of(place_of(sample))[1] for _ in range(2)] == [False] * 2
+    session = {"id": first(sample).stem}
+    folder = sample.root / "message" / session["id"]
+    later = time.time_ns() + 3600 * 10**9
+    os.utime(folder, ns=(later, later))
+    before = result_of(place_of(sample))["total"]["cost"]
+    sample.answer(session, cost=4)
+    os.utime(folder, ns=(later, later))
+    assert result_of(place_of(sample))["total"]["cost"] == before + 4
 
 
 def test_files_that_cannot_be_looked_at_do_no_harm(sample: Sample) -> None:
     expected = counted(place_of(sample))
     for folder in ("session/proj", "message"):
         (sample.root / folder / "ses_gone.json").symlink_to("nowhere")
-        assert result_of(place_of(sample))[0] == expected
+        assert result_of(place_of(sample)) == expected
         (sample.root / folder / "ses_gone.json").unlink()
 
 
@@ -226,15 +220,14 @@ def test_strange_files_between_the_folders_do_no_harm(sample: Sample) -> None:
             (sample.root / folder / name).write_text("x")
     (sample.root / "session" / "loop").symlink_to(".")
     settle(sample.root.parent)
-    assert [result_of(place_of(sample)) for _ in range(2)] == [(expected, False), (expected, True)]
+    assert [result_of(place_of(sample)) for _ in range(2)] == [expected, expected]
 
 
 @pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "OPENCODE_MODELS_PATH"])
 def test_another_price_table_makes_other_sums(
     sample: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
-    assert not result_of(place_of(sample))[1]
-    assert result_of(place_of(sample))[1]
+    before = result_of(place_of(sample))
     table = tmp_path / "models.json"
     if variable == "XDG_CACHE_HOME":
         table = Path.home() / ".cache" / "opencode" / "models.json"
@@ -244,8 +237,8 @@ def test_another_price_table_makes_other_sums(
     name = "claude-sonnet-4-5"
     model = {"id": name, "name": "x", "cost": {"input": 1, "output": 1}}
     table.write_text(json.dumps({"anthropic": {"id": "anthropic", "name": "x", "models": {name: model}}}))
-    after, was_kept = result_of(place_of(sample))
-    assert not was_kept
+    after = result_of(place_of(sample))
+    assert after != before
     assert after == counted(place_of(sample))
 
 
@@ -254,11 +247,14 @@ def test_the_price_table_of_the_package_is_among_what_is_looked_at() -> None:
     assert (str(table), table.stat().st_mtime_ns, table.stat().st_size) in table_fingerprint()
 
 
-def test_another_version_of_the_program_adds_up_for_itself(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
-    result_of(place_of(sample))
-    assert result_of(place_of(sample))[1]
+def test_another_version_of_the_program_reads_for_itself(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = result_of(place_of(sample))
+    cache = DerivedCache(find_stores(place_of(sample)))
+    cache.write(lambda db: db.execute("UPDATE usage SET buckets = '[]'"))
+    cache.close()
+    assert result_of(place_of(sample)) != expected
     monkeypatch.setattr(usage_layer, "__version__", "0.0.0")
-    assert not result_of(place_of(sample))[1]
+    assert result_of(place_of(sample)) == expected
 
 
 @pytest.mark.parametrize("by", ["day", "month"])
@@ -270,15 +266,13 @@ def test_days_and_months_are_those_of_the_zone_one_is_in_now(
     sample.answer(session, cost=1)
     settle(sample.root.parent)
     zone("UTC")
-    first = result_of(place_of(sample), by, utc=False)[0]
-    assert result_of(place_of(sample), by, utc=False)[1]
+    first = result_of(place_of(sample), by, utc=False)
     zone("Asia/Tokyo")
-    second, was_kept = result_of(place_of(sample), by, utc=False)
-    assert not was_kept
+    second = result_of(place_of(sample), by, utc=False)
     assert second != first
     assert second == counted(place_of(sample), by, utc=False)
     zone("UTC")
-    assert result_of(place_of(sample), by, utc=False)[0] == first
+    assert result_of(place_of(sample), by, utc=False) == first
 
 
 def test_a_database_beside_the_tree_is_looked_at_too(tmp_path: Path) -> None:
@@ -287,24 +281,13 @@ def test_a_database_beside_the_tree_is_looked_at_too(tmp_path: Path) -> None:
     shutil.copy(FIXTURES / "opencode-1.2" / "opencode.db", data / "opencode.db")
     settle(tmp_path)
     first = result_of(str(data), "session")
-    assert result_of(str(data), "session") == (first[0], True)
     with sqlite3.connect(data / "opencode.db") as database:
         database.execute("UPDATE session SET title = 'changed', time_updated = time_updated + 1")
     database.close()
-    second, was_kept = result_of(str(data), "session")
-    assert not was_kept
-    assert second != first[0]
+    second = result_of(str(data), "session")
+    assert second != first
     shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", data / "opencode-dev.db")
-    assert not result_of(str(data), "session")[1]
-
-
-def test_a_database_alone_is_kept_too(tmp_path: Path) -> None:
-    path = str(shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", tmp_path / "opencode.db"))
-    settle(tmp_path)
-    first = result_of(path)
-    assert result_of(path) == (first[0], True)
-    settle(tmp_path)
-    assert not result_of(path)[1]
+    assert result_of(str(data), "session") not in (first, second)
 
 
 def test_sums_of_another_store_are_never_used(sample: Sample, tmp_path: Path) -> None:
@@ -313,27 +296,20 @@ def test_sums_of_another_store_are_never_used(sample: Sample, tmp_path: Path) ->
     other = shutil.copytree(sample.root.parent, tmp_path / "other")
     shutil.rmtree(other / "storage" / "message")
     shutil.copy(first, DerivedCache(find_stores(str(other))).path)
-    assert result_of(str(other))[0]["rows"] == []
+    assert result_of(str(other))["rows"] == []
 
 
 @pytest.mark.parametrize("junk", [b"", b"\x00" * 200, b"SQLite format 3\x00" + b"x" * 5000])
 def test_a_damaged_cache_is_made_again(sample: Sample, junk: bytes) -> None:
-    first = result_of(place_of(sample))[0]
+    first = result_of(place_of(sample))
     Path(DerivedCache(find_stores(place_of(sample))).path).write_bytes(junk)
-    assert result_of(place_of(sample)) == (first, False)
-    assert result_of(place_of(sample)) == (first, True)
+    assert [result_of(place_of(sample)) for _ in range(2)] == [first, first]
 
 
 def test_an_empty_place_has_empty_sums(tmp_path: Path) -> None:
     for _ in range(2):
-        answer, _ = result_of(str(tmp_path))
+        answer = result_of(str(tmp_path))
         assert (answer["rows"], answer["total"]["messages"]) == ([], 0)
-
-
-def test_sums_in_their_plain_form_are_the_same(sample: Sample) -> None:
-    for by in GROUPS:
-        result = add_up(UsageTable(DerivedCache(find_stores(place_of(sample)))), by, UsageFilter())
-        assert restored(json.loads(json.dumps(result))).document() == result.document()
 
 
 def test_kept_sums_are_printed_without_loading_what_counts_them(sample: Sample) -> None:
