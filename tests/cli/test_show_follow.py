@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from opensesh.cli import show_follow
+from opensesh.cli import show_command
 from opensesh.history.library import Library
 from opensesh.history.transcript import TranscriptOptions
 from opensesh.storage.opencode_db.store import OpencodeDB
@@ -27,7 +27,7 @@ def test_a_text_that_has_ended_is_printed_before_its_message_ends(
         if "ended" in line:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(show_follow, "print", receive, raising=False)
+    monkeypatch.setattr(show_command, "print", receive, raising=False)
     with OpencodeDB(empty_database(tmp_path)) as store:
         store.write(key, new_session())
         library = Library(store=store)
@@ -39,5 +39,5 @@ def test_a_text_that_has_ended_is_printed_before_its_message_ends(
             text = new_text("msg_2", "prt_2", "this has ended", time={"start": 1, "end": 2})
             batch.write(("part", "msg_2", "prt_2"), text)
         with pytest.raises(KeyboardInterrupt):
-            show_follow.follow(library, session, TranscriptOptions(), shown, utc=True)
+            show_command.follow(library, session, TranscriptOptions(), shown, utc=True)
     assert lines[-1].strip() == "this has ended"

@@ -23,7 +23,7 @@ from ..errors import NotFoundError, OpenseshError, UsageError
 from ..records import as_object, loads
 from ..storage.protocol import StoredMessage
 from . import output
-from .attached_server import answer_of, client_options
+from .attached_session import answer_of, client_options
 from .prompt_run import EXIT_CODES, EventLines, NoView, write_json_line
 from .run_screen import Screen
 from .terminal import Stream

@@ -10,22 +10,21 @@ import os
 import sys
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import httpx2
 
 from .. import ids
-from ..errors import NotFoundError, OpenseshError, UsageError
+from ..errors import BusyError, NotFoundError, OpenseshError, ReadOnlyStoreError, UsageError
 from ..history.discovery import find_session
 from ..history.user_times import parse_time
-from ..records import Session, as_object, view
-from ..sessions.trash import IN_DATABASE
+from ..records import Session, as_object, loads, view
 from ..sessions.undo import Undone
 from ..storage.protocol import Damage, StoredMessage
 from ..text import pluralize
 from . import output
-from .attached_server import answer_of, client_options
+from .session_bulk import print_changed
 from .session_diff import print_changes
 from .session_revert import is_confirmed, previous_prompt, print_preview, print_result
 from .session_trash import confirm_deletion, print_restored, print_trash
@@ -55,6 +54,9 @@ _ONLY_OPENSESH = {
 _ALL_SESSIONS = 1_000_000
 """OpenCode lists only the newest sessions without a limit."""
 _LAST_MESSAGES = 200
+_ERRORS: dict[str, type[OpenseshError]] = {"SessionBusyError": BusyError, "ReadOnlyStoreError": ReadOnlyStoreError}
+"""By the name of the server's error."""
+_ERRORS_BY_STATUS: dict[int, type[OpenseshError]] = {400: UsageError, 404: NotFoundError}
 
 
 def run(options: Namespace) -> int:
@@ -71,6 +73,34 @@ def run(options: Namespace) -> int:
             if getattr(options, name):
                 server.require_opensesh(option)
         return _ACTIONS[options.action](server, options)
+
+
+def client_options(url: str, directory: str) -> Document:
+    """Return the options of an HTTP client for requests about a directory, with the password of the environment."""
+    password = os.environ.get("OPENCODE_SERVER_PASSWORD")
+    user = os.environ.get("OPENCODE_SERVER_USERNAME") or "opencode"
+    return {
+        "base_url": url.rstrip("/"),
+        "auth": (user, password) if password else None,
+        "headers": {"x-opencode-directory": directory},
+        "timeout": httpx2.Timeout(30, read=None),  # a compaction or a prompt may take any time
+    }
+
+
+def answer_of(response: httpx2.Response, url: str) -> Any:
+    """Return the JSON of an answer. A failure raises the error that the command would raise without a server."""
+    try:
+        value = loads(response.content) if response.content else None
+    except OpenseshError:
+        value = None
+    if response.status_code < 400:
+        return value
+    error = as_object(value) or {}
+    message = (as_object(error.get("data")) or {}).get("message") or response.text[:200]
+    if response.status_code == 401:
+        message = "the password is missing or wrong; set OPENCODE_SERVER_PASSWORD"
+    kind = _ERRORS.get(str(error.get("name"))) or _ERRORS_BY_STATUS.get(response.status_code, OpenseshError)
+    raise kind(f"{url} answered {response.status_code}: {message}")
 
 
 class _AttachedSessions:
@@ -279,16 +309,6 @@ def _unshare(server: _AttachedSessions, options: Namespace) -> int:
 # -- several sessions --------------------------------------------------------------------------------------------------
 
 
-class _ChangedSessions(NamedTuple):
-    """Sessions that were archived or removed."""
-
-    sessions: list[Session]
-    left: list[Document]
-    """Sessions that were not changed, with the reason."""
-    undo: list[str]
-    """Undo files of the server."""
-
-
 def _archive(server: _AttachedSessions, options: Namespace) -> int:
     named = _named_sessions(server, options)
     if options.undo:
@@ -303,22 +323,21 @@ def _archive(server: _AttachedSessions, options: Namespace) -> int:
         for one in result["left"]:
             print(f"{one['id']} not changed: {one['reason']}", file=sys.stderr)
         return 1 if result["left"] else 0
-    changes = _ChangedSessions(named, [], [])
+    answer: Document = {}
     if not options.dry_run and server.is_opensesh:
         body = {"sessions": [session.id for session in named], "archived": True}
-        changes = _changes_of(server.request("POST", "/history/sessions/archive", body), named)
+        answer = server.request("POST", "/history/sessions/archive", body)
     elif not options.dry_run:
         for session in named:
             server.change("PATCH", session, "", {"time": {"archived": ids.now_ms()}})
-    names = " ".join(session.id for session in changes.sessions)
-    undo = [f"archive --undo {names}"] if server.is_opensesh and names else []
-    return _print_changes(changes, "archived", undo, options)
+    names = " ".join(answer.get("sessions", ()))
+    return _print_changes(named, answer, "archived", [f"archive --undo {names}"] if names else [], options)
 
 
 def _remove(server: _AttachedSessions, options: Namespace) -> int:
     named = _named_sessions(server, options)
     sessions = list({one.id: one for session in named for one in server.with_children(session)}.values())
-    changes = _ChangedSessions(sessions, [], [])
+    answer: Document = {}
     how = "moved to the trash" if server.is_opensesh else "deleted permanently"  # OpenCode has no trash
     if not options.dry_run and not options.yes:
         ensure_can_ask(f"{pluralize(len(sessions), 'session')} would be {how}; confirm with --yes")
@@ -329,11 +348,11 @@ def _remove(server: _AttachedSessions, options: Namespace) -> int:
             return 1
     if not options.dry_run and server.is_opensesh:
         body = {"sessions": [session.id for session in named]}
-        changes = _changes_of(server.request("POST", "/history/sessions/remove", body), sessions)
+        answer = server.request("POST", "/history/sessions/remove", body)
     elif not options.dry_run:
         for session in named:
             server.change("DELETE", session)
-    return _print_changes(changes, how, [f"restore {undo}" for undo in changes.undo], options)
+    return _print_changes(sessions, answer, how, [f"restore {undo}" for undo in answer.get("undo") or ()], options)
 
 
 def _named_sessions(server: _AttachedSessions, options: Namespace) -> list[Session]:
@@ -342,40 +361,16 @@ def _named_sessions(server: _AttachedSessions, options: Namespace) -> list[Sessi
     return list({session.id: session for session in map(server.find, options.session)}.values())
 
 
-def _changes_of(answer: Document, sessions: list[Session]) -> _ChangedSessions:
-    changed = [session for session in sessions if session.id in answer["sessions"]]
-    return _ChangedSessions(changed, answer["left"], answer.get("undo") or [])
-
-
-def _print_changes(changes: _ChangedSessions, verb: str, undo: list[str], options: Namespace) -> int:
+def _print_changes(sessions: list[Session], answer: Document, verb: str, undo: list[str], options: Namespace) -> int:
     """Print what ``opensesh session archive`` and ``remove`` print, but for the files, which the server has."""
-    sessions, left = changes.sessions, changes.left
-    if options.json:
-        named = [
-            {"sessionID": session.id, "title": session.title, "directory": session.directory} for session in sessions
-        ]
-        output.print_json(
-            {
-                "dryRun": options.dry_run,
-                "sessions": [session.id for session in sessions],
-                "named": named,
-                "left": [{"sessionID": one["id"], "reason": one["reason"]} for one in left],
-                "undo": next(iter(changes.undo), None),
-            }
-        )
-    else:
-        for session in sorted(sessions, key=lambda session: -session.updated):
-            updated = output.format_time(session.updated, utc=options.utc)
-            print(f"{session.id}  {updated}  {output.clip(session.title, 60)}")
-        for one in left:
-            print(f"{one['id']} not changed: {one['reason']}", file=sys.stderr)
-        summary = f"{'would be ' if options.dry_run else ''}{verb}: {pluralize(len(sessions), 'session')}."
-        print(summary[0].upper() + summary[1:])
-        for action in undo if not options.dry_run else ():
+    changed = [session for session in sessions if session.id in answer.get("sessions", (session.id,))]
+    left = [(one["id"], one["reason"]) for one in answer.get("left", ())]
+    summary = f"{verb}: {pluralize(len(changed), 'session')}."
+    code = print_changed(changed, left, summary, options, undo=next(iter(answer.get("undo") or ()), ""))
+    if not options.json:
+        for action in undo:
             print(f"To undo: opensesh session {action} --attach {options.attach}")
-    if sessions or not left:
-        return 0
-    return 5 if all(one["reason"].startswith(IN_DATABASE) for one in left) else 4
+    return code
 
 
 def _removals(server: _AttachedSessions) -> list[Document]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..errors import UsageError
-from .output import terminal_columns
+from ..errors import NotFoundError, UsageError
+from .output import session_line, terminal_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ..history.library import Library, SessionEntry
 
 SESSION = "an id, the beginning or end of one, a slug, or 'last' (the newest of this project)"
 PROJECT = "name, folder, remote or id; need not be exact"
@@ -92,3 +96,20 @@ def count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number; write 0, 1, 2 and so on")
     return int(text)
+
+
+def named_session(library: Library, word: str, *, to_change: bool = False) -> SessionEntry:
+    """Return the session that ``word`` names. ``last`` is the newest of this project.
+
+    Where the project has none, a command that only reads takes the newest elsewhere and says so; a command that is
+    about ``to_change`` files or sessions raises :class:`~opensesh.errors.NotFoundError`, which names it.
+    """
+    try:
+        return library.session(word, here=os.getcwd())
+    except NotFoundError as error:
+        newest = error.data.get("id")
+        if to_change or word != "last" or not isinstance(newest, str):
+            raise
+        entry = library.session(newest)
+        print(f"This project has no session. The newest elsewhere: {session_line(entry.record)}", file=sys.stderr)
+        return entry

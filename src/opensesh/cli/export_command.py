@@ -24,9 +24,8 @@ from ..redaction import Redactor
 from ..storage import open_store
 from ..text import pluralize
 from . import output
-from .command_arguments import PROJECT, SESSION
+from .command_arguments import PROJECT, SESSION, named_session
 from .directory_config import secrets_of_this_machine
-from .session_argument import named_session
 from .terminal import Progress
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from ..storage import open_store
 from ..storage.keys import GLOBAL
 from ..storage.protocol import ConditionallyWritable, member_stores
 from . import output
-from .command_arguments import SESSION
+from .command_arguments import SESSION, named_session
 from .logfile import show_warnings
 from .prompt_run import (
     EXIT_CODES,
@@ -42,7 +42,6 @@ from .prompt_run import (
 )
 from .responders import AutoResponder, Keyboard, TerminalResponder
 from .run_screen import Screen
-from .session_argument import named_session
 from .terminal import Stream
 
 if TYPE_CHECKING:

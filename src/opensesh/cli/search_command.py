@@ -29,8 +29,7 @@ from ..history.search.text_search import Query, is_empty, search
 from ..history.user_times import TIMES, parse_time
 from ..text import pluralize
 from . import output
-from .command_arguments import PROJECT, count
-from .session_argument import named_session
+from .command_arguments import PROJECT, count, named_session
 from .terminal import Progress
 
 if TYPE_CHECKING:

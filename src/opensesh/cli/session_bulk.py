@@ -16,14 +16,14 @@ from ..sessions import moving, trash
 from ..sessions.trash import IN_DATABASE
 from ..text import format_bytes, pluralize
 from . import output
-from .session_argument import named_session
+from .command_arguments import named_session
 from .terminal import confirm, ensure_can_ask
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from ..records import Session
+    from ..records import Document, Session
     from ..sessions import Sessions
     from ..sessions.trash import Bulk
     from ..storage.protocol import Store
@@ -58,11 +58,15 @@ def run(options: Namespace, sessions: Sessions) -> int:
         print("Nothing was changed.", file=sys.stderr)
         return 1
     result = plan if options.dry_run or not plan.sessions else operation(store, selected, False)
-    _print_result(result, store, options)
-    if result.sessions or not result.left:
-        return 0
-    # All of them are in a database, which is not written; or else some process runs them.
-    return 5 if all(reason.startswith(IN_DATABASE) for _, reason in result.left) else 4
+    sizes = {"files": result.files, "bytes": result.bytes}
+    summary = f"{_WORDS[options.action][1]}: {_amount(result)}."
+    code = print_changed(result.sessions, result.left, summary, options, undo=result.undo, sizes=sizes)
+    if not options.json:
+        if options.action == "remove":
+            _print_remaining(result, store, options)
+        for undo in filter(None, (result.undo, *result.more_undo)):
+            print(f"To undo: opensesh session restore {undo}")
+    return code
 
 
 def _operation(options: Namespace) -> Callable[[Store, list[Session], bool], Bulk]:
@@ -129,46 +133,49 @@ def _amount(result: Bulk) -> str:
     return f"{sessions}, {files}, {format_bytes(result.bytes)}"
 
 
-def _print_result(result: Bulk, store: Store, options: Namespace) -> None:
+def print_changed(
+    sessions: Sequence[Session],
+    left: Sequence[tuple[str, str]],
+    summary: str,
+    options: Namespace,
+    *,
+    undo: str = "",
+    sizes: Document | None = None,
+) -> int:
+    """Print sessions that were changed together, and those that were ``left`` with the reason; return the exit code."""
     if options.json:
-        output.print_json(
-            {
-                "dryRun": options.dry_run,
-                "sessions": [session.id for session in result.sessions],
-                "named": [
-                    {"sessionID": session.id, "title": session.title, "directory": session.directory}
-                    for session in result.sessions
-                ],
-                "files": result.files,
-                "bytes": result.bytes,
-                "left": [{"sessionID": session_id, "reason": reason} for session_id, reason in result.left],
-                "undo": result.undo or None,
-            }
-        )
-        return
-    if not result.sessions and not result.left:
+        named = [{"sessionID": one.id, "title": one.title, "directory": one.directory} for one in sessions]
+        document = {"dryRun": options.dry_run, "sessions": [session.id for session in sessions], "named": named}
+        reasons = [{"sessionID": session_id, "reason": reason} for session_id, reason in left]
+        output.print_json(document | (sizes or {}) | {"left": reasons, "undo": undo or None})
+    elif not sessions and not left:
         print("No sessions match.", file=sys.stderr)
-        return
-    for session in sorted(result.sessions, key=lambda session: -session.updated):
-        updated = output.format_time(session.updated, utc=options.utc)
-        print(f"{session.id}  {updated}  {output.clip(session.title, 60)}")
-    for reason, number in Counter(reason for _, reason in result.left).items():
-        first = next(session_id for session_id, why in result.left if why == reason)
-        print(f"{first if number == 1 else f'{number:,} sessions'} not changed: {reason}", file=sys.stderr)
-    summary = f"{'would be ' if options.dry_run else ''}{_WORDS[options.action][1]}: {_amount(result)}."
-    print(summary[0].upper() + summary[1:])
-    if options.action == "remove":  # what is left of them elsewhere: on share servers, and in databases
-        shared = sum(bool(session.share and session.share.url) for session in result.sessions)
-        if shared:
-            how = "'opensesh session unshare' removes a link now, emptying the trash removes all of them"
-            print(f"Still shared: {pluralize(shared, 'session')}; {how}.", file=sys.stderr)
-        removed = {session.id for session in result.sessions}
-        remaining = 0 if options.dry_run else sum(key[-1] in removed for key in store.list(("session",)))
-        if remaining:
-            sessions = pluralize(remaining, "session")
-            print(f"Also in an OpenCode database, and still listed from there: {sessions}.", file=sys.stderr)
-    for undo in filter(None, (result.undo, *result.more_undo)):
-        print(f"To undo: opensesh session restore {undo}")
+    else:
+        for session in sorted(sessions, key=lambda session: -session.updated):
+            updated = output.format_time(session.updated, utc=options.utc)
+            print(f"{session.id}  {updated}  {output.clip(session.title, 60)}")
+        for reason, number in Counter(reason for _, reason in left).items():
+            first = next(session_id for session_id, why in left if why == reason)
+            print(f"{first if number == 1 else f'{number:,} sessions'} not changed: {reason}", file=sys.stderr)
+        summary = f"would be {summary}" if options.dry_run else summary
+        print(summary[0].upper() + summary[1:])
+    if sessions or not left:
+        return 0
+    # All of them are in a database, which is not written; or else some process runs them.
+    return 5 if all(reason.startswith(IN_DATABASE) for _, reason in left) else 4
+
+
+def _print_remaining(result: Bulk, store: Store, options: Namespace) -> None:
+    """Print what is left of removed sessions elsewhere: on share servers, and in databases."""
+    shared = sum(bool(session.share and session.share.url) for session in result.sessions)
+    if shared:
+        how = "'opensesh session unshare' removes a link now, emptying the trash removes all of them"
+        print(f"Still shared: {pluralize(shared, 'session')}; {how}.", file=sys.stderr)
+    removed = {session.id for session in result.sessions}
+    remaining = 0 if options.dry_run else sum(key[-1] in removed for key in store.list(("session",)))
+    if remaining:
+        sessions = pluralize(remaining, "session")
+        print(f"Also in an OpenCode database, and still listed from there: {sessions}.", file=sys.stderr)
 
 
 def _unarchive(options: Namespace, sessions: Sessions) -> int:

@@ -13,9 +13,8 @@ from ..sessions import Sessions
 from ..storage import open_store
 from ..storage.protocol import log_damage
 from . import output
-from .command_arguments import PROJECT, SESSION
+from .command_arguments import PROJECT, SESSION, named_session
 from .logfile import show_warnings
-from .session_argument import named_session
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -21,7 +21,7 @@ from ..workspace.originals import Originals
 from ..workspace.repository import data_folder
 from ..workspace.snapshots import Snapshots
 from . import output
-from .session_argument import named_session
+from .command_arguments import named_session
 from .terminal import escape_control
 
 if TYPE_CHECKING:

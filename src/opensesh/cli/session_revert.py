@@ -12,7 +12,7 @@ from ..storage.leases import leases_of
 from ..text import pluralize
 from ..workspace.revert import Reverts
 from . import output
-from .session_argument import named_session
+from .command_arguments import named_session
 from .session_diff import snapshots_of
 from .terminal import confirm, ensure_can_ask
 

@@ -20,7 +20,7 @@ from ..sharing.share_service import open_share_service
 from ..storage import revocations
 from ..text import pluralize
 from . import output
-from .session_argument import named_session
+from .command_arguments import named_session
 from .terminal import confirm, ensure_can_ask
 
 if TYPE_CHECKING:
