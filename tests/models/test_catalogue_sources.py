@@ -14,7 +14,7 @@ import pytest
 
 from opensesh.errors import ModelConnectionError, ModelError, ModelNotFoundError, WriteError
 from opensesh.models import catalogue_sources
-from opensesh.models.catalogue import Catalogue, CatalogueOrigin
+from opensesh.models.catalogue import Catalogue
 from opensesh.models.catalogue_sources import BundledSource, refresh_copy, refreshed_copy
 from opensesh.models.model import Limit, Price, Rates, Tier
 from opensesh.storage.protocol import Damage
@@ -183,7 +183,7 @@ def test_a_named_file_comes_before_everything(tmp_path: Path, isolated: Path, va
     named = written(tmp_path / "mine.json", api("named"), day="2020-01-01")
     catalogue = Catalogue(environ={variable: str(named)})
     assert list(catalogue.models("acme")) == ["named"]
-    assert catalogue.origin == CatalogueOrigin(f"the copy {variable} names", "2020-01-01")
+    assert (catalogue.origin.label, catalogue.origin.date) == (f"the copy {variable} names", "2020-01-01")
 
 
 @pytest.mark.parametrize(

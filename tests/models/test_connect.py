@@ -12,7 +12,7 @@ from opensesh.models.auth import Keyring
 from opensesh.models.bedrock import Bedrock
 from opensesh.models.catalogue import Catalogue
 from opensesh.models.choice import small_model
-from opensesh.models.connect import Connections, Timeouts, configured_timeouts
+from opensesh.models.connect import Connections, configured_timeouts
 from opensesh.models.google import Google
 from opensesh.models.model import Model
 from opensesh.models.openai_chat import OpenAIChat
@@ -172,7 +172,7 @@ async def test_timeouts_come_from_the_configuration() -> None:
 def test_silence_is_borne_for_as_long_as_the_whole_answer_may_take(
     timeout: Any, most: float | None, silence: float | None
 ) -> None:
-    assert configured_timeouts({"timeout": timeout}) == Timeouts(most, silence)
+    assert configured_timeouts({"timeout": timeout}) == (most, silence)
 
 
 async def test_a_key_that_changes_is_used_from_the_next_request_on() -> None:

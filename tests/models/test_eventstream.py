@@ -44,7 +44,7 @@ def test_a_cut_at_any_byte_changes_nothing() -> None:
         assert decode(DATA[:at], DATA[at:]) == whole, at
 
 
-def test_every_type_of_header_is_read() -> None:
+def test_headers_of_every_type_are_known_and_those_with_text_are_kept() -> None:
     uuid = UUID("12345678-1234-5678-1234-567812345678")
     headers = {
         b"yes": b"\x00",
@@ -59,23 +59,7 @@ def test_every_type_of_header_is_read() -> None:
         b"uuid": b"\x09" + uuid.bytes,
     }
     data = b"".join(pack("!B", len(name)) + name + value for name, value in headers.items())
-    assert decode(framed(data, b"x")) == [
-        EventStreamMessage(
-            {
-                "yes": True,
-                "no": False,
-                "byte": -1,
-                "short": 256,
-                "int": -2,
-                "long": 1 << 40,
-                "bytes": b"\x00\xff",
-                "text": "é",
-                "time": 1_763_240_400_000,
-                "uuid": uuid,
-            },
-            b"x",
-        )
-    ]
+    assert decode(framed(data, b"x")) == [EventStreamMessage({"text": "é"}, b"x")]
 
 
 def test_a_flipped_bit_anywhere_is_noticed() -> None:

@@ -20,8 +20,8 @@ from .stream_events import (
 )
 from .transport import HTTPProvider
 from .wire_helpers import (
+    AnswerReader,
     ContentBlock,
-    SSEReader,
     encode_json,
     lower_names,
     nested,
@@ -98,10 +98,10 @@ class Anthropic(HTTPProvider):
         return wire, AnthropicReader(provider_id, self._url)
 
 
-class AnthropicReader(SSEReader):
+class AnthropicReader(AnswerReader):
     """Reads one answer of the Messages API."""
 
-    def __init__(self, provider_id: str = "", url: str = "") -> None:
+    def __init__(self, provider_id: str, url: str) -> None:
         super().__init__(provider_id, url)
         self._blocks: dict[int, ContentBlock] = {}
         self._usage: dict[str, Any] = {}

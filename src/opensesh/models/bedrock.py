@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 from base64 import b64decode, b64encode
+from contextlib import aclosing
 from importlib import import_module
 from struct import Struct, error
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import quote
-from uuid import UUID
 from zlib import crc32
 
 from ..errors import AuthFailedError, ModelConnectionError
 from . import failures
 from .bedrock_request import aws_region, regional_model_id, request_body
-from .sse import json_payload
+from .sse import ServerSentEvent, json_payload
 from .stream_events import (
     FinishStep,
     ReasoningDelta,
@@ -37,7 +37,7 @@ from .wire_helpers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from .request import Request
     from .stream_events import FinishReason, StreamEvent
@@ -67,8 +67,10 @@ _NO_CREDENTIALS = (
 )
 _PRELUDE = Struct("!III")
 _CRC = Struct("!I")
-_NUMBERS = {2: Struct("!b"), 3: Struct("!h"), 4: Struct("!i"), 5: Struct("!q"), 8: Struct("!q")}
 _LENGTH = Struct("!H")
+_BYTES, _TEXT = 6, 7
+_HEADER_SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+"""Bytes of the other types of headers: booleans, numbers, a time, a UUID."""
 
 
 class Bedrock(HTTPProvider):
@@ -101,7 +103,9 @@ class Bedrock(HTTPProvider):
         }
         self._signer = RequestSigner("bedrock", self._region, profile)
 
-    async def send(self, request: Request, provider_id: str) -> tuple[AsyncGenerator[bytes, None], BedrockReader]:
+    async def send(
+        self, request: Request, provider_id: str
+    ) -> tuple[AsyncGenerator[ServerSentEvent, None], BedrockReader]:
         """Return the response to ``request``, and its reader."""
         model_id = regional_model_id(self._region, request.model.wire_id)
         url = f"{self._base_url}/model/{quote(model_id, safe='')}/converse-stream"
@@ -111,8 +115,30 @@ class Bedrock(HTTPProvider):
             headers = {"authorization": f"Bearer {self._key}", **headers}
         else:
             headers = await asyncio.to_thread(self._signer.sign, url, headers, content)
-        wire = self._transport.raw(url, headers=headers, content=content, provider_id=provider_id)
-        return wire, BedrockReader(provider_id, url)
+        chunks = self._transport.raw(url, headers=headers, content=content, provider_id=provider_id)
+        return _events(chunks, provider_id, url), BedrockReader(provider_id, url)
+
+
+async def _events(
+    chunks: AsyncGenerator[bytes, None], provider_id: str, url: str
+) -> AsyncGenerator[ServerSentEvent, None]:
+    """Yield the events of a response, and raise the exception that it reports."""
+    decoder = EventStreamDecoder()
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            for headers, payload in decoder.feed(chunk):
+                data = payload.decode("utf-8", "replace")
+                if headers.get(":message-type", "event") == "event":
+                    yield ServerSentEvent(headers.get(":event-type", ""), data)
+                    continue
+                name = headers.get(":exception-type") or headers.get(":error-code") or ""
+                try:
+                    body = json_payload(data, url)
+                except ModelConnectionError:
+                    body = {"message": headers.get(":error-message") or data}
+                reason = body.get("originalMessage") or body.get("message") or name
+                wire = {"type": name, "code": body.get("originalStatusCode"), "message": reason}
+                raise failures.from_stream_error(wire, provider_id, url)
 
 
 class RequestSigner:
@@ -148,31 +174,14 @@ class RequestSigner:
         return {str(name): str(value) for name, value in request.headers.items()}
 
 
-class BedrockReader(AnswerReader[bytes]):
+class BedrockReader(AnswerReader):
     """Reads one answer of the Converse API."""
 
-    def __init__(self, provider_id: str = "", url: str = "") -> None:
+    def __init__(self, provider_id: str, url: str) -> None:
         super().__init__(provider_id, url)
-        self._decoder = EventStreamDecoder()
         self._blocks: dict[int, ContentBlock] = {}
         self._reason = ""
         self._usage: dict[str, Any] = {}
-
-    def read(self, item: bytes) -> Iterator[StreamEvent]:
-        """Yield the events of the messages that ``item`` completes; those before an error come out first."""
-        for message in self._decoder.feed(item):
-            data = message.payload.decode("utf-8", "replace")
-            headers = message.headers
-            if headers.get(":message-type", "event") != "event":
-                name = str(headers.get(":exception-type") or headers.get(":error-code") or "")
-                try:
-                    body = json_payload(data, self.url)
-                except ModelConnectionError:
-                    body = {"message": str(headers.get(":error-message") or data)}
-                reason = body.get("originalMessage") or body.get("message") or name
-                wire = {"type": name, "code": body.get("originalStatusCode"), "message": reason}
-                raise failures.from_stream_error(wire, self.provider_id, self.url)
-            yield from self.read_json(data, str(message.headers.get(":event-type")))
 
     def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
         """Return the stream events for one message."""
@@ -251,13 +260,11 @@ class BedrockReader(AnswerReader[bytes]):
         return [*events, FinishStep(reason, usage)]
 
 
-HeaderValue = bool | int | bytes | str | UUID
-
-
 class EventStreamMessage(NamedTuple):
-    """One message of Amazon's event stream. The protocol's own headers begin with a colon."""
+    """One message of Amazon's event stream: the headers that are text, and the payload."""
 
-    headers: dict[str, HeaderValue]
+    headers: dict[str, str]
+    """The protocol's own begin with a colon."""
     payload: bytes
 
 
@@ -294,33 +301,22 @@ def _message(data: bytes) -> EventStreamMessage:
     body, (checksum,) = data[: -_CRC.size], _CRC.unpack_from(data, len(data) - _CRC.size)
     if crc32(body) != checksum:
         raise ModelConnectionError("The stream was damaged (checksum of a message)")
-    end = _PRELUDE.size + size
-    headers: dict[str, HeaderValue] = {}
-    at = _PRELUDE.size
+    at, end = _PRELUDE.size, _PRELUDE.size + size
+    headers: dict[str, str] = {}
     try:
         while at < end:
             name_end = at + 1 + body[at]
-            name = body[at + 1 : name_end].decode()
-            headers[name], at = _header_value(body[:end], name_end)
-    except (error, IndexError, UnicodeDecodeError, ValueError) as problem:
-        raise ModelConnectionError(f"The stream has unreadable headers: {problem}") from problem
+            name, kind, start = body[at + 1 : name_end].decode(), body[name_end], name_end + 1
+            if kind in (_BYTES, _TEXT):
+                start += _LENGTH.size
+                value_end = start + _LENGTH.unpack_from(body, start - _LENGTH.size)[0]
+            else:
+                value_end = start + _HEADER_SIZES[kind]
+            if kind == _TEXT:
+                headers[name] = body[start:value_end].decode()
+            at = value_end
+    except (error, LookupError, ValueError) as problem:
+        raise ModelConnectionError(f"The stream has unreadable headers: {problem!r}") from problem
+    if at != end:
+        raise ModelConnectionError("The stream has unreadable headers: one of them is too long")
     return EventStreamMessage(headers, body[end:])
-
-
-def _header_value(data: bytes, at: int) -> tuple[HeaderValue, int]:
-    """Return the value whose type is at ``at``, and where it ends."""
-    kind, start = data[at], at + 1
-    match kind:
-        case 0 | 1:
-            return kind == 0, start
-        case 2 | 3 | 4 | 5 | 8:
-            form = _NUMBERS[kind]
-            return form.unpack_from(data, start)[0], start + form.size
-        case 6 | 7:
-            end = start + _LENGTH.size + _LENGTH.unpack_from(data, start)[0]
-            content = data[start + _LENGTH.size : end]
-            return (content.decode() if kind == 7 else content), end
-        case 9:
-            return UUID(bytes=data[start : start + 16]), start + 16
-        case _:
-            raise ValueError(f"type {kind}")

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from threading import RLock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
@@ -19,7 +19,7 @@ from msgspec import Raw
 from ..errors import ModelNotFoundError
 from ..flags import Flags
 from ..text import close_matches, did_you_mean
-from .catalogue_entries import ProviderEntry, build_model, decode_entry
+from .catalogue_entries import ENTRY_DECODER, ProviderEntry, build_model
 from .catalogue_sources import ProviderHeader, newest_source, refresh_copy, retired_models
 from .model import SCRIPTED_MODELS, SCRIPTED_PROVIDER, ProviderInfo, scripted_model
 
@@ -36,14 +36,6 @@ _ALIASES = {"github-copilot-enterprise": ("github-copilot", "GitHub Copilot Ente
 """Providers that models.dev does not list, with the one whose models they offer and their name."""
 
 _CHAT_ONLY = ("gpt-5-chat-latest", "openai/gpt-5-chat")
-
-
-class CatalogueOrigin(NamedTuple):
-    """Which copy of the catalogue is in use."""
-
-    label: str
-    date: str
-    """The day of the data, ``2026-09-28``."""
 
 
 def log_damage(damage: Damage) -> None:
@@ -75,11 +67,10 @@ class Catalogue:
         self._reset()
 
     @property
-    def origin(self) -> CatalogueOrigin:
-        """Which copy of the catalogue is in use, and its date."""
+    def origin(self) -> CatalogueSource:
+        """Which copy of the catalogue is in use."""
         with self._lock:
-            source = self._opened()
-            return CatalogueOrigin(source.label, source.date)
+            return self._opened()
 
     def providers(self) -> tuple[ProviderInfo, ...]:
         """Return the providers that may be used: the catalogue's, then the configuration's own."""
@@ -174,7 +165,7 @@ class Catalogue:
                         below = {} if raw is None else msgspec.json.decode(raw, type=dict[str, Any])
                         entry = self._config.configured_entry(provider_id, model_id, below)
                     else:
-                        entry = decode_entry(listed[model_id])
+                        entry = ENTRY_DECODER.decode(listed[model_id])
                     model = build_model(model_id, entry, info, self._environ)
                 except msgspec.MsgspecError as error:
                     self._config.add_problem(f"{provider_id}/{model_id}", error)

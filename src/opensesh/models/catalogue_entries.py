@@ -25,25 +25,17 @@ _STATUSES = frozenset(get_args(ModelStatus))
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
-class _Costs(Struct, kw_only=True):
-    input: float | None = None
-    output: float | None = None
-    cache_read: float | None = None
-    cache_write: float | None = None
-    reasoning: float | None = None
-
-
 class _TierSize(Struct):
     size: float = 0
 
 
-class _TierCosts(_Costs, kw_only=True):
+class _TierCosts(Rates, kw_only=True, frozen=True):
     tier: _TierSize = msgspec.field(default_factory=_TierSize)
 
 
-class _AllCosts(_Costs, kw_only=True):
+class _AllCosts(Rates, kw_only=True, frozen=True):
     tiers: list[_TierCosts] = []
-    context_over_200k: _Costs | None = None
+    context_over_200k: Rates | None = None
 
 
 class _Limits(Struct, kw_only=True):
@@ -85,12 +77,7 @@ class ModelEntry(Struct, kw_only=True):
     variants: dict[str, dict[str, Any]] = {}
 
 
-_decoder = msgspec.json.Decoder(ModelEntry)
-
-
-def decode_entry(data: bytes | msgspec.Raw) -> ModelEntry:
-    """Decode an entry from JSON; raises :class:`msgspec.MsgspecError`."""
-    return _decoder.decode(data)
+ENTRY_DECODER = msgspec.json.Decoder(ModelEntry)
 
 
 def build_model(model_id: str, entry: ModelEntry, provider: ProviderInfo, environ: Mapping[str, str]) -> Model:
@@ -151,7 +138,7 @@ def _price(costs: _AllCosts | None) -> Price | None:
     return price if price != Price() else None
 
 
-def _rates(costs: _Costs) -> Rates:
+def _rates(costs: Rates) -> Rates:
     # Routers that pass on another provider's price say -1, which is not a price.
     rates: dict[str, float | None] = {name: getattr(costs, name) for name in Rates.__struct_fields__}
     return Rates(**{name: rate for name, rate in rates.items() if rate is not None and 0 <= rate < math.inf})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
 import msgspec
@@ -42,28 +42,6 @@ class ProviderHeader(Struct, kw_only=True):
     api: str = ""
 
 
-class CatalogueSource(Protocol):
-    """One copy of the catalogue, read on demand."""
-
-    @property
-    def label(self) -> str:
-        """Description for display."""
-        ...
-
-    @property
-    def date(self) -> str:
-        """The day of the data, ``2026-09-28``."""
-        ...
-
-    def headers(self) -> dict[str, ProviderHeader]:
-        """Return every provider, in the catalogue's order."""
-        ...
-
-    def models(self, provider_id: str) -> dict[str, Raw]:
-        """Return a provider's models, not decoded yet; empty for one that is not listed."""
-        ...
-
-
 class _BundleIndex(Struct, kw_only=True):
     date: str
     providers: dict[str, ProviderHeader]
@@ -85,11 +63,14 @@ class BundledSource:
         self._index = msgspec.json.decode(self._archive.get_data("index.json"), type=_BundleIndex)
         self.label = "the snapshot that comes with opensesh"
         self.date = self._index.date
+        """The day of the data, ``2026-09-28``."""
 
     def headers(self) -> dict[str, ProviderHeader]:
+        """Return every provider, in the catalogue's order."""
         return self._index.providers
 
     def models(self, provider_id: str) -> dict[str, Raw]:
+        """Return a provider's models, not decoded yet; empty for one that is not listed."""
         if provider_id not in self._index.providers:
             return {}
         data = self._archive.get_data(f"providers/{provider_id}.json")
@@ -131,6 +112,10 @@ class CatalogueFile:
             self._report(Damage(self._path, f"provider {name}: {error}"))
             self._providers.pop(name)
             return None
+
+
+CatalogueSource = BundledSource | CatalogueFile
+"""One copy of the catalogue, read on demand."""
 
 
 def newest_source(environ: Mapping[str, str], report: Report) -> CatalogueSource:

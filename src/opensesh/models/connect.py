@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
 from ..errors import AuthFailedError, ModelError, UsageError
 from ..text import close_matches, did_you_mean
 from .model import SCRIPTED_PROMPT, SCRIPTED_PROVIDER
@@ -21,16 +19,10 @@ if TYPE_CHECKING:
     from .request import Provider
     from .transport import Transport
 
+Timeouts = tuple[float | None, float | None]
+"""Seconds from the request to the end of the response, and of silence before or within it; ``None`` for no limit."""
+
 UNSUPPORTED_SDKS = ("@ai-sdk/google-vertex", "@ai-sdk/google-vertex/anthropic", "@ai-sdk/azure", "@ai-sdk/cohere")
-
-
-class Timeouts(Struct, frozen=True):
-    """How long a provider may take, in seconds; ``None`` for no limit."""
-
-    response: float | None
-    """From the request to the end of the response."""
-    idle: float | None
-    """Silence before or within it."""
 
 
 class Connections:
@@ -91,9 +83,9 @@ class Connections:
         # Adapters are imported here so that a run loads the one it uses, and httpx2 only when it uses one.
         from .transport import Transport
 
-        timeouts = configured_timeouts(info.options)
+        timeouts = response, idle = configured_timeouts(info.options)
         if timeouts not in self._transports:
-            self._transports[timeouts] = Transport(timeout=timeouts.response, idle_timeout=timeouts.idle)
+            self._transports[timeouts] = Transport(timeout=response, idle_timeout=idle)
         options: dict[str, Any] = {"headers": info.headers, "transport": self._transports[timeouts]}
         base_url = model.api_url or info.base_url or info.api_url
         if info.id.startswith("github-copilot") and credential.enterprise_url and not info.base_url:
@@ -140,11 +132,11 @@ def configured_timeouts(options: Mapping[str, Any]) -> Timeouts:
     """
     match options.get("timeout"):
         case False:
-            return Timeouts(None, None)
+            return None, None
         case int() | float() as milliseconds if milliseconds > 0 and milliseconds is not True:
-            return Timeouts(milliseconds / 1000, max(milliseconds / 1000, IDLE_TIMEOUT_SECONDS))
+            return milliseconds / 1000, max(milliseconds / 1000, IDLE_TIMEOUT_SECONDS)
         case _:
-            return Timeouts(None, IDLE_TIMEOUT_SECONDS)
+            return None, IDLE_TIMEOUT_SECONDS
 
 
 def _open_script(name: str) -> Provider:

@@ -12,7 +12,7 @@ from .google_request import request_body
 from .stream_events import FinishStep, ToolInputDelta, ToolInputStart, Usage
 from .transport import HTTPProvider
 from .wire_helpers import (
-    SSEReader,
+    AnswerReader,
     TextPieces,
     new_call_id,
     object_field,
@@ -89,7 +89,7 @@ class Google(HTTPProvider):
             body["continuationToken"] = reader.continuation_token
 
 
-class GoogleReader(SSEReader):
+class GoogleReader(AnswerReader):
     """Reads one answer, which may come in several responses."""
 
     def __init__(self, provider_id: str, url: str, new_call_id: Callable[[], str]) -> None:

@@ -12,7 +12,7 @@ from .openai_chat_request import merge_reasoning_details, request_body
 from .stream_events import FinishStep, ToolInputDelta, ToolInputStart, Usage
 from .transport import HTTPProvider
 from .wire_helpers import (
-    SSEReader,
+    AnswerReader,
     TextPieces,
     new_call_id,
     object_field,
@@ -87,7 +87,7 @@ def _copilot_headers(messages: list[dict[str, Any]]) -> dict[str, str]:
     return headers
 
 
-class OpenAIChatReader(SSEReader):
+class OpenAIChatReader(AnswerReader):
     """Reads one answer of a chat completion."""
 
     def __init__(self, provider_id: str, url: str, new_call_id: Callable[[], str]) -> None:
@@ -98,12 +98,12 @@ class OpenAIChatReader(SSEReader):
         self._pieces = TextPieces()
         self._reasoning_details: list[dict[str, Any]] = []
 
-    def read(self, item: ServerSentEvent) -> list[StreamEvent]:
-        """Return the events that ``item`` brings; ``[DONE]`` ends the answer, with or without a reason."""
-        if item.data.startswith("[DONE]"):
+    def read(self, event: ServerSentEvent) -> list[StreamEvent]:
+        """Return the events that ``event`` brings; ``[DONE]`` ends the answer, with or without a reason."""
+        if event.data.startswith("[DONE]"):
             self.complete = True
             return self.after_start(self.close())
-        return super().read(item)
+        return super().read(event)
 
     def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
         """Return the stream events for one chunk."""

@@ -19,7 +19,7 @@ from .stream_events import (
     Usage,
 )
 from .transport import HTTPProvider
-from .wire_helpers import SSEReader, object_field, token_count, tool_call
+from .wire_helpers import AnswerReader, object_field, token_count, tool_call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -59,21 +59,21 @@ class OpenAIResponses(HTTPProvider):
         return wire, OpenAIResponsesReader(provider_id, self._url)
 
 
-class OpenAIResponsesReader(SSEReader):
+class OpenAIResponsesReader(AnswerReader):
     """Reads one answer of the responses API."""
 
-    def __init__(self, provider_id: str = "", url: str = "") -> None:
+    def __init__(self, provider_id: str, url: str) -> None:
         super().__init__(provider_id, url)
         self._messages: _ItemIndex[_MessageItem] = _ItemIndex()
         self._calls: _ItemIndex[_FunctionCallItem] = _ItemIndex()
         self._reasoning: _ItemIndex[_ReasoningItem] = _ItemIndex()
         self._response: Document = {}
 
-    def read(self, item: ServerSentEvent) -> list[StreamEvent]:
-        """Return the events that ``item`` brings; ``[DONE]`` before the answer is complete is an error."""
-        if item.data == "[DONE]":
+    def read(self, event: ServerSentEvent) -> list[StreamEvent]:
+        """Return the events that ``event`` brings; ``[DONE]`` before the answer is complete is an error."""
+        if event.data == "[DONE]":
             return self.close()
-        return super().read(item)
+        return super().read(event)
 
     def convert(self, wire: Document, name: str) -> list[StreamEvent]:
         """Return the stream events for one event."""

@@ -189,7 +189,9 @@ class HTTPProvider:
             async for event in events:
                 yield event
 
-    async def send(self, request: Request, provider_id: str) -> tuple[AsyncGenerator[Any, None], AnswerReader[Any]]:
+    async def send(
+        self, request: Request, provider_id: str
+    ) -> tuple[AsyncGenerator[ServerSentEvent, None], AnswerReader]:
         """Return the response to ``request``, and the reader that understands it."""
         raise NotImplementedError
 

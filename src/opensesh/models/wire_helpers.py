@@ -6,7 +6,7 @@ import json
 import os
 from asyncio import timeout
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
@@ -36,13 +36,11 @@ _DRAIN_TIMEOUT_SECONDS = 0.25
 
 _encoder = msgspec.json.Encoder()
 
-WireT = TypeVar("WireT")
 
+class AnswerReader:
+    """Turns the events of one response into stream events. Every adapter has a subclass."""
 
-class AnswerReader(Generic[WireT]):
-    """Turns what one response brings into stream events. Every adapter has a subclass."""
-
-    def __init__(self, provider_id: str = "", url: str = "") -> None:
+    def __init__(self, provider_id: str, url: str) -> None:
         self.provider_id = provider_id
         self.url = url
         self.complete = False
@@ -51,9 +49,13 @@ class AnswerReader(Generic[WireT]):
         """Whether the final events have been returned."""
         self._started = False
 
-    def read(self, item: WireT) -> Iterable[StreamEvent]:
-        """Return the events that ``item`` brings; unknown kinds bring none."""
-        raise NotImplementedError
+    def read(self, event: ServerSentEvent) -> list[StreamEvent]:
+        """Return what ``event`` brings; unknown kinds bring nothing."""
+        wire = json_payload(event.data, self.url)
+        try:
+            return self.after_start(self.convert(wire, event.event))
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise failures.unreadable(event.data, self.url) from error
 
     def close(self) -> list[StreamEvent]:
         """Return the final events once; a stream that ended before its answer raises ``ModelConnectionError``."""
@@ -72,14 +74,6 @@ class AnswerReader(Generic[WireT]):
         """Close what is open, and report reason and usage."""
         raise NotImplementedError
 
-    def read_json(self, data: str, name: str) -> list[StreamEvent]:
-        """Decode ``data`` and convert it."""
-        wire = json_payload(data, self.url)
-        try:
-            return self.after_start(self.convert(wire, name))
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise failures.unreadable(data, self.url) from error
-
     def after_start(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """Put the start of the step before the first ``events``."""
         if self._started:
@@ -88,22 +82,14 @@ class AnswerReader(Generic[WireT]):
         return [StartStep(), *events]
 
 
-class SSEReader(AnswerReader[ServerSentEvent]):
-    """Reader of an answer that comes as server-sent events."""
-
-    def read(self, item: ServerSentEvent) -> list[StreamEvent]:
-        """Return the events that ``item`` brings."""
-        return self.read_json(item.data, item.event)
-
-
 async def read_answer(
-    stream: AsyncGenerator[WireT, None], reader: AnswerReader[WireT]
+    stream: AsyncGenerator[ServerSentEvent, None], reader: AnswerReader
 ) -> AsyncGenerator[StreamEvent, None]:
     """Yield the events of one answer, and close ``stream``."""
     async with aclosing(stream):
         try:
-            async for item in stream:
-                for event in reader.read(item):
+            async for wire_event in stream:
+                for event in reader.read(wire_event):
                     yield event
                 if reader.finished:
                     break

@@ -225,31 +225,30 @@ class ShareService:
             self._servers[base] = ShareServer(base, timeout=self._timeout)
         return self._servers[base]
 
-    def _record(self, session_id: str, share: Share, redact: bool | None = None) -> ShareRecord:
-        """Return the record of a share, created if OpenCode made the share, and changed to ``redact``."""
-        record = share_records.find(session_id)
+    def _record(
+        self, session_id: str, share: Share, redact: bool | None = None, *, server: str | None = None
+    ) -> ShareRecord:
+        """Return the record of a share, created if the share is new or made by OpenCode, and changed to ``redact``."""
+        record = known = share_records.find(session_id)
         if record is None or record.id != share.id:
-            record = self._new_record(session_id, share, server_of(share, default=self.settings.server), redact)
-            share_records.save(record)
-        elif redact is not None and redact != record.redact:
+            record = ShareRecord(
+                session=session_id,
+                id=share.id or "",
+                secret=share.secret,
+                url=share.url,
+                server=server or server_of(share, default=self.settings.server),
+                store=self.sessions.store.place,
+                redact=self.settings.redact,
+                unsent=True,
+            )
+        if redact is not None:
             record = msgspec.structs.replace(record, redact=redact)
+        if record != known:
             share_records.save(record)
         return record
 
-    def _new_record(self, session_id: str, share: Share, server: str, redact: bool | None) -> ShareRecord:
-        return ShareRecord(
-            session=session_id,
-            id=share.id or "",
-            secret=share.secret,
-            url=share.url,
-            server=server,
-            store=self.sessions.store.place,
-            redact=self.settings.redact if redact is None else redact,
-            unsent=True,
-        )
-
     def _store(self, session_id: str, share: Share, redact: bool | None) -> None:
-        share_records.save(self._new_record(session_id, share, self.settings.server, redact))
+        self._record(session_id, share, redact, server=self.settings.server)
         try:
             self.sessions.store.write(keys.share(session_id), share.document)
             self.sessions.update(session_id, lambda info: info.update(share={"url": share.url}), touch=False)

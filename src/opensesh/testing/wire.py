@@ -25,7 +25,7 @@ from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from ..errors import ModelError
 from .scripted import Drip, Fail, Script, ScriptedModel
@@ -86,13 +86,6 @@ class WireRequest:
 
 
 WireAPI = type[ChatCompletion] | type[AnthropicMessage]
-
-
-class _HTTPRequest(NamedTuple):
-    method: str
-    path: str
-    headers: dict[str, str]
-    content: bytes
 
 
 class _Disconnected(Exception):
@@ -195,21 +188,23 @@ class WireServer:
         self._connections.discard(task)
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        received = await _read(reader)
+        first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").rstrip().split("\r\n")
+        method, target, _ = first.split(" ")
+        path = target.partition("?")[0]
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        content = await reader.readexactly(int(headers.get("content-length", "0")))
         reply = _Reply(writer)
-        api = next((one for one in _APIS if received.path.endswith(one.path)), None)
-        if received.method == "GET" and received.path.endswith("/models"):
+        api = next((one for one in _APIS if path.endswith(one.path)), None)
+        if method == "GET" and path.endswith("/models"):
             await reply.send_json(200, _MODELS)
-        elif received.method != "POST" or api is None:
-            await reply.send_json(404, {"error": {"message": f"unknown route {received.method} {received.path}"}})
+        elif method != "POST" or api is None:
+            await reply.send_json(404, {"error": {"message": f"unknown route {method} {path}"}})
         else:
             try:
-                request = WireRequest(received.path, received.headers, json.loads(received.content))
+                request = WireRequest(path, headers, json.loads(content))
             except ValueError as error:
-                error_reply = ErrorResponse(
-                    400, "invalid_request_error", "no_json", f"the request is not JSON: {error}", {}
-                )
-                await reply.send_json(400, api.error_body(error_reply))
+                message = f"the request is not JSON: {error}"
+                await reply.send_json(400, api.error_body(_invalid_request("no_json", message)))
             else:
                 await self._answer_while_connected(request, api, reader, reply)
 
@@ -239,8 +234,7 @@ class WireServer:
         except (ModelError, LookupError, TypeError) as error:
             self._add_request(request)
             text = error.message if isinstance(error, ModelError) else f"the request cannot be read: {error!r}"
-            error_reply = ErrorResponse(400, "invalid_request_error", "out_of_script", text, {})
-            await reply.send_json(400, api.error_body(error_reply))
+            await reply.send_json(400, api.error_body(_invalid_request("out_of_script", text)))
             return
         request.title = call.title
         self._add_request(request)
@@ -330,14 +324,8 @@ class _Reply:
         self._writer.write("\r\n".join((*lines, "connection: close", "", "")).encode("latin-1"))
 
 
-async def _read(reader: asyncio.StreamReader) -> _HTTPRequest:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    first, *lines = head.rstrip().split("\r\n")
-    method, target, _ = first.split(" ")
-    pairs = (line.partition(":") for line in lines)
-    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    content = await reader.readexactly(int(headers.get("content-length", "0")))
-    return _HTTPRequest(method, target.partition("?")[0], headers, content)
+def _invalid_request(code: str, message: str) -> ErrorResponse:
+    return ErrorResponse(400, "invalid_request_error", code, message, {})
 
 
 def main(arguments: Iterable[str] | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..line_changes import line_changes, split_lines
 
@@ -40,17 +40,6 @@ def compare(path: str, before: str, after: str) -> Diff:
     additions = sum(change.new_end - change.new_start for change in changes)
     deletions = sum(change.end - change.start for change in changes)
     return Diff(trim(text), additions, deletions)
-
-
-def file_diff(path: str, before: str, after: str, diff: Diff) -> dict[str, Any]:
-    """Return the ``filediff`` of a tool's metadata."""
-    return {
-        "file": path,
-        "before": before,
-        "after": after,
-        "additions": diff.additions,
-        "deletions": diff.deletions,
-    }
 
 
 def trim(diff: str) -> str:

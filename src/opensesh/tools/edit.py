@@ -87,11 +87,9 @@ class EditTool(BuiltinTool[EditArguments]):
             shown, written = before.shown if before else "", load_text(target.real)
             if written.text != after.text:  # a subscriber of the change event has formatted the file
                 difference = await asyncio.to_thread(diff.compare, path, shown, written.shown)
-            metadata = {
-                "diagnostics": {},
-                "diff": difference.text,
-                "filediff": diff.file_diff(path, shown, written.shown, difference),
-            }
+            file_diff = {"file": path, "before": shown, "after": written.shown}
+            file_diff |= {"additions": difference.additions, "deletions": difference.deletions}
+            metadata = {"diagnostics": {}, "diff": difference.text, "filediff": file_diff}
             return ToolOutput(paths.relative(ctx, path), "Edit applied successfully.", metadata)
 
 

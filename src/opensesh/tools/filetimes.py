@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -18,19 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 
-class FileLocks:
-    """One lock per file, for all sessions that share this object."""
-
-    def __init__(self) -> None:
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    def of(self, path: str) -> asyncio.Lock:
-        """Return the lock of a file; all names of one file have the same lock."""
-        key = os.path.realpath(path)
-        lock = self._locks.get(key)
-        if lock is None:
-            lock = self._locks[key] = asyncio.Lock()
-        return lock
+FileLocks = WeakValueDictionary[str, asyncio.Lock]
+"""One lock for each file, by its real path, for all sessions that share this object."""
 
 
 class FileTimes:
@@ -38,7 +27,7 @@ class FileTimes:
 
     def __init__(self, *, locks: FileLocks | None = None, required: bool = True) -> None:
         """``locks`` should be shared by the sessions of a process. ``required=False`` disables the checks."""
-        self._locks = locks or FileLocks()
+        self._locks = FileLocks() if locks is None else locks
         self._required = required
         self._seen: dict[str, tuple[int, int]] = {}
 
@@ -71,16 +60,11 @@ class FileTimes:
     @asynccontextmanager
     async def lock(self, *paths: str) -> AsyncGenerator[None]:
         """Keep other tool calls from changing these files inside the ``with`` block."""
-        locks = {id(lock): lock for lock in map(self._locks.of, paths)}
-        acquired: list[asyncio.Lock] = []
-        try:
-            for lock in sorted(locks.values(), key=id):  # one order for all callers prevents a deadlock
-                await lock.acquire()
-                acquired.append(lock)
+        async with AsyncExitStack() as stack:
+            # All names of one file have one lock; one order for all callers prevents a deadlock.
+            for path in sorted(set(map(os.path.realpath, paths))):
+                await stack.enter_async_context(self._locks.setdefault(path, asyncio.Lock()))
             yield
-        finally:
-            for lock in reversed(acquired):
-                lock.release()
 
 
 def _state(path: str) -> tuple[int, int] | None:
