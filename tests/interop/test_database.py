@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.interop
 
-OTHER_VERSIONS = ("1.18.34", "1.17.0", "1.15.13", "1.14.41", "1.2.27")
-
 
 @pytest.fixture(scope="module")
 def wire() -> Iterator[WireServer]:

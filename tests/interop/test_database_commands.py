@@ -14,10 +14,10 @@ from opensesh.testing.wire import WireServer
 
 from ..sharing.process import Server
 from ..storage.opencode_databases import assert_sound, select
-from .opencode import DATABASE, OpenCode, new_repository
+from .opencode import DATABASE, JSON_FILES, OTHER_VERSIONS, UPGRADES, OpenCode, new_repository
 from .sides import EvenModel
-from .test_database import OTHER_VERSIONS, opensesh
-from .test_database_matrix import statuses
+from .test_database import opensesh
+from .test_database_matrix import statuses, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +43,8 @@ class Journey(NamedTuple):
     """A repository that OpenCode knows."""
     remote: Path
     """One with a remote, which it does not know."""
+    own: dict[str, str]
+    """The sessions that OpenCode made, one by each version that has opened the data folder, by version."""
     before: dict[str, int]
     """What its server answers to every GET with a session of its own."""
 
@@ -82,29 +84,57 @@ def shares(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(
-    scope="module", params=[DATABASE, *(pytest.param(version, marks=pytest.mark.slow) for version in OTHER_VERSIONS)]
+    scope="module",
+    params=[DATABASE, *(pytest.param(path, marks=pytest.mark.slow) for path in OTHER_VERSIONS + UPGRADES)],
 )
 def journey(
     request: pytest.FixtureRequest, shares: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Journey]:
-    root = tmp_path_factory.mktemp(f"opencode-{request.param}")
+    root = tmp_path_factory.mktemp("opencode")
     remote = new_repository(root / "remote", {"A.md": "a"})
     subprocess.run(("git", "remote", "add", "origin", "git@Example.com:me/Thing.git"), cwd=remote, check=True)
     config = {"share": "manual", "enterprise": {"url": shares.url}}
-    with (
-        WireServer(EvenModel.prompted()) as wire,
-        OpenCode(root, wire, version=request.param, config=config) as opencode,
-    ):
-        own = opencode.create("its own")["id"]
-        opencode.prompt(own, "SAY first.")
-        opencode.settle()
-        assert not (opencode.storage / "session").exists()
-        yield Journey(opencode, opencode.directory, remote, _anonymous(statuses(opencode, own), own))
-        opencode.stop()
+    work = new_repository(root / "work")
+    *earlier, last = request.param.split(">")
+    own: dict[str, str] = {}
+    with WireServer(EvenModel.prompted()) as wire:
+
+        def prompt(opencode: OpenCode) -> None:
+            own[opencode.version] = opencode.create(opencode.version)["id"]
+            opencode.prompt(own[opencode.version], "SAY first.")
+            opencode.settle()
+
+        for version in earlier:
+            with OpenCode(root, wire, version=version, directory=work, config=config) as opencode:
+                prompt(opencode)
+        with OpenCode(root, wire, version=last, directory=work, config=config) as opencode:
+            prompt(opencode)
+            tree = sorted((opencode.storage / "session").rglob("*"))
+            assert JSON_FILES in own or not tree
+            yield Journey(opencode, work, remote, own, _anonymous(statuses(opencode, own[last]), own[last]))
         assert_sound(opencode.database)
         with OpencodeDB(opencode.database) as store:
             assert store.writable
-        assert not (opencode.storage / "session").exists(), "something was written to the tree"
+        assert sorted((opencode.storage / "session").rglob("*")) == tree, "something was written to the tree"
+
+
+def test_sessions_that_opencode_made_are_continued_by_both(journey: Journey) -> None:
+    opencode = journey.opencode
+    listed = {entry["id"] for entry in json.loads(opensesh(opencode, "list", "--json", cwd=journey.work))["sessions"]}
+    assert listed >= set(journey.own.values())
+    for version, session in journey.own.items():
+        opensesh(opencode, "run", "SAY ours.", "--session", session, cwd=journey.work)
+        assert "first." in opensesh(opencode, "show", session, cwd=journey.work)
+        opencode.prompt(session, "SAY theirs.")
+        opensesh(opencode, "session", "rename", session, f"again {version}", cwd=journey.work)
+        assert [text for message in journey.shown(session) for text in texts(message)][1::2] == [
+            "first.",
+            "ours.",
+            "theirs.",
+        ]
+        assert opencode.get(session)["title"] == f"again {version}"
+        assert opencode.export(session)["info"]["title"] == f"again {version}"
+        journey.check(session)
 
 
 @pytest.mark.parametrize("place", ["plain", pytest.param("empty", marks=pytest.mark.slow), "work", "remote"])

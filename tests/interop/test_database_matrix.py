@@ -23,7 +23,7 @@ from opensesh.testing.wire import WireServer
 
 from ..storage.opencode_databases import assert_sound
 from . import scenarios
-from .opencode import DATABASE, OpenCode, OpenCodeError
+from .opencode import DATABASE, OTHER_VERSIONS, OpenCode, OpenCodeError
 from .scenarios import SCENARIOS, Ask, Refuse, Scenario
 from .sides import EvenModel, Original, Ours, play
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.interop
-
-OTHER_VERSIONS = ("1.18.34", "1.17.0", "1.15.13", "1.14.41", "1.2.27")
 
 
 @pytest.fixture(scope="module")

@@ -143,8 +143,11 @@ class OpencodeDB:
         """The conventions of the OpenCode that made the database, as its columns tell."""
         with self._reader.snapshot() as (connection, _):
             columns = self._transactions.columns(connection, "session")
-        has_paths = "path" in columns
-        return Conventions("metadata" in columns, snapshots_by_worktree=has_paths, sessions_have_paths=has_paths)
+            # 1.3.3 is the first version with a table of events, and the first with snapshots of each worktree.
+            logs_events = bool(self._transactions.columns(connection, "event"))
+        return Conventions(
+            "metadata" in columns, snapshots_by_worktree=logs_events, sessions_have_paths="path" in columns
+        )
 
     def change_feed(self) -> ChangeFeed:
         """Return a feed that compares counts and update times of rows."""

@@ -1,9 +1,9 @@
-"""The tables that opensesh writes, as each generation of OpenCode has them.
+"""The tables that opensesh writes, as each version of OpenCode has them.
 
-A database is written only if its tables are exactly those of a known generation: every column with its type,
-constraints and default, the unique indexes and the foreign keys. The order of columns and the text of the statements
-that created them do not count, for an upgraded file differs in both from a new one. Anything unknown (a column, a
-trigger, a migration) makes the database read-only, and :attr:`Schema.refusal` says what it is.
+A database is written only if its tables are exactly those that OpenCode's migrations make, as far as they were applied:
+every column with its type, constraints and default, the unique indexes and the foreign keys. The order of columns and
+the text of the statements that created them do not count, for an upgraded file differs in both from a new one. Anything
+unknown (a column, a trigger, a migration) makes the database read-only, and :attr:`Schema.refusal` says what it is.
 """
 
 from __future__ import annotations
@@ -18,43 +18,55 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
 NEWEST = "1.18"
-"""The newest generation of OpenCode whose databases are known."""
+"""The newest version of OpenCode whose databases are known."""
 
 _TIMES = "time_created INTEGER!, time_updated INTEGER!"
-_BASE = {
-    "project": f"id TEXT KEY, worktree TEXT!, vcs TEXT, name TEXT, icon_url TEXT, icon_color TEXT, {_TIMES}, "
-    "time_initialized INTEGER, sandboxes TEXT!, commands TEXT",
-    "session": "id TEXT KEY, project_id TEXT!, parent_id TEXT, slug TEXT!, directory TEXT!, title TEXT!, "
-    "version TEXT!, share_url TEXT, summary_additions INTEGER, summary_deletions INTEGER, summary_files INTEGER, "
-    f"summary_diffs TEXT, revert TEXT, permission TEXT, {_TIMES}, time_compacting INTEGER, time_archived INTEGER",
-    "message": f"id TEXT KEY, session_id TEXT!, {_TIMES}, data TEXT!",
-    "part": f"id TEXT KEY, message_id TEXT!, session_id TEXT!, {_TIMES}, data TEXT!",
-    "todo": f"session_id TEXT! KEY, content TEXT!, status TEXT!, priority TEXT!, position INTEGER! KEY, {_TIMES}",
-    "session_share": f"session_id TEXT KEY, id TEXT!, secret TEXT!, url TEXT!, {_TIMES}",
-}
-_GENERATIONS: tuple[tuple[str, dict[str, str]], ...] = (
-    ("1.2.1", _BASE),
-    ("1.2.27", {"session": "workspace_id TEXT"}),
+_ADDED: tuple[tuple[str, dict[str, str]], ...] = (
     (
-        "1.14",
+        "20260127222353_familiar_lady_ursula",
         {
-            "project": "icon_url_override TEXT",
-            "session": "path TEXT, agent TEXT, model TEXT",
-            "event": "id TEXT KEY, aggregate_id TEXT!, seq INTEGER!, type TEXT!, data TEXT!",
-            "event_sequence": "aggregate_id TEXT KEY, seq INTEGER!, owner_id TEXT",
+            "project": f"id TEXT KEY, worktree TEXT!, vcs TEXT, name TEXT, icon_url TEXT, icon_color TEXT, {_TIMES}, "
+            "time_initialized INTEGER, sandboxes TEXT!",
+            "session": "id TEXT KEY, project_id TEXT!, parent_id TEXT, slug TEXT!, directory TEXT!, title TEXT!, "
+            "version TEXT!, share_url TEXT, summary_additions INTEGER, summary_deletions INTEGER, "
+            "summary_files INTEGER, summary_diffs TEXT, revert TEXT, permission TEXT, "
+            f"{_TIMES}, time_compacting INTEGER, time_archived INTEGER",
+            "message": f"id TEXT KEY, session_id TEXT!, {_TIMES}, data TEXT!",
+            "part": f"id TEXT KEY, message_id TEXT!, session_id TEXT!, {_TIMES}, data TEXT!",
+            "todo": "session_id TEXT! KEY, content TEXT!, status TEXT!, priority TEXT!, position INTEGER! KEY, "
+            f"{_TIMES}",
+            "session_share": f"session_id TEXT KEY, id TEXT!, secret TEXT!, url TEXT!, {_TIMES}",
         },
     ),
+    ("20260211171708_add_project_commands", {"project": "commands TEXT"}),
+    ("20260227213759_add_session_workspace_id", {"session": "workspace_id TEXT"}),
     (
-        "1.15.0",
+        "20260323234822_events",
+        {
+            "event": "id TEXT KEY, aggregate_id TEXT!, seq INTEGER!, type TEXT!, data TEXT!",
+            "event_sequence": "aggregate_id TEXT KEY, seq INTEGER!",
+        },
+    ),
+    ("20260423070820_add_icon_url_override", {"project": "icon_url_override TEXT"}),
+    ("20260428004200_add_session_path", {"session": "path TEXT"}),
+    ("20260501142318_next_venus", {"session": "agent TEXT, model TEXT"}),
+    ("20260504145000_add_sync_owner", {"event_sequence": "owner_id TEXT"}),
+    (
+        "20260510033149_session_usage",
         {
             "session": "cost REAL! = 0, tokens_input INTEGER! = 0, tokens_output INTEGER! = 0, "
             "tokens_reasoning INTEGER! = 0, tokens_cache_read INTEGER! = 0, tokens_cache_write INTEGER! = 0"
         },
     ),
-    ("1.15.13", {"session": "metadata TEXT"}),
-    ("1.17", {"event": "UNIQUE (aggregate_id, seq)"}),
+    ("20260511173437_session-metadata", {"session": "metadata TEXT"}),
+    ("20260604172448_event_sourced_session_input", {"event": "UNIQUE (aggregate_id, seq)"}),
 )
-"""What each generation added, by the first of its versions that was examined. 1.18 has the tables of 1.17."""
+"""What each migration of OpenCode adds to the written tables; all others leave them alone.
+
+Versions differ in the number of migrations that they have applied: 3 in 1.2.1, 9 in 1.2.27, 16 in 1.14.34, 17 in
+1.14.41, 20 in 1.15.0, 21 in 1.15.13, 32 in 1.17.0, 38 in 1.17.11 and later. These are not always the first ones: 1.2.20
+has applied the seventh without the sixth.
+"""
 
 _REFERENCES = {
     "session": "project_id -> project",
@@ -91,8 +103,6 @@ class Schema(NamedTuple):
 
     columns: dict[str, frozenset[str]]
     """The names of the columns of each written table that the database has."""
-    generation: str
-    """The version whose tables these are; empty if they are not known."""
     logs_events: bool
     """Whether OpenCode logs every change of this database in ``event``."""
     refusal: str
@@ -100,7 +110,7 @@ class Schema(NamedTuple):
 
 
 def examine(connection: Connection) -> Schema:
-    """Compare the tables of a database with those of every known generation."""
+    """Compare the tables of a database with those that its migrations make."""
     master = [
         (kind, name.decode(errors="replace"))
         for kind, name in connection.execute("SELECT CAST(type AS TEXT), CAST(name AS BLOB) FROM sqlite_master")
@@ -111,18 +121,22 @@ def examine(connection: Connection) -> Schema:
         table: frozenset(fact.split(" ", 1)[0] for fact in facts if not fact.startswith(_NOT_A_COLUMN))
         for table, facts in actual.items()
     }
-    # Since 1.16 OpenCode records its migrations in a table of that name.
-    generations = [_NEWEST_TABLES] if "migration" in tables else list(_KNOWN)
-    best = min(generations, key=lambda name: len(list(_differences(_KNOWN[name], actual))))
+    if "migration" in tables and not _has_column(connection, "migration", "id"):
+        applied: set[str] = set()
+        problems = ["its table migration lacks id"]
+    else:
+        applied = _applied_migrations(connection, tables)
+        problems = [f"the migration {name} is not known" for name in sorted(applied - MIGRATIONS)]
     problems = [
         *(f"it has the trigger {name}" for kind, name in master if kind in (b"trigger", "trigger")),
         *(f"it has the view {name}" for kind, name in master if kind in (b"view", "view")),
         *(f"it has the table {name} of OpenCode 2" for name in ("session_v2",) if name in tables),
-        *_unknown_migrations(connection, tables),
-        *_differences(_KNOWN[best], actual),
+        *problems,
+        *min((list(_differences(expected, actual)) for expected in _expected(applied)), key=len),
     ]
     refusal = "; ".join(problems[:3]) + ("; and more" if len(problems) > 3 else "")
-    return Schema(columns, "" if refusal else best, "migration" in tables and "event" in columns, refusal)
+    # Since 1.16 OpenCode records its migrations in a table of that name.
+    return Schema(columns, "migration" in tables and "event" in columns, refusal)
 
 
 def tables_version(connection: Connection) -> tuple[int, int]:
@@ -135,7 +149,7 @@ def tables_version(connection: Connection) -> tuple[int, int]:
 
 
 def _describe(connection: Connection, table: str) -> frozenset[str]:
-    """Return facts about a table, one a column, unique index and foreign key, in the words of the tables above.
+    """Return facts about a table, one a column, unique index and foreign key, in the words of :data:`_ADDED`.
 
     Clauses that no table of OpenCode has are facts as well.
     """
@@ -164,45 +178,53 @@ def _differences(expected: dict[str, frozenset[str]], actual: dict[str, frozense
         yield from (f"its table {table} lacks {fact}" for fact in sorted(declared - present))
 
 
-def _unknown_migrations(connection: Connection, tables: set[str]) -> Iterable[str]:
-    """Return the migrations that a newer OpenCode has applied."""
-    applied: set[str] = set()
+def _applied_migrations(connection: Connection, tables: set[str]) -> set[str]:
+    """Return the migrations that OpenCode has recorded, by name. Up to 1.2.20 it recorded only their times."""
     if "migration" in tables:
-        if "id" not in {_text(row[1]) for row in connection.execute("PRAGMA table_info(migration)")}:
-            return ["its table migration lacks id"]
         applied = {_text(row[0]) for row in connection.execute("SELECT id FROM migration")}
-    if not applied and "__drizzle_migrations" in tables:
-        # The first release recorded no names; then only the tables tell.
-        names = {_text(row[1]) for row in connection.execute("PRAGMA table_info(__drizzle_migrations)")}
-        if "name" in names:
-            rows = connection.execute("SELECT name FROM __drizzle_migrations WHERE name IS NOT NULL")
-            applied = {_text(row[0]) for row in rows}
-    return [f"the migration {name} is not known" for name in sorted(applied - MIGRATIONS)]
+        if applied:
+            return applied
+    if "__drizzle_migrations" not in tables:
+        return set()
+    has_names = _has_column(connection, "__drizzle_migrations", "name")
+    rows = connection.execute(_NAMES if has_names else _TIMES_OF_MIGRATIONS)
+    by_stamp = {name.partition("_")[0]: name for name in MIGRATIONS}
+    return {by_stamp.get(text, text) for text in (_text(row[0]) for row in rows)}
+
+
+def _expected(applied: set[str]) -> Iterable[dict[str, frozenset[str]]]:
+    """Return the tables that these migrations make; if none are recorded, those after each migration."""
+    if applied:
+        return [_tables_after(name for name, _ in _ADDED if name in applied)]
+    return [_tables_after(name for name, _ in _ADDED[:count]) for count in range(1, len(_ADDED) + 1)]
+
+
+def _tables_after(migrations: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return the facts about the written tables after these migrations."""
+    added = dict(_ADDED)
+    tables: dict[str, frozenset[str]] = {}
+    for migration in migrations:
+        for table, facts in added[migration].items():
+            new = {facts} if facts.startswith("UNIQUE") else set(facts.split(", "))
+            if table not in tables and table in _REFERENCES:
+                new.add(f"REFERENCES {_REFERENCES[table]}")
+            tables[table] = tables.get(table, _NONE) | new
+    return tables
+
+
+def _has_column(connection: Connection, table: str, column: str) -> bool:
+    return column in {_text(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
 def _text(value: object) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _generations() -> dict[str, dict[str, frozenset[str]]]:
-    known: dict[str, dict[str, frozenset[str]]] = {}
-    tables: dict[str, frozenset[str]] = {}
-    for name, added in _GENERATIONS:
-        tables = dict(tables)
-        for table, facts in added.items():
-            new = {facts} if facts.startswith("UNIQUE") else set(facts.split(", "))
-            if table not in tables and table in _REFERENCES:
-                new.add(f"REFERENCES {_REFERENCES[table]}")
-            tables[table] = tables.get(table, _NONE) | new
-        known[name] = tables
-    return known
-
-
 _NONE: frozenset[str] = frozenset()
 _QUOTES = "'\""
 _NOT_A_COLUMN = ("UNIQUE ", "REFERENCES ", "CLAUSE ")
 _UNKNOWN_CLAUSES = re.compile(r"\b(CHECK|COLLATE|GENERATED|CONFLICT|STRICT|WITHOUT|DEFERRABLE)\b", re.IGNORECASE)
+_NAMES = "SELECT name FROM __drizzle_migrations WHERE name IS NOT NULL"
+_TIMES_OF_MIGRATIONS = "SELECT strftime('%Y%m%d%H%M%S', created_at / 1000, 'unixepoch') FROM __drizzle_migrations"
 _COUNT_MIGRATIONS = ("SELECT count(*) FROM migration", "SELECT count(*) FROM __drizzle_migrations")
-_KNOWN = _generations()
-_NEWEST_TABLES = "1.17"
-_WRITTEN = frozenset(_KNOWN[_NEWEST_TABLES])
+_WRITTEN = frozenset(table for _, tables in _ADDED for table in tables)
