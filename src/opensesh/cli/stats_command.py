@@ -13,10 +13,17 @@ from typing import TYPE_CHECKING
 from ..errors import UsageError
 from ..history.cache.derived_cache import open_cache
 from ..history.discovery import project_title
-from ..history.stats.csv_tables import write_csv, write_tool_csv
 from ..history.stats.money import dollars
 from ..history.stats.usage_layer import UsageTable
-from ..history.stats.usage_stats import UNKNOWN, UsageFilter, add_up, of_project, without_included
+from ..history.stats.usage_stats import (
+    UNKNOWN,
+    UsageFilter,
+    add_up,
+    of_project,
+    without_included,
+    write_csv,
+    write_tool_csv,
+)
 from ..history.user_times import TIMES, parse_time
 from ..storage import open_store
 from ..text import format_bytes, format_count, pluralize

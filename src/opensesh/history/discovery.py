@@ -68,17 +68,25 @@ class ProjectGroup(NamedTuple):
         return [*labels(self.project), *own]
 
 
-def resolve_project(name: str, projects: Sequence[Project], folders: Iterable[str]) -> ProjectFilter | None:
-    """Return a filter for the project with this id, name, folder, worktree or remote; ``None`` if there is none.
+def resolve_project(name: str, projects: Sequence[Project], sessions: Iterable[tuple[str, str]]) -> ProjectFilter:
+    """Return a filter for the sessions of the project that ``name`` means, or raise :class:`NotFoundError`.
 
-    An exact match wins over a part of the name, and that over resemblance. ``folders`` are those of the sessions.
+    A relative path (``.``, ``../shop``) or one from home means the project of that folder. Otherwise ``name`` is an id,
+    name, folder, worktree or remote: an exact match wins over a part of the name, and that over resemblance. If no
+    project matches, sessions whose titles contain it do. ``sessions`` are the directory and title of each session.
     """
+    if here := resolve_path_argument(name):
+        return current_project(here)
+    directories_and_titles = list(sessions)
+    folders = {directory.rstrip("/\\") for directory, _ in directories_and_titles}
     folded = name.rstrip("/\\").casefold() or name
     candidates: list[tuple[list[str], Project | str]] = [(labels(project), project) for project in projects]
-    candidates += [([folder, base_name(folder)], folder) for folder in {*folders} if folder]
+    candidates += [([folder, base_name(folder)], folder) for folder in folders if folder]
     matches = [candidate for _, candidate in _best_matches(candidates, folded, lambda candidate: candidate[0])]
     if not matches:
-        return None
+        if any(name.casefold() in title.casefold() for _, title in directories_and_titles):
+            return ProjectFilter(frozenset(), frozenset(), name.casefold(), by_title=True)
+        raise NotFoundError(f"no project resembles {name!r}. 'opensesh projects' shows them.", name=name)
     matching = [match for match in matches if not isinstance(match, str)]
     matching_folders = {match for match in matches if isinstance(match, str)}
     matching_folders |= {folder for project in matching for folder in worktrees(project)}

@@ -16,13 +16,13 @@ from ..storage.protocol import CompositeStore, Damage, Key, SessionQueries, Stor
 from ..storage.queries import SessionQuery
 from ..storage.record_ids import project_at, session_at
 from . import discovery
-from .discovery import ProjectFilter, ProjectGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ..records import Document
     from .cache.derived_cache import DerivedCache
+    from .discovery import ProjectFilter, ProjectGroup
     from .search.text_search import Query, Results
     from .stats.counted_calls import CountedCalls
     from .stats.money import Repricer
@@ -390,23 +390,9 @@ class Library:
         return uses
 
     def resolve_project(self, name: str) -> ProjectFilter:
-        """Return a filter for the sessions of the project that ``name`` means, or raise :class:`NotFoundError`.
-
-        A relative path (``.``, ``../shop``) or one from home means the project of that folder.
-        """
-        if here := discovery.resolve_path_argument(name):
-            return discovery.current_project(here)
-        folders: set[str] = set()
-        titled = False
-        for _, session in self.records():
-            folders.add(session.directory.rstrip("/\\"))
-            titled = titled or name.casefold() in session.title.casefold()
-        project = discovery.resolve_project(name, self.projects, folders)
-        if project is not None:
-            return project
-        if titled:
-            return ProjectFilter(frozenset(), frozenset(), name.casefold(), by_title=True)
-        raise NotFoundError(f"no project resembles {name!r}. 'opensesh projects' shows them.", name=name)
+        """Return a filter for a project; see :func:`opensesh.history.discovery.resolve_project`."""
+        sessions = ((session.directory, session.title) for _, session in self.records())
+        return discovery.resolve_project(name, self.projects, sessions)
 
     # -- what is in them -----------------------------------------------------------------------------------------------
 

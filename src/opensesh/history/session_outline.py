@@ -1,9 +1,15 @@
-"""The outline of a session: a row for each message, and the prompts to jump to."""
+"""The outline of a session: a row for each message, and the prompts to jump to; and the first prompts of many."""
 
 from __future__ import annotations
 
+import time
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..errors import OpenseshError
+from ..records import as_object
+from ..storage.protocol import StoredMessage, ignore_damage
+from ..storage.record_ids import with_ids_of_key
 from .rendering.visible_text import one_line
 from .transcript import MarkerBlock, ReasoningBlock, TextBlock, ToolBlock, TranscriptOptions, transcript_message
 
@@ -11,10 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ..records import Document
-    from ..storage.protocol import StoredMessage
+    from ..storage.protocol import Store
     from .transcript import TranscriptMessage
 
 _WORDS_LENGTH = 120
+_MAX_MESSAGES = 3
+"""A session that does not begin with a prompt has none for lists."""
+_MAX_REMEMBERED = 20_000
 
 
 class OutlineRow(NamedTuple):
@@ -78,3 +87,47 @@ def prompt_words(message: TranscriptMessage) -> str:
 def outline_document(rows: Iterable[OutlineRow], revision: str) -> Document:
     """Return an outline as JSON data."""
     return {"revision": revision, "turns": [list(row) for row in rows]}
+
+
+class FirstPrompts:
+    """The beginnings of the first prompts of sessions, which tell sessions with the same title apart in lists.
+
+    A list has thousands of sessions and shows a hundred. The prompts of those are read when they are shown, and
+    remembered. Several threads may use it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[str, str] = {}
+
+    def of(self, session_ids: Iterable[str], seconds: float) -> tuple[dict[str, str], bool]:
+        """Return the prompts by session, and whether there was time to read all of them."""
+        end = time.monotonic() + seconds
+        prompts: dict[str, str] = {}
+        for session_id in session_ids:
+            words = self._known.get(session_id)
+            if words is None:
+                if time.monotonic() > end:
+                    return prompts, False
+                words = self._read(session_id)
+                # A session without a prompt gets one later.
+                if words and len(self._known) < _MAX_REMEMBERED:
+                    self._known[session_id] = words
+            prompts[session_id] = words
+        return prompts, True
+
+    def _read(self, session_id: str) -> str:
+        # Keys are in the order of ids, which are those of time, apart from ids that have wrapped around: then the
+        # first message by id is not the oldest, and another prompt of the session is shown.
+        messages = self._store.scan(("message", session_id), report=ignore_damage)
+        try:
+            for key, record in islice(messages, _MAX_MESSAGES):
+                info = as_object(with_ids_of_key(key, record)) or {}
+                if info.get("role") == "user":
+                    scanned = self._store.scan(("part", key[-1]), report=ignore_damage)
+                    parts = [as_object(with_ids_of_key(part_key, part)) or {} for part_key, part in scanned]
+                    if words := prompt_words(transcript_message(StoredMessage(info, parts))):
+                        return words
+        except OpenseshError:
+            pass  # the list shows the session without it
+        return ""

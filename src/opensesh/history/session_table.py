@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ..errors import NotFoundError
 from ..storage.keys import GLOBAL
 from . import discovery
 from .discovery import ProjectFilter, base_name, project_title
@@ -169,17 +168,9 @@ class SessionTable:
         return project_title(project)
 
     def resolve_project(self, name: str) -> ProjectFilter:
-        """Return a filter for a project; see :meth:`opensesh.history.library.Library.resolve_project`."""
-        if here := discovery.resolve_path_argument(name):
-            return discovery.current_project(here)
-        folders = {row.info.directory.rstrip("/\\") for row in self.rows}
-        project = discovery.resolve_project(name, [*self.projects.values()], folders)
-        if project is not None:
-            return project
-        folded = name.casefold()
-        if any(folded in row.info.title.casefold() for row in self.rows):
-            return ProjectFilter(frozenset(), frozenset(), folded, by_title=True)
-        raise NotFoundError(f"no project resembles {name!r}", name=name)
+        """Return a filter for a project; see :func:`opensesh.history.discovery.resolve_project`."""
+        sessions = ((row.info.directory, row.info.title) for row in self.rows)
+        return discovery.resolve_project(name, [*self.projects.values()], sessions)
 
 
 def sort_key(sort: Sort) -> Callable[[SessionRow], tuple[int | str, str]]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from .. import project
 from ..engine.cancellation import run_in_thread_uncancellable
 from ..events import Other
-from ..history.first_prompts import FirstPrompts
 from ..history.library import Library
+from ..history.session_outline import FirstPrompts
 from ..history.session_turns import TurnOrders
 from ..sessions import Sessions
 from .client_streams import ClientChannels

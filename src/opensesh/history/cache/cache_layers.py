@@ -48,44 +48,39 @@ class LayerWriter(Protocol):
         ...
 
 
-class CacheLayer(Protocol):
+class CacheLayer:
     """A part of the cache that is refreshed on its own."""
 
-    @property
-    def name(self) -> str:
-        """The name in the cache file."""
-        ...
-
-    @property
-    def oldest_first(self) -> bool:
-        """Whether sessions are written in the order of their last update."""
-        ...
+    name: str
+    """The name in the cache file."""
+    oldest_first = False
+    """Whether sessions are written in the order of their last update."""
 
     def version(self) -> str:
         """Return what the rows depend on besides the stores; with another version, they are made again."""
-        ...
+        raise NotImplementedError
 
     def clear(self, db: Connection) -> None:
         """Remove all rows."""
-        ...
+        raise NotImplementedError
 
     def writer(self, db: Connection) -> LayerWriter:
         """Return a writer for one refresh."""
-        ...
+        raise NotImplementedError
 
     def unnoticed_changes(
         self, db: Connection, feed: ChangeFeed, recent: Sequence[str], sessions: AbstractSet[str]
     ) -> Iterable[str]:
         """Return those of the ``sessions`` that changed although their fingerprints are the same."""
-        ...
+        raise NotImplementedError
 
     def recheck_due(self, db: Connection) -> bool:
         """Whether it is time to compare some sessions record by record."""
-        ...
+        return False
 
     def recheck_batch(self, db: Connection, feeds: Sequence[ChangeFeed]) -> list[str]:
         """Compare some sessions record by record and return those that differ. Runs inside a transaction."""
-        ...
+        return []
 
 
 class RefreshPlan(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 
     Report = Callable[[Damage], None]
 
-_SMALL_PART_BYTES = 65_536
-_TYPE = re.compile(rb'^\s*\{[^{]*?"type":\s*"([a-z-]+)"')
-_TOOL = re.compile(rb'^\s*\{[^{]*?"tool":\s*"([^"\\]{1,200})"')
 _OTHER_FOLDERS = ("snapshot", "tool-output", "worktree", "log", "bin", "plans")
 
 
@@ -149,7 +145,7 @@ def _files(tree: FileTree) -> Iterator[tuple[Key, int, Callable[[], Document]]]:
             size = os.stat(path).st_size
         except OSError:
             continue
-        yield key, size, lambda path=path, size=size, kind=key[0]: _read_fields(path, size, kind)
+        yield key, size, lambda path=path: _read(path)
 
 
 def _keys(tree: FileTree, kind: str) -> Iterator[Key]:
@@ -182,16 +178,9 @@ def _values(store: Store, report: Report) -> Iterator[tuple[Key, int, Callable[[
             yield key, len(dumps_compact(value)), lambda document=document: document
 
 
-def _read_fields(path: str, size: int, kind: str) -> Document:
-    """Return the fields that are counted: most small parts have them at their beginning, others are decoded."""
+def _read(path: str) -> Document:
     try:
-        data = read_file(path)
-        type_ = _TYPE.match(data) if kind == "part" and size <= _SMALL_PART_BYTES else None
-        if type_ and type_[1] not in (b"tool", b"file"):
-            return {"type": type_[1].decode()}
-        if type_ and b'"attachments"' not in data and (tool := _TOOL.match(data)):
-            return {"type": "tool", "tool": tool[1].decode(errors="replace")}
-        return loads_object(data, path)
+        return loads_object(read_file(path), path)
     except (OSError, RecordError):
         return {}
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import StoreError
 from ...storage.change_feeds import UNSTABLE
-from ..cache.cache_layers import feeds_with
+from ..cache.cache_layers import CacheLayer, feeds_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -31,8 +31,8 @@ _UNFINISHED = """
 """
 
 
-class TextLayer:
-    """See :class:`~opensesh.history.cache.cache_layers.CacheLayer`."""
+class TextLayer(CacheLayer):
+    """The words of each part."""
 
     name = "text"
     oldest_first = True

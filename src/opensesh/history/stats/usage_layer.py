@@ -15,7 +15,7 @@ from ... import __version__
 from ...loading import load_msgspec
 from ...storage.change_feeds import UNSTABLE
 from ...storage.protocol import Damage
-from ..cache.cache_layers import feeds_with
+from ..cache.cache_layers import CacheLayer, feeds_with
 from .forks import copied_messages
 from .money import PriceTable, Repricer, table_fingerprint
 from .session_usage import SessionInfo, UsageBucket, UsageEntry
@@ -32,11 +32,10 @@ if TYPE_CHECKING:
 _VERSION = 1
 
 
-class UsageLayer:
-    """See :class:`~opensesh.history.cache.cache_layers.CacheLayer`."""
+class UsageLayer(CacheLayer):
+    """The usage of each session."""
 
     name = "usage"
-    oldest_first = False
 
     def __init__(self, repricer: Repricer | None = None) -> None:
         self.repricer = repricer or Repricer()
@@ -67,14 +66,6 @@ class UsageLayer:
                 if state is not None and (known == UNSTABLE or state.fingerprint != known):
                     yield session
                     break
-
-    def recheck_due(self, db: Connection) -> bool:
-        """Return ``False``: sessions are not compared record by record."""
-        return False
-
-    def recheck_batch(self, db: Connection, feeds: Sequence[ChangeFeed]) -> list[str]:
-        """Return no sessions."""
-        return []
 
 
 class UsageTable:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 from starlette.responses import Response
 
-from ...history.stats.csv_tables import write_csv, write_tool_csv
 from ...history.stats.tool_stats import by_tool
 from ...history.stats.usage_layer import UsageTable
-from ...history.stats.usage_stats import UsageFilter, add_up, of_project
+from ...history.stats.usage_stats import UsageFilter, add_up, of_project, write_csv, write_tool_csv
 from ..history_answers import history_answer
 from ..operations import Call, Routes
 

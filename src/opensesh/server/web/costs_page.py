@@ -13,7 +13,6 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from ...history.discovery import project_title
-from ...history.stats.csv_tables import write_csv, write_tool_csv
 from ...history.stats.money import dollars
 from ...history.stats.session_usage import UsageTotals
 from ...history.stats.tool_stats import by_tool
@@ -25,6 +24,8 @@ from ...history.stats.usage_stats import (
     add_up_over_time,
     of_project,
     without_included,
+    write_csv,
+    write_tool_csv,
 )
 from ...history.user_times import parse_time
 from ..operations import Call, Routes
