@@ -36,6 +36,13 @@ def test_lists_are_not_shared_between_two_lines() -> None:
     assert parser.parse([]).fields == []
 
 
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(UsageError, match="name a session: an id"):
+        parse("show")
+    with pytest.raises(UsageError, match="name an action: fork, rename"):
+        parse("session")
+
+
 def test_an_option_is_not_abbreviated() -> None:
     with pytest.raises(UsageError, match="--js"):
         parse("list", "--js")

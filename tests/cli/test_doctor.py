@@ -24,6 +24,14 @@ def test_each_finding_is_a_line_and_damage_is_a_number(terminal: Terminal, store
     assert answer["stores"][0]["sessions"] == 13
 
 
+def test_a_missing_folder_is_one_finding_for_all_stores(terminal: Terminal, tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "opencode-1.1.65" / "storage", tmp_path / "data" / "storage")
+    shutil.copy(FIXTURES / "opencode-1.18.33" / "opencode.db", tmp_path / "data" / "opencode.db")
+    findings = terminal.json("doctor", "--store", str(tmp_path / "data"))["findings"]
+    folders = [finding["path"] for finding in findings if finding["kind"] == "folder"]
+    assert len(folders) == len(set(folders)) > 0
+
+
 def test_repairs_are_made_once_and_taken_back(terminal: Terminal, store: Path) -> None:
     next((store / "part").glob("*/*.json")).write_bytes(b"")
     before = contents(store)

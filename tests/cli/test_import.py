@@ -32,6 +32,14 @@ def test_what_was_exported_comes_back(terminal: Terminal, here: Path, tmp_path: 
     assert terminal.run("import", tree) == "13 sessions: 13 unchanged.\n"
 
 
+def test_a_text_that_is_not_an_export_is_refused(terminal: Terminal, here: Path, tmp_path: Path) -> None:
+    for text in ("hello\n", "two\nlines\n", ""):
+        (tmp_path / "notes.txt").write_text(text)
+        terminal.run("import", str(tmp_path / "notes.txt"))
+        assert terminal.code == 2
+        assert "not a session. Can be imported: OpenCode's export JSON" in terminal.error
+
+
 def test_an_export_comes_in_through_a_pipe(terminal: Terminal, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     exported = terminal.run("export", "--format", "json", "--store", str(FIXTURES / "opencode-1.1.65" / "storage"))
 

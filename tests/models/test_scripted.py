@@ -244,7 +244,7 @@ async def test_running_out_of_script_names_the_call_and_shows_the_request() -> N
     assert isinstance(error, ScriptExhaustedError)
     assert error.number == 1
     assert not error.retryable
-    assert "call 1: all 1 turns of the script were used" in error.message
+    assert "call 1: no turn of the script is left; it has 1 turn" in error.message
     assert "[user] please go on" in error.message
     with pytest.raises(AssertionError, match="call 1"):
         model.assert_complete()
@@ -360,7 +360,7 @@ async def test_a_prompt_is_played_step_by_step() -> None:
     assert await play(model, request(prompt)) == events
 
     _, error = await error_of(model, request(prompt, answered, result, Assistant(content=(Text(text="Done."),))))
-    assert "all 2 turns of the prompt were used" in error.message
+    assert "no turn of the prompt is left; it has 2 turns" in error.message
     assert "add '---' and another turn" in error.message
 
 

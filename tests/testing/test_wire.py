@@ -137,7 +137,7 @@ async def test_a_call_too_many_is_a_bad_request(client: httpx2.AsyncClient) -> N
         lost = await client.get(f"{server.base_url}/nowhere")
     assert [one.status_code for one in (unmet, spent, odd, torn, lost)] == [400, 400, 400, 400, 404]
     assert "the script expects tools 'read'" in unmet.json()["error"]["message"]
-    assert "turns of the script were used" in spent.json()["error"]["message"]
+    assert "no turn of the script is left" in spent.json()["error"]["message"]
     assert "cannot be read" in odd.json()["error"]["message"]
     with pytest.raises(AssertionError):
         server.model.assert_complete()

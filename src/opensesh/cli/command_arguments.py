@@ -86,6 +86,10 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise a :class:`~opensesh.errors.UsageError` that names the help."""
+        if message == "the following arguments are required: S":
+            message = f"name a session: {SESSION}"
+        elif message == "the following arguments are required: ACTION":
+            message = f"name an action: {', '.join(self.actions)}"
         dashes = self.free_words is not None and message.startswith("unrecognized")
         hint = " Words that begin with a dash go after '--'." if dashes else ""
         raise UsageError(f"{message}.{hint} Try '{self.prog} --help'.")

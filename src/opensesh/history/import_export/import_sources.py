@@ -159,8 +159,8 @@ def sessions_from_bytes(data: bytes, origin: str, *, report: Report = log_damage
     except RecordError as error:
         parsed = _parse_lines(data, origin, report)
         is_json = data.lstrip()[:1] in (b"{", b"[")
-        if not any(map(as_object, parsed)) and (is_json or b"\n" not in data.strip()):
-            reason = error.reason + (_CUT_OFF if is_json and error.reason.startswith("torn") else "")
+        if is_json and not any(map(as_object, parsed)):
+            reason = error.reason + (_CUT_OFF if error.reason.startswith("torn") else "")
             raise RecordError(reason, path=origin, place=error.place) from None
     for value in as_list(parsed) or [parsed]:
         document = as_object(value)

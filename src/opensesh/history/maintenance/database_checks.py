@@ -21,7 +21,7 @@ from ...text import pluralize
 from ..formats.opencode import complete_message, complete_session
 from .findings import Finding
 from .inventory import rebuilt_message, rebuilt_session
-from .tree_checks import DAY_MS, check_folders, check_leases, close_answer, close_call, running_sessions
+from .tree_checks import DAY_MS, check_leases, close_answer, close_call, running_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,7 +85,6 @@ class _DatabaseCheck:
             else:
                 yield finding
         yield from check_leases(FileLeases.of(self._store))
-        yield from check_folders((name, row.record.get("directory")) for name, row in self._sessions.items())
 
     def _row_findings(self) -> Iterator[Finding]:
         lost = {message.session for message in self._messages.values()} - self._sessions.keys()

@@ -31,7 +31,7 @@ from .findings import (
     store_contents,
 )
 from .inventory import take_inventory
-from .tree_checks import check_layout, check_records, check_surroundings, running_sessions
+from .tree_checks import check_folders, check_layout, check_records, check_surroundings, running_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -101,6 +101,7 @@ def diagnose(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda
             findings += check_records(member, inventory, running, in_databases if are_all_read else None)
             findings += check_surroundings(member, inventory)
         findings += check_layout(member)
+    findings += check_folders(store)
     summaries = compare_stores(contents)
     target, _ = new_sessions_place(store)
     return Diagnosis(store.place, summaries, [*check_stores(summaries, target), *findings, *check_shares(store)])

@@ -17,6 +17,7 @@ from ...sessions.undo import Change
 from ...storage.json_tree.migrations import LAYOUT, pending, version
 from ...storage.keys import GLOBAL, PER_SESSION, is_plain
 from ...storage.leases import FileLeases, is_alive
+from ...storage.protocol import ignore_damage
 from ...text import pluralize
 from .findings import Finding
 from .inventory import is_unfinished, make_valid, rebuilt_message, rebuilt_session, records_in
@@ -24,7 +25,7 @@ from .inventory import is_unfinished, make_valid, rebuilt_message, rebuilt_sessi
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from ...storage.protocol import FileTree
+    from ...storage.protocol import FileTree, Store
     from .inventory import Inventory, InventoryItem
 
 DAY_MS = 86_400_000
@@ -304,8 +305,6 @@ def check_surroundings(tree: FileTree, inventory: Inventory) -> Iterator[Finding
             yield Finding("leftover", path, text, "odd", [Change(path=path, aside=True)])
     yield from _permissions(inventory)
     yield from _projects(inventory)
-    sessions = ((item.name, item.fields.get("directory")) for item in inventory.of("session"))
-    yield from check_folders(sessions)
 
 
 def check_layout(tree: FileTree) -> Iterator[Finding]:
@@ -353,12 +352,13 @@ def _projects(inventory: Inventory) -> Iterator[Finding]:
                 yield Finding("project", os.path.join("session", old), text, "note", remedy=remedy)
 
 
-def check_folders(directories: Iterable[tuple[str, object]]) -> Iterator[Finding]:
+def check_folders(store: Store) -> Iterator[Finding]:
     """Yield the folders of sessions that do not exist any more."""
     folders: dict[str, set[str]] = {}
-    for session, directory in directories:
+    for key, record in store.scan(("session",), report=ignore_damage):
+        directory = (as_object(record) or {}).get("directory")
         if isinstance(directory, str) and directory:
-            folders.setdefault(directory, set()).add(session)  # a set, because a session may have two copies
+            folders.setdefault(directory, set()).add(key[-1])  # a set, because a session may have two copies
     for folder, sessions in sorted(folders.items()):
         if not os.path.isdir(folder):
             remedy = f"opensesh session move --from {shlex.quote(folder)} NEW changes it to where it is now"

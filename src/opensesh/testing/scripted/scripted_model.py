@@ -25,6 +25,7 @@ from ...models.model import SCRIPTED_PROMPT
 from ...models.request import Assistant, Request, System, Text, User
 from ...models.stream_events import FinishStep
 from ...models.wire_helpers import encode_json
+from ...text import pluralize
 from .language import InvalidScriptError, Script, ScriptTurn, parse_prompt
 from .playback import Action, actions_of, chat_usage, is_title, model_error, request_tail, role_of, text_of
 from .steps import Expect, Fail, Hang, Say, Split, Title, Wait, prompt_usage
@@ -273,7 +274,7 @@ class _ScriptedTurns:
                 last = ScriptTurn((Title(TITLE),))
             return last, id_prefix
         if self._taken == len(self._turns):
-            raise LookupError(f"all {len(self._turns)} turns of the script were used")
+            raise LookupError(f"no turn of the script is left; it has {pluralize(len(self._turns), 'turn')}")
         self._taken += 1
         return self._turns[self._taken - 1], f"{self._id_prefix}{self._taken}"
 
@@ -299,8 +300,8 @@ class _PromptedTurns:
             return ScriptTurn((Split("word"), Say(f"{answer} "))), "0"
         position = _position(since, calls)
         if position >= len(calls):
-            hint = "after a CALL the model is called again, so add '---' and another turn, such as 'SAY Done'"
-            raise LookupError(f"all {len(calls)} turns of the prompt were used; {hint}")
+            hint = "After a CALL the model is called again, so add '---' and another turn, such as 'SAY Done'"
+            raise LookupError(f"no turn of the prompt is left; it has {pluralize(len(calls), 'turn')}. {hint}")
         attempts = len(calls[position])
         attempt = 0
         if attempts > 1:
