@@ -67,7 +67,8 @@ class Repricer:
     @property
     def prices(self) -> PriceTable:
         """The table."""
-        return PriceTable(*self._opened().origin)
+        origin = self._opened().origin
+        return PriceTable(origin.label, origin.date)
 
     def cost(self, provider: str, model: str, used: Used, total: float | None = None) -> int | None:
         """Return the cost of a call in units; ``None`` if the table has no price for some of its tokens.
