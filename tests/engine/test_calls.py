@@ -274,7 +274,7 @@ async def test_the_child_of_an_agent_that_may_not_edit_may_not_either(isolated: 
     async with open_harness(models) as harness:
         assert (await harness.ask(agent="plan")).kind == "answered"
         (made,) = harness.engine.sessions.children(harness.session)
-        assert [part["tool"] for part in harness.parts("tool", made.id)] == ["invalid", "bash"]
+        assert [part["tool"] for part in harness.parts("tool", made.id)] == ["write", "bash"]
         assert "forbids edit" in harness.parts("tool", made.id)[1]["state"]["error"]
         assert not target.exists()
 

@@ -129,7 +129,7 @@ class Components:
             run,
             is_user_asked=lambda: bool(self.permissions.pending or self.questions.pending),
             timeout_seconds=settings.task_seconds,
-            names_disabled_tools=settings.opencode_events,
+            follows_opencode=settings.opencode_events,
         )
         self.compactor = Compactor(
             writer,
@@ -192,7 +192,7 @@ class Components:
             self.models,
             self.hooks,
             self.mcp,
-            hides_reminders=self.settings.opencode_events,
+            follows_opencode=self.settings.opencode_events,
         )
         return loop, PromptComposer(session, history, files, services)
 

@@ -65,7 +65,7 @@ def open_engine(  # noqa: PLR0913 - the public constructor; each argument is a n
 
         service = sessions
         if service is None:
-            if not os.path.isdir(directory):
+            if not os.path.isdir(directory) and not (settings or Settings()).opencode_events:
                 raise UsageError(f"there is no directory {os.path.abspath(directory)}")
             opened = settle(open_store(store) if store is None or isinstance(store, str) else store)
             service = Sessions(opened, project.resolve(directory, store=opened), bus=events)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .. import ids
+from .. import events, ids
 from ..config import mentions, system_paths
 from ..errors import ModelNotFoundError, OpenseshError, RecordError, UsageError
 from ..models.model import Model
@@ -178,9 +178,9 @@ class PromptServices(NamedTuple):
     models: Models
     hooks: PluginHooks
     mcp: McpServers
-    hides_reminders: bool
-    """Whether reminders are stored in the metadata of the user's text instead of as parts of their own, which clients
-    of OpenCode do not expect."""
+    follows_opencode: bool
+    """Whether clients of OpenCode follow: reminders are stored in the metadata of the user's text instead of as parts
+    of their own, and an attachment that cannot be read is published as an error."""
 
 
 class PromptComposer:
@@ -250,7 +250,7 @@ class PromptComposer:
         if today != format_day(self._session.time.created) and not self._reminds(reminder):
             reminders.append(reminder)
         typed = next((part for part in parts if part["type"] == "text" and not part.get("synthetic")), None)
-        if reminders and typed is not None and services.hides_reminders:
+        if reminders and typed is not None and services.follows_opencode:
             metadata = as_object(typed.get("metadata")) or {}
             extension = as_object(metadata.get(EXTENSION_KEY)) or {}
             typed["metadata"] = metadata | {EXTENSION_KEY: extension | {"reminders": reminders}}
@@ -340,6 +340,9 @@ class PromptComposer:
                 self._reader = _AttachmentContext(self._session.id, self._files, services.config, services.location)
             output = await self._reader.read(arguments)
         except OpenseshError as error:
+            if self._services.follows_opencode:
+                failure: Document = {"name": "UnknownError", "data": {"message": error.message}}
+                self._services.writer.publish(events.SessionError(session_id=self._session.id, error=failure))
             return [call, self._synthetic(part.message_id, f"Reading {path} failed: {error.message}")]
         attached = [
             _with_id(replace(part, id="", mime=file["mime"], url=file["url"], source=None))

@@ -93,7 +93,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     with every step, after a failed model call and with an abort, the list of changed files with every prompt, summaries
     of compactions without anything that the model did not write, the finish of the model where no step follows,
     reminders and retries without parts, the disabled tools of subagents, interrupted texts without an end, and a prompt
-    after the subtask of a command."""
+    after the subtask of a command. They also read the sessions of directories that do not exist any more."""
     unanswered_warning_seconds: float = 10.0
     """When a request that no callback answers is logged."""
 

@@ -51,7 +51,7 @@ class SubagentServices(NamedTuple):
     is_user_asked: Callable[[], bool]
     """Whether a request waits for the user; that time does not count as the subagent's."""
     timeout_seconds: float | None
-    names_disabled_tools: bool
+    follows_opencode: bool
     """Whether prompts name the tools that the rules of their session deny, as OpenCode's do."""
 
 
@@ -116,15 +116,15 @@ class ChildSessions:
             parts = mentioned_parts(task.prompt, self._services.writer.location, self._services.agents)
         model = f"{child.model['providerID']}/{child.model['modelID']}"
         prompt = Prompt(parts=parts, agent=task.agent, model=model)
-        if self._services.names_disabled_tools:
+        if self._services.follows_opencode:
             disabled_tools = self._disabled_tools(self._services.agents.get(task.agent))
             prompt = replace(prompt, tools=dict.fromkeys(disabled_tools, False))
         with self._services.budgets.subagent(child.session_id):
             outcome = await self._run_in_time(child.session_id, prompt)
         answered = outcome.message.parts if outcome.message else []
         text = next((part["text"] for part in reversed(answered) if part.get("type") == "text"), "")
-        if outcome.kind == "answered":
-            return text
+        if outcome.kind == "answered" or (outcome.kind == "blocked" and self._services.follows_opencode):
+            return text or f"The subagent did not finish: {outcome.description}"
         state = _STATES.get(outcome.kind, "failed")
         if (outcome.error or {}).get("name") == "BudgetExceededError":
             state = "over budget"

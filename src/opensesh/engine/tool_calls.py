@@ -23,6 +23,7 @@ from ..errors import (
     ToolFailedError,
 )
 from ..models import stream_events as stream
+from ..permissions import disabled
 from ..records import EXTENSION_KEY, as_object, dumps_compact
 from ..tools.json_schema import schema_problems
 from ..tools.question import QuestionTool
@@ -77,6 +78,12 @@ class CallRunner:
     async def run(self, part: Document, call: stream.ToolCall) -> None:
         """Run a call of the model to its final state. Raises nothing but cancellation and storage errors."""
         tool, arguments = self._tools.get(call.name) or self._tools.get(call.name.lower()), call.input
+        contexts = self._contexts
+        is_denied = tool is None and call.problem is None and disabled((call.name,), contexts.rules)
+        if self._tools and is_denied and not disabled((call.name,), contexts.agent.permission):  # by the session
+            await self.start(part, call)
+            await self.fail(part["id"], f"Error: A rule of the user forbids {call.name}; do not try to get around it")
+            return
         if tool is None or call.problem is not None:
             missing = f"there is no tool called {call.name}" if self._tools else "no tool may be called now"
             tool, arguments = self._contexts.invalid, {"tool": call.name, "error": call.problem or missing}

@@ -162,7 +162,7 @@ def _is_cross_site(scope: Scope, headers: dict[str, str]) -> bool:
 
 def _preflight(headers: dict[str, str], *, is_accepted: bool) -> Response:
     response = Response(status_code=204)
-    if is_accepted:
+    if is_accepted or "origin" not in headers:
         response.headers["access-control-allow-methods"] = _METHODS
         requested = headers.get("access-control-request-headers")
         if requested:

@@ -53,7 +53,7 @@ def application(options: ServerOptions, url: str, hosts: Iterable[str]) -> tuple
     settings = Settings(
         owner=f"opensesh serve at {url}",
         opencode_events=True,
-        snapshot_start_seconds=0.5,  # clients of OpenCode expect steps that begin with their snapshot
+        snapshot_start_seconds=5.0,  # clients of OpenCode expect steps that begin with their snapshot
         unanswered_warning_seconds=_NEVER,
     )
     pool = EnginePool(partial(open_engine, store=store, settings=settings, bus=bus))

@@ -23,7 +23,7 @@ MASK = "********"
 """Shown in place of a secret. Where a client sends it back, the setting stays as it is."""
 _SECRET_NAME = re.compile(r"(?i)(api_?key|secret|token|password|authorization|credential|cookie)")
 _MODALITIES = ("text", "audio", "image", "video", "pdf")
-_SOURCES = {"environment": "env", "auth.json": "api", "plugin": "custom", "config": "config", "none": "config"}
+_SOURCES = {"environment": "env", "auth.json": "api", "plugin": "custom", "config": "config"}
 
 
 @cache

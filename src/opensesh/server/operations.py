@@ -45,6 +45,7 @@ Handler = Callable[..., Awaitable[object]]
 MAX_BODY_BYTES = 64 << 20
 """Attachments are sent in the body, as data URLs."""
 BODY_SECONDS = 300.0
+_EMPTY_IS_ZERO = (bool, float, float | None)
 _DIRECTORY_HEADER = "x-opencode-directory"
 
 
@@ -72,9 +73,9 @@ class Call(NamedTuple):
             return self.state.directory
         with suppress(UnicodeDecodeError):
             value = unquote(value, errors="strict")  # clients encode it once more
-        if "\0" in value or not os.path.isabs(value):
-            raise RequestError(400, "BadRequest", "the directory must be an absolute path")
-        return value
+        if "\0" in value:
+            raise RequestError(400, "BadRequest", "the directory must be a path")
+        return os.path.join(self.state.directory, value)
 
     def engine(self) -> AbstractAsyncContextManager[Engine]:
         """Open or share the engine of the directory."""
@@ -189,7 +190,7 @@ async def respond(operation: Operation, state: ServerState, request: Request) ->
         msgspec.convert(parameters, operation.parameters)
         if operation.query is not NoQuery:
             echoed = dict(request.query_params)
-            arguments["query"] = msgspec.convert(echoed, operation.query, strict=False)
+            arguments["query"] = msgspec.convert(_with_zeros(operation.query, echoed), operation.query, strict=False)
         if operation.body is not None:
             content = await read_body(request, MAX_BODY_BYTES, seconds=BODY_SECONDS)
             if _is_json(request) and (content or "x-stainless-lang" not in request.headers):
@@ -214,6 +215,13 @@ async def respond(operation: Operation, state: ServerState, request: Request) ->
     if operation.status == 204:
         return Response(status_code=204, headers={"content-type": "application/json"})
     return json_response(value, operation.status)
+
+
+def _with_zeros(query: type[Struct], values: dict[str, str]) -> dict[str, str]:
+    """Return the values of a query with 0 for empty numbers and switches, as JavaScript reads them."""
+    hints = get_type_hints(query, include_extras=True)
+    zeros = {name: "0" for name, value in values.items() if not value.strip() and hints.get(name) in _EMPTY_IS_ZERO}
+    return values | zeros
 
 
 def _is_json(request: Request) -> bool:

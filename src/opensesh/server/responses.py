@@ -78,7 +78,7 @@ def _named(status: int, name: str, data: Document) -> Response:
     return json_response({"name": name, "data": data}, status)
 
 
-def validation_response(error: msgspec.ValidationError, document: Any) -> Response:
+def validation_response(error: msgspec.ValidationError | errors.RecordError, document: Any) -> Response:
     """Return the response to a request that does not match its declaration: what was sent, and what is wrong."""
     reason, _, position = str(error).partition(" - at `$")
     path: list[str | int] = [

@@ -6,6 +6,7 @@ import asyncio
 import codecs
 import fcntl
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -199,6 +200,8 @@ class Terminals:
             raise RequestError(400, "BadRequest", "a command cannot contain a NUL character")
         if not os.path.isdir(cwd):
             raise RequestError(400, "BadRequest", f"there is no directory {cwd}")
+        if shutil.which(os.path.join(cwd, command[0]) if "/" in command[0] else command[0]) is None:
+            raise RequestError(400, "BadRequest", f"there is no program {command[0]}")
         terminal_id = ids.ascending("pty")
         terminal = Terminal(terminal_id, directory, title or f"Terminal {terminal_id[-4:]}", command, cwd)
         terminal.start(environment, self._on_exit)

@@ -50,8 +50,7 @@ class QuestionTool(BuiltinTool[QuestionArguments]):
             for item in args.questions
         ]
         answers = [list(answer) for answer in await ctx.questions.ask(asked)]
-        answers += [[] for _ in asked[len(answers) :]]
-        pairs = zip(asked, answers, strict=True)
+        pairs = zip(asked, [*answers, *([""] for _ in asked)], strict=False)
         replies = ", ".join(f'"{item.question}"="{", ".join(answer) or "Unanswered"}"' for item, answer in pairs)
         count = "1 question" if len(asked) == 1 else f"{len(asked)} questions"
         output = f"The user has answered: {replies}. Continue with that in mind."

@@ -13,6 +13,7 @@ from ...config import Command as CommandInfo
 from ...config import ConfigSettings, load
 from ...config import Skill as SkillInfo
 from ...engine.cancellation import run_in_thread_uncancellable
+from ...records import Document, as_object
 from ...storage import paths
 from ...tools.tool_registry import DescriptionVariables, to_spec
 from ..config_documents import agent_document, command_documents, config_document, skill_documents
@@ -23,7 +24,6 @@ from ..responses import validation_response
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from ...records import Document
 
 routes = Routes()
 
@@ -68,7 +68,7 @@ async def update_config(call: Call, body: ConfigSettings) -> object:
     if (refusal := await _update_file(call, call.directory)) is not None:
         return refusal
     await call.state.dispose(call.directory)
-    return call.document
+    return _completed(call.document)
 
 
 @routes.patch("/global/config", "global.config.update", response=ConfigSettings, errors=(400, 409))
@@ -77,7 +77,7 @@ async def update_global_config(call: Call, body: ConfigSettings) -> object:
     if (refusal := await _update_file(call, paths.config())) is not None:
         return refusal
     await call.state.dispose_all()
-    return call.document
+    return _completed(call.document)
 
 
 @routes.get("/agent", "app.agents", response=list[AgentInfo])
@@ -118,6 +118,16 @@ async def list_tools(call: Call, query: ToolListQuery) -> object:
         variables = DescriptionVariables(directory=engine.location.directory)
         specs = [to_spec(tool, variables) for tool in registry.offered(query.model, query.provider)]
         return [{"id": one.name, "description": one.description, "parameters": one.parameters} for one in specs]
+
+
+def _completed(settings: Document) -> Document:
+    """Return settings as OpenCode does once it has read them: an agent has options and permissions."""
+    agents = as_object(settings.get("agent"))
+    if agents is None:
+        return settings
+    defaults: Document = {"options": Document(), "permission": Document()}
+    completed = {name: defaults | (as_object(agent) or {}) for name, agent in agents.items()}
+    return settings | {"agent": completed}
 
 
 async def _update_file(call: Call, folder: str) -> Response | None:

@@ -160,7 +160,10 @@ async def find_paths(directory: str, query: str, kind: str, limit: int) -> list[
 
 
 def inside(location: ProjectLocation, path: str) -> str:
-    """Return the real path of ``path``, which must be inside the project."""
+    """Return the real path of ``path``, which must be inside the project. A path from the root is one from the
+    directory, as in OpenCode, unless it is inside the project."""
+    if not location.contains(os.path.normpath(path)):
+        path = path.lstrip("/")
     target = os.path.realpath(os.path.join(location.directory, path)) if "\0" not in path else ""
     if not location.contains(target):
         raise RequestError(403, "ForbiddenError", "the path is outside of the project")
@@ -202,7 +205,7 @@ def _read_file(location: ProjectLocation, path: str) -> Document:
             data = file.read()
     except OSError as error:
         raise RequestError(403, "ForbiddenError", f"{path}: {error.strerror}") from None
-    if mime.startswith("image/") and mime != "image/svg+xml":
+    if mime.startswith("image/"):
         content = base64.b64encode(data).decode()
         return {"type": "text", "content": content, "mimeType": mime, "encoding": "base64"}
     try:
@@ -278,6 +281,8 @@ def _line_count(path: str) -> int:
 def _git(location: ProjectLocation, command: str, *arguments: str, stdin: str = "") -> str:
     environment = git_environment(isolated=False)
     options: tuple[str, ...] = ()
+    if command == "check-ignore":  # knows no literal pathspecs, and needs none: its paths are on its standard input
+        environment.pop("GIT_LITERAL_PATHSPECS", None)
     if command == "diff":  # starts programs by default
         environment = without_filters(location.directory, environment)
         options = ("--no-ext-diff", "--no-textconv")

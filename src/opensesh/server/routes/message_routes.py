@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...engine.prompt import Prompt
-from ...errors import ModelNotFoundError, NotFoundError
+from ...errors import ModelNotFoundError, NotFoundError, RecordError
 from ...records import AssistantMessage, Document, as_object, read_part
 from ..client_documents import client_message, with_stored_extension
 from ..operations import Call, Routes
 from ..parameters import MessageID, PartID, count_of
-from ..responses import RequestError, empty_response
+from ..responses import RequestError, empty_response, validation_response
 
 if TYPE_CHECKING:
     from ...engine.engine import Engine
@@ -25,6 +26,20 @@ routes = Routes()
 _HOLD_BACK_SECONDS = 0.06
 """``opencode run --attach`` ends with the response, and prints only the events that it has received by then."""
 _DELIVERY_SECONDS = 0.5
+_REQUIRED_FIELDS = {
+    "text": ("text",),
+    "subtask": ("prompt", "description", "agent"),
+    "reasoning": ("text", "time"),
+    "file": ("mime", "url"),
+    "tool": ("callID", "tool", "state"),
+    "step-finish": ("reason", "cost", "tokens"),
+    "snapshot": ("snapshot",),
+    "patch": ("hash", "files"),
+    "agent": ("name",),
+    "retry": ("attempt", "error", "time"),
+    "compaction": ("auto",),
+}
+"""What a part must have beside its ids. Stored parts are read without it, since older programs wrote less."""
 
 
 class MessageListQuery(Struct, frozen=True):
@@ -254,16 +269,21 @@ async def prompt_session_async(call: Call, body: PromptBody) -> object:
 async def run_command(call: Call, body: CommandBody) -> object:
     """Run a command of the configuration."""
     async with call.session_engine() as engine:
-        outcome = await engine.command(
-            call.parameters["sessionID"],
-            body.command,
-            body.arguments,
-            call.document.get("parts") or (),
-            agent=body.agent,
-            model=body.model,
-            variant=body.variant,
-            message_id=body.message_id,
-        )
+        try:
+            outcome = await engine.command(
+                call.parameters["sessionID"],
+                body.command,
+                body.arguments,
+                call.document.get("parts") or (),
+                agent=body.agent,
+                model=body.model,
+                variant=body.variant,
+                message_id=body.message_id,
+            )
+        except ModelNotFoundError as error:
+            provider_id, _, model_id = (body.model or "").partition("/")
+            data = {"providerID": provider_id, "modelID": model_id, "suggestions": error.suggestions}
+            raise RequestError(400, "ProviderModelNotFoundError", error.message, **data) from None
         return await _answer(call, engine, outcome)
 
 
@@ -305,7 +325,14 @@ async def update_part(call: Call, body: PartBody) -> object:
     ids_of_path = [call.parameters[name] for name in ("partID", "messageID", "sessionID")]
     if [body.id, body.message_id, body.session_id] != ids_of_path:
         raise RequestError(400, "BadRequest", "the ids of the part are not those of the path")
-    part = read_part(call.document).document
+    missing = [name for name in _REQUIRED_FIELDS.get(body.type, ()) if name not in call.document]
+    if missing:
+        error = msgspec.ValidationError(f"Object missing required field `{missing[0]}`")
+        return validation_response(error, call.document)
+    try:
+        part = read_part(call.document).document
+    except RecordError as error:
+        return validation_response(error, call.document)
     async with call.session_engine() as engine:
         _check_idle(engine, call)
         message = await run_in_thread_uncancellable(_find_message, engine, call)

@@ -105,7 +105,7 @@ async def list_sessions(call: Call, query: SessionListQuery) -> object:
         )
 
     def read(engine: Engine) -> list[Document]:
-        limit = None if query.limit is None else max(count_of(query.limit), 0)
+        limit = None if query.limit is None else max(count_of(query.limit), 1)  # as in OpenCode
         sessions = engine.sessions.newest_first(engine.location.id)
         return [client_info(session.document) for session in islice(filter(is_selected, sessions), limit)]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ...engine.cancellation import run_in_thread_uncancellable
-from ...project import resolve
+from ...project import register, resolve
 from ...records import Document, as_list
 from ...sessions.slugs import new_slug
 from ...storage import keys, paths
@@ -84,6 +84,8 @@ async def create_worktree(call: Call, body: WorktreeCreate | None = None) -> obj
 async def remove_worktree(call: Call, body: WorktreeFolder) -> object:
     """Remove a worktree that was created here, and its branch."""
     async with call.engine() as engine:
+        if not os.path.lexists(body.directory.replace("\0", "")):
+            return True  # as in OpenCode
         folder = await _known(engine.location, body.directory)
         branch = await _git(engine.location, "branch", "--show-current", cwd=folder)
         await call.state.pool.close(folder)
@@ -124,7 +126,7 @@ async def _known(location: ProjectLocation, directory: str) -> str:
     for path in known:
         if os.path.realpath(path) == folder:
             return path
-    raise RequestError(400, "WorktreeNotFoundError", f"{directory} is not a worktree that was created here")
+    raise RequestError(400, "WorktreeResetFailedError", f"{directory} is not a worktree that was created here")
 
 
 def _remember(engine: Engine, folder: str) -> None:
@@ -136,6 +138,7 @@ def _remember(engine: Engine, folder: str) -> None:
         if location.sandbox not in sandboxes:
             record["sandboxes"] = [*sandboxes, location.sandbox]
 
+    register(engine.sessions.store, engine.location)  # there may have been no session yet
     engine.sessions.store.update(keys.project(engine.location.id), edit)
 
 
