@@ -136,7 +136,7 @@ def test_a_repository_does_not_make_another_folder_a_part_of_its_project(tmp_pat
     git(project, "config", "core.worktree", place if place == "/" else str((project / ".git" / place).resolve()))
     location = resolve(project)
     assert (location.sandbox, location.vcs) == (str(project), "git")
-    assert not is_inside(Bench(project, Path(location.sandbox)), str(home / "secret"))
+    assert not is_inside(Bench(project, Path(location.sandbox)), os.path.realpath(home / "secret"))
 
 
 def test_a_git_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

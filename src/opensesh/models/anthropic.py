@@ -87,7 +87,6 @@ class Anthropic(HTTPProvider):
     async def send(
         self, request: Request, provider_id: str
     ) -> tuple[AsyncGenerator[ServerSentEvent, None], AnthropicReader]:
-        """Return the response to ``request``, and its reader."""
         own = lower_names(request.headers)
         headers = {**self._headers, **own}
         betas = [self._headers.get(_BETA, ""), own.get(_BETA, ""), *request.options.get("anthropicBeta", ())]
@@ -108,7 +107,6 @@ class AnthropicReader(AnswerReader):
         self._reason = ""
 
     def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
-        """Return the stream events for one event."""
         match wire.get("type"):
             case "content_block_delta":
                 return self._delta(self._blocks[wire["index"]], wire["delta"])
@@ -184,7 +182,6 @@ class AnthropicReader(AnswerReader):
                 return []
 
     def final_events(self) -> list[StreamEvent]:
-        """Close what is open, and report reason and usage."""
         events = [event for block in self._blocks.values() for event in block.end()]
         reason = _REASONS.get(self._reason, "unknown")
         # Cached input is counted apart from the rest; thinking is part of the output. A total is not sent.

@@ -106,7 +106,6 @@ class Bedrock(HTTPProvider):
     async def send(
         self, request: Request, provider_id: str
     ) -> tuple[AsyncGenerator[ServerSentEvent, None], BedrockReader]:
-        """Return the response to ``request``, and its reader."""
         model_id = regional_model_id(self._region, request.model.wire_id)
         url = f"{self._base_url}/model/{quote(model_id, safe='')}/converse-stream"
         content = encode_json(request_body(request))
@@ -184,7 +183,6 @@ class BedrockReader(AnswerReader):
         self._usage: dict[str, Any] = {}
 
     def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
-        """Return the stream events for one message."""
         match name:
             case "contentBlockDelta":
                 return self._delta(wire["contentBlockIndex"], wire["delta"])
@@ -246,7 +244,6 @@ class BedrockReader(AnswerReader):
         return begin
 
     def final_events(self) -> list[StreamEvent]:
-        """Close what is open, and report reason and usage."""
         events = [event for block in self._blocks.values() for event in block.end()]
         reason = _REASONS.get(self._reason, "unknown")
         # Cached input is counted apart from the rest; thinking is part of the output.

@@ -118,7 +118,6 @@ class GoogleReader(AnswerReader):
         return super().close()
 
     def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
-        """Return the stream events for one chunk."""
         if wire.get("error"):
             raise failures.from_stream_error(wire, self.provider_id, self.url)
         self._usage = object_field(wire, "usageMetadata") or self._usage
@@ -166,7 +165,6 @@ class GoogleReader(AnswerReader):
         self._signature = None
 
     def final_events(self) -> list[StreamEvent]:
-        """Close what is open, and report reason and usage."""
         out: list[StreamEvent] = []
         self._end_piece(out)
         reason = _REASONS.get(self._finish_reason, "unknown")

@@ -69,7 +69,6 @@ class OpenAIChat(HTTPProvider):
     async def send(
         self, request: Request, provider_id: str
     ) -> tuple[AsyncGenerator[ServerSentEvent, None], OpenAIChatReader]:
-        """Return the response to ``request``, and its reader."""
         body = request_body(request, include_usage=self._include_usage)
         copilot = _copilot_headers(body["messages"]) if provider_id.startswith("github-copilot") else {}
         headers = {**copilot, **self._headers, **request.headers}
@@ -106,7 +105,6 @@ class OpenAIChatReader(AnswerReader):
         return super().read(event)
 
     def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
-        """Return the stream events for one chunk."""
         choices = wire.get("choices")
         choice: dict[str, Any] = choices[0] if choices else {}
         # An error comes as a chunk of its own, or in place of a choice.
@@ -167,7 +165,6 @@ class OpenAIChatReader(AnswerReader):
         out += self._pieces.end(metadata)
 
     def final_events(self) -> list[StreamEvent]:
-        """Close what is open, and report reason and usage."""
         out: list[StreamEvent] = []
         self._end_piece(out)
         self._calls.finish(out)

@@ -53,7 +53,6 @@ class OpenAIResponses(HTTPProvider):
     async def send(
         self, request: Request, provider_id: str
     ) -> tuple[AsyncGenerator[ServerSentEvent, None], OpenAIResponsesReader]:
-        """Return the response to ``request``, and its reader."""
         headers = {**self._headers, **request.headers}
         wire = self._transport.sse(self._url, headers=headers, body=request_body(request), provider_id=provider_id)
         return wire, OpenAIResponsesReader(provider_id, self._url)
@@ -76,7 +75,6 @@ class OpenAIResponsesReader(AnswerReader):
         return super().read(event)
 
     def convert(self, wire: Document, name: str) -> list[StreamEvent]:
-        """Return the stream events for one event."""
         kind = wire.get("type") or name
         if kind in ("error", "response.failed") or wire.get("error"):
             raise failures.from_stream_error(wire, self.provider_id, self.url)
@@ -141,7 +139,6 @@ class OpenAIResponsesReader(AnswerReader):
         return self._reasoning.find(wire, item_id) or self._reasoning.add(wire, item_id, _ReasoningItem(item_id))
 
     def final_events(self) -> list[StreamEvent]:
-        """Close what is open, and report reason and usage."""
         out: list[StreamEvent] = []
         for item in (*self._reasoning.items, *self._messages.items, *self._calls.items):
             item.close({}, out)

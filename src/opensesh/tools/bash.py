@@ -145,8 +145,8 @@ _ORDINARY_FILE = "opensesh-any-file"
 async def _ask(ctx: Context, effects: CommandEffects, directory: str) -> None:
     outside: set[str] = set()
     for path in (directory, *effects.paths):
-        if not paths.is_inside(ctx, path):
-            real = os.path.realpath(path)
+        real = os.path.realpath(path)
+        if not paths.is_inside(ctx, real):
             outside.add(real if os.path.isdir(real) else os.path.dirname(real))
     if outside:
         await paths.ask_outside(ctx, sorted(outside))

@@ -48,12 +48,8 @@ def absolute(ctx: Context, path: str) -> str:
     return os.path.normpath(os.path.join(ctx.directory, os.path.expanduser(path)))
 
 
-def is_inside(ctx: Context, path: str) -> bool:
-    """Return whether an absolute path leads into the project. It need not exist."""
-    return _is_inside(ctx, os.path.realpath(path))
-
-
-def _is_inside(ctx: Context, real: str) -> bool:
+def is_inside(ctx: Context, real: str) -> bool:
+    """Return whether a real path is in the project. It need not exist."""
     roots = [ctx.directory]
     if ctx.worktree != os.path.dirname(ctx.worktree):  # a worktree of "/" means: not in a repository
         roots.append(ctx.worktree)
@@ -72,7 +68,7 @@ async def ask_if_outside(
     """Ask for the permission ``external_directory`` if a path leads out of the project, or if what the call
     ``deletes`` lies outside."""
     for real in dict.fromkeys((target.real, target.entry) if deletes else (target.real,)):
-        if not _is_inside(ctx, real):
+        if not is_inside(ctx, real):
             await ask_outside(ctx, [real if kind == "directory" else os.path.dirname(real)], target.path)
 
 

@@ -27,9 +27,9 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from .. import ids
 from .arguments import Arguments, decode, schema_of
@@ -259,19 +259,22 @@ class Todos(Protocol):
 class QuestionOption(Struct, frozen=True):
     """An answer offered to the user."""
 
-    label: str
-    description: str = ""
+    label: Annotated[str, Meta(description="The answer, in 1 to 5 words")]
+    description: Annotated[str, Meta(description="What choosing it means")]
 
 
-class UserQuestion(Struct, frozen=True, kw_only=True):
+class ModelQuestion(Struct, frozen=True, kw_only=True):
+    """A question to the user, as a model asks it; the descriptions are for the model."""
+
+    question: Annotated[str, Meta(description="The whole question")]
+    header: Annotated[str, Meta(description="A name for it, of at most 30 characters")]
+    options: Annotated[tuple[QuestionOption, ...], Meta(description="The answers to choose from")]
+    multiple: Annotated[bool | None, Meta(description="Whether more than one answer may be chosen")] = None
+
+
+class UserQuestion(ModelQuestion, frozen=True, kw_only=True):
     """A question to the user."""
 
-    question: str
-    header: str
-    """A very short title."""
-    options: tuple[QuestionOption, ...]
-    multiple: bool | None = None
-    """Whether several options may be chosen."""
     custom: bool | None = None
     """Whether free text is accepted as an answer; it is unless this is false."""
 
