@@ -100,7 +100,7 @@ def test_outdated_models_are_not_offered_but_found_by_name(snapshot: Catalogue) 
     bundle = BundledSource()
     outdated = [
         (provider_id, name)
-        for provider_id in bundle.headers()
+        for provider_id in bundle.headers
         for name in bundle.models(provider_id)
         if (known := snapshot.known(provider_id, name)) and known.status == "deprecated"
     ]

@@ -149,8 +149,7 @@ def model_key_variables() -> frozenset[str]:
 
     Variables that other programs use, too, such as ``GITHUB_TOKEN`` and those of AWS, are not among them.
     """
-    headers = BundledSource().headers()
-    names = {name for header in headers.values() for name in header.env}
+    names = {name for header in BundledSource().headers.values() for name in header.env}
     return frozenset(name for name in (*names, "ANTHROPIC_AUTH_TOKEN") if _MODEL_KEY_NAME.search(name))
 
 

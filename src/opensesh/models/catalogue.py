@@ -75,7 +75,7 @@ class Catalogue:
     def providers(self) -> tuple[ProviderInfo, ...]:
         """Return the providers that may be used: the catalogue's, then the configuration's own."""
         with self._lock:
-            names = dict.fromkeys((*self._listed(), *_ALIASES, *self._config.names))
+            names = dict.fromkeys((*self._opened().headers, *_ALIASES, *self._config.names))
             infos = [self._info(name) for name in names if not self._config.exclusion(name)]
             return tuple(info for info in infos if info)
 
@@ -185,7 +185,6 @@ class Catalogue:
 
     def _reset(self) -> None:
         self._source: CatalogueSource | None = None
-        self._headers: dict[str, ProviderHeader] | None = None
         self._infos: dict[str, ProviderInfo | None] = {}
         self._raw: dict[tuple[str, bool], dict[str, Raw]] = {}
         self._built: dict[tuple[str, str], Model | None] = {}
@@ -195,16 +194,11 @@ class Catalogue:
             self._source = self._given_source or newest_source(self._environ, self._report)
         return self._source
 
-    def _listed(self) -> dict[str, ProviderHeader]:
-        if self._headers is None:
-            self._headers = self._opened().headers()
-        return self._headers
-
     def _info(self, provider_id: str) -> ProviderInfo | None:
         if provider_id in self._infos:
             return self._infos[provider_id]
         original, name = _ALIASES.get(provider_id, (provider_id, ""))
-        header = self._listed().get(original)
+        header = self._opened().headers.get(original)
         settings = self._config.settings(provider_id)
         info = None
         if header is not None or settings.models:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
@@ -60,18 +61,16 @@ class BundledSource:
     def __init__(self, path: str = BUNDLE_PATH) -> None:
         # zipimport reads a member in a third of the time that importing zipfile takes.
         self._archive = zipimporter(path)
-        self._index = msgspec.json.decode(self._archive.get_data("index.json"), type=_BundleIndex)
+        index = msgspec.json.decode(self._archive.get_data("index.json"), type=_BundleIndex)
         self.label = "the snapshot that comes with opensesh"
-        self.date = self._index.date
+        self.date = index.date
         """The day of the data, ``2026-09-28``."""
-
-    def headers(self) -> dict[str, ProviderHeader]:
-        """Return every provider, in the catalogue's order."""
-        return self._index.providers
+        self.headers = index.providers
+        """Every provider, in the catalogue's order."""
 
     def models(self, provider_id: str) -> dict[str, Raw]:
         """Return a provider's models, not decoded yet; empty for one that is not listed."""
-        if provider_id not in self._index.providers:
+        if provider_id not in self.headers:
             return {}
         data = self._archive.get_data(f"providers/{provider_id}.json")
         return msgspec.json.decode(data, type=dict[str, Raw])
@@ -98,6 +97,7 @@ class CatalogueFile:
         self._report = report
         self._providers = _split(data, path)
 
+    @cached_property
     def headers(self) -> dict[str, ProviderHeader]:
         return {name: header for name in list(self._providers) if (header := self._decode(name, ProviderHeader))}
 

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs
 
 from starlette.responses import Response
 
-from ..asgi.origins import AcceptedOrigins
+from ..asgi.requests import AcceptedOrigins
 from .responses import RequestError, error_response
 from .web.page_access import is_page_path
 from .web.pages import HEADERS as PAGE_HEADERS

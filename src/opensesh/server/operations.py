@@ -27,7 +27,7 @@ from msgspec import Struct
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..asgi.bodies import BodyError, read_body
+from ..asgi.requests import BodyError, read_body
 from ..errors import RecordError
 from ..records import loads
 from .parameters import path_parameters

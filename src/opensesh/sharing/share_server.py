@@ -29,10 +29,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from ..asgi.bodies import BodyError, read_body
 from ..asgi.connections import connection_limit, limited_protocol
 from ..asgi.listening import accepted_hosts, bracketed, is_loopback, listen
-from ..asgi.origins import AcceptedOrigins
+from ..asgi.requests import AcceptedOrigins, BodyError, read_body
 from ..errors import RecordError, UsageError
 from ..history.formats import ExportedSession, FormatOptions
 from ..history.formats.html_page import HtmlFormat, page_policy

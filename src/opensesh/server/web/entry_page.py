@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 from msgspec import Struct
 from starlette.responses import RedirectResponse, Response
 
-from ...asgi.bodies import BodyError, read_body
+from ...asgi.requests import BodyError, read_body
 from ...records import as_object, loads
 from ..operations import Call, Routes
 from ..responses import RequestError, json_response

@@ -292,8 +292,11 @@ class _PromptedTurns:
         if title:
             return ScriptTurn((Title(TITLE),)), "title"
         texts, since = _last_prompt(request)
-        calls = _scripted_calls(texts)
-        if not calls:
+        try:  # the first of them that has a script
+            calls = next(filter(None, map(parse_prompt, texts)), None)
+        except InvalidScriptError as error:
+            raise LookupError(f"the script in the prompt is invalid: {error}") from None
+        if calls is None:
             # A system reminder is not part of the prompt.
             prompt = [text for text in texts if not text.lstrip().startswith("<system-reminder>")]
             answer = "You said: " + "\n".join(prompt) if request.tools else SUMMARY
@@ -316,26 +319,13 @@ class _PromptedTurns:
         return []
 
 
-def _scripted_calls(texts: list[str]) -> list[list[ScriptTurn]]:
-    """Return the script in the first of ``texts`` that has one."""
-    for text in texts:
-        try:
-            calls = parse_prompt(text)
-        except InvalidScriptError as error:
-            raise LookupError(f"the script in the prompt is invalid: {error}") from None
-        if calls:
-            return calls
-    return []
-
-
 def _last_prompt(request: Request) -> tuple[list[str], Sequence[ModelMessage]]:
     """Return the texts of the last user message, and the messages after it."""
     messages = request.messages
-    for index in range(len(messages) - 1, -1, -1):
-        message = messages[index]
-        if isinstance(message, User):
-            return [part.text for part in message.content if isinstance(part, Text)], messages[index + 1 :]
-    return [], messages
+    last = max((index for index, message in enumerate(messages) if isinstance(message, User)), default=-1)
+    prompt = messages[last] if last >= 0 else None
+    texts = [part.text for part in prompt.content if isinstance(part, Text)] if isinstance(prompt, User) else []
+    return texts, messages[last + 1 :]
 
 
 def _position(since: Sequence[ModelMessage], calls: list[list[ScriptTurn]]) -> int:

@@ -1,4 +1,4 @@
-"""Which Host and Origin headers a server accepts.
+"""Which requests a server accepts: by their Host and Origin headers, and by the size and time of their bodies.
 
 A web page elsewhere can send requests to a server on this machine. A check of Host stops one that has rebound its own
 DNS name to 127.0.0.1; a check of Origin stops one that sends requests across origins.
@@ -6,10 +6,15 @@ DNS name to 127.0.0.1; a check of Origin stops one that sends requests across or
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from starlette.requests import Request
 
 
 class AcceptedOrigins:
@@ -35,3 +40,32 @@ class AcceptedOrigins:
         scheme, separator, host = origin.lower().partition("://")
         is_own = bool(separator) and scheme in ("http", "https") and host in self._hosts
         return is_own or origin.lower() in self._origins
+
+
+class BodyError(Exception):
+    """A body that cannot be accepted, with the status of the response."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+async def read_body(request: Request, limit: int, *, seconds: float = 60.0) -> bytes:
+    """Return the body of a request. Raises :class:`BodyError` if it has more than ``limit`` bytes or takes longer."""
+    too_large = BodyError(413, f"more than {limit:,} bytes")
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limit:
+        raise too_large
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > limit:
+                    raise too_large
+                chunks.append(chunk)
+    except (TimeoutError, ClientDisconnect):
+        raise BodyError(408, "the request did not arrive in time") from None
+    return b"".join(chunks)
