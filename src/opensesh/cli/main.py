@@ -69,6 +69,7 @@ _SYNONYMS = {
     "redo": "session unrevert",
 }
 """What other programs call these commands."""
+_OPTIONS = ("--store", "--json", "--utc", "--quiet", "--debug", "--help", "--version")
 _NO_STORE = ("serve-share", "models", "agents", "tools", "mcp", "config", "plugins", "demo", "completion")
 """Commands that use no store."""
 _MAY_CREATE_STORE = ("run", "import", "serve", "web")
@@ -202,7 +203,12 @@ def _run_without_command(words: Sequence[str]) -> int:
     elif not words or "--help" in words or "-h" in words:
         print(overview())
     else:
-        raise errors.UsageError(f"{words[0]} needs a command. Try 'opensesh --help'.")
+        name = words[0].partition("=")[0]
+        if name in _OPTIONS:
+            raise errors.UsageError(f"{name} needs a command. Try 'opensesh --help'.")
+        close = close_matches(name, _OPTIONS)
+        hint = f"; did you mean {close[0]}?" if close else "."
+        raise errors.UsageError(f"unknown option {name!r}{hint} Try 'opensesh --help'.")
     return 0
 
 
