@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from msgspec import Struct
 
@@ -128,6 +128,38 @@ class ProviderInfo(Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         # Options and headers may contain secrets; a repr ends up in logs.
         return f"ProviderInfo(id={self.id!r}, name={self.name!r})"
+
+
+def public_document(model: Model) -> dict[str, Any]:
+    """Return what others may know about a model, in OpenCode's shape: without options, headers and URL, which may hold
+    keys and host names."""
+    capabilities = model.capabilities
+    return {
+        "id": model.id,
+        "providerID": model.provider_id,
+        "name": model.name or model.id,
+        "status": model.status,
+        "cost": cost_document(model.price.rates if model.price else Rates()),
+        "limit": {"context": model.limit.context, "output": model.limit.output},
+        "capabilities": {
+            "temperature": capabilities.temperature,
+            "reasoning": capabilities.reasoning,
+            "attachment": capabilities.attachment,
+            "toolcall": capabilities.tools,
+            "input": {kind: kind in capabilities.input for kind in get_args(Modality)},
+            "output": {kind: kind in capabilities.output for kind in get_args(Modality)},
+        },
+        "release_date": model.release_date,
+    }
+
+
+def cost_document(rates: Rates) -> dict[str, Any]:
+    """Return prices in OpenCode's shape, in which unknown ones are 0."""
+    names = ("input", "output", "cache_read", "cache_write")
+    prices: list[float] = [getattr(rates, name) or 0 for name in names]
+    # Whole numbers without a fraction, as JavaScript writes them.
+    fresh, output, read, write = (int(price) if float(price).is_integer() else price for price in prices)
+    return {"input": fresh, "output": output, "cache": {"read": read, "write": write}}
 
 
 def is_local_url(url: str) -> bool:

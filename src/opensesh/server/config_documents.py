@@ -11,18 +11,18 @@ import msgspec
 
 from ..config import commands, skills
 from ..models.choice import available_providers, in_order_of_preference
+from ..models.model import cost_document, public_document
 from ..records import Document, as_list, as_object, document_of
 
 if TYPE_CHECKING:
     from ..config import Agent, Config
     from ..engine.engine import Engine
     from ..models.auth import Credential
-    from ..models.model import Model, ProviderInfo, Rates
+    from ..models.model import Model, ProviderInfo
 
 MASK = "********"
 """Shown in place of a secret. Where a client sends it back, the setting stays as it is."""
 _SECRET_NAME = re.compile(r"(?i)(api_?key|secret|token|password|authorization|credential|cookie)")
-_MODALITIES = ("text", "audio", "image", "video", "pdf")
 _SOURCES = {"environment": "env", "auth.json": "api", "plugin": "custom", "config": "config"}
 
 
@@ -121,48 +121,24 @@ def _provider(engine: Engine, info: ProviderInfo, credential: Credential | None)
 
 def model_document(model: Model, base_url: object) -> Document:
     """Return a model of a provider with this option ``baseURL``, which is not repeated as the model's own address."""
-    capabilities = model.capabilities
-    has_address = bool(model.api_url) and model.api_url != base_url
-    api: Document = {"id": model.wire_id, "npm": model.npm} | ({"url": model.api_url} if has_address else {})
-    limit: Document = {"context": model.limit.context, "output": model.limit.output}
+    document = public_document(model)
     if model.limit.input:
-        limit["input"] = model.limit.input
-    rates = model.price.rates if model.price is not None else None
-    cost = _cost(rates)
+        document["limit"]["input"] = model.limit.input
     for tier in model.price.tiers if model.price is not None else ():
         if tier.above == 200_000:
-            cost["experimentalOver200K"] = _cost(tier.rates)
-    interleaved = {"field": capabilities.interleaved} if capabilities.interleaved else False
+            document["cost"]["experimentalOver200K"] = cost_document(tier.rates)
+    interleaved = model.capabilities.interleaved
+    document["capabilities"]["interleaved"] = {"field": interleaved} if interleaved else False
+    has_address = bool(model.api_url) and model.api_url != base_url
     return {
         "id": model.id,
         "providerID": model.provider_id,
-        "name": model.name or model.id,
+        "name": document["name"],
         "family": model.family,
-        "api": api,
+        "api": {"id": model.wire_id, "npm": model.npm, **({"url": model.api_url} if has_address else {})},
         "status": model.status,
         "headers": masked(model.headers, "headers"),
         "options": masked(model.options),
-        "cost": cost,
-        "limit": limit,
-        "capabilities": {
-            "temperature": capabilities.temperature,
-            "reasoning": capabilities.reasoning,
-            "attachment": capabilities.attachment,
-            "toolcall": capabilities.tools,
-            "input": {name: name in capabilities.input for name in _MODALITIES},
-            "output": {name: name in capabilities.output for name in _MODALITIES},
-            "interleaved": interleaved,
-        },
-        "release_date": model.release_date,
+        **document,
         "variants": masked(model.variants),
     }
-
-
-def _cost(rates: Rates | None) -> Document:
-    def number(rate: float | None) -> float:
-        return 0 if rate is None else int(rate) if float(rate).is_integer() else rate
-
-    if rates is None:
-        return {"input": 0, "output": 0, "cache": {"read": 0, "write": 0}}
-    cache = {"read": number(rates.cache_read), "write": number(rates.cache_write)}
-    return {"input": number(rates.input), "output": number(rates.output), "cache": cache}

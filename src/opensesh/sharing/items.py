@@ -174,36 +174,9 @@ def assemble(items: Iterable[ShareItem], *, report: Report = log_damage) -> Asse
 
 
 def model_document(config: Config, provider_id: str, model_id: str) -> Document:
-    """Return what a share page needs to know about a model, in OpenCode's shape.
-
-    Without the model's options, headers and URL, which may hold keys and host names.
-    """
+    """Return what a share page needs to know about a model, in OpenCode's shape."""
     from ..models.catalogue import Catalogue  # only a share with a new model needs the catalogue
+    from ..models.model import public_document
 
     model = Catalogue(config.document).known(provider_id, model_id)
-    if model is None:
-        return {"id": model_id, "providerID": provider_id, "name": model_id}
-    rates = model.price.rates if model.price else None
-    inputs, outputs = model.capabilities.input, model.capabilities.output
-    kinds = ("text", "audio", "image", "video", "pdf")
-    return {
-        "id": model.id,
-        "providerID": model.provider_id,
-        "name": model.name or model.id,
-        "status": model.status,
-        "cost": {
-            "input": (rates and rates.input) or 0,
-            "output": (rates and rates.output) or 0,
-            "cache": {"read": (rates and rates.cache_read) or 0, "write": (rates and rates.cache_write) or 0},
-        },
-        "limit": {"context": model.limit.context, "output": model.limit.output},
-        "capabilities": {
-            "temperature": model.capabilities.temperature,
-            "reasoning": model.capabilities.reasoning,
-            "attachment": model.capabilities.attachment,
-            "toolcall": model.capabilities.tools,
-            "input": {kind: kind in inputs for kind in kinds},
-            "output": {kind: kind in outputs for kind in kinds},
-        },
-        "release_date": model.release_date,
-    }
+    return public_document(model) if model else {"id": model_id, "providerID": provider_id, "name": model_id}

@@ -293,7 +293,7 @@ class _PromptedTurns:
             return ScriptTurn((Title(TITLE),)), "title"
         texts, since = _last_prompt(request)
         try:  # the first of them that has a script
-            calls = next(filter(None, map(parse_prompt, texts)), None)
+            calls = next((calls for text in texts if (calls := parse_prompt(text))), None)
         except InvalidScriptError as error:
             raise LookupError(f"the script in the prompt is invalid: {error}") from None
         if calls is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mcp_types import BlobResourceContents, CallToolResult, ContentBlock, TextResourceContents
 
     from ..tool import Context
+    from .server import McpServer
 
     Progress = Callable[[str], Awaitable[None]]
 
@@ -37,22 +38,11 @@ class ResourceContent(Struct, frozen=True, kw_only=True):
     mime: str = ""
 
 
-class Caller(Protocol):
-    """The connection that a tool needs to a server."""
-
-    @property
-    def name(self) -> str: ...
-
-    async def call(self, tool: str, arguments: dict[str, Any], progress: Progress) -> CallToolResult:
-        """Call a tool of the server. Raises :class:`~opensesh.errors.ToolFailedError` if that fails."""
-        ...
-
-
 class McpTool:
     """A tool of an MCP server."""
 
     def __init__(
-        self, server: Caller, name: str, description: str, schema: Mapping[str, Any], *, read_only: bool = False
+        self, server: McpServer, name: str, description: str, schema: Mapping[str, Any], *, read_only: bool = False
     ) -> None:
         self._server = server
         self._name = name

@@ -96,7 +96,7 @@ class McpServer:
         self._reported_reason = ""
         self._connect_seconds = (config.timeout or DEFAULT_CONNECT_TIMEOUT_MS) / 1000
         self._call_seconds = (config.timeout or timeout_ms or DEFAULT_CALL_TIMEOUT_MS) / 1000
-        self._state = McpServerState(status="idle" if config.enabled else "disabled")
+        self.state = McpServerState(status="idle" if config.enabled else "disabled")
         self._open_client: Client | None = None
         self._explain: Callable[[], str] = str
         self._ended = asyncio.Event()
@@ -110,11 +110,6 @@ class McpServer:
         self._failures = 0
         self._retry_at = 0.0
         self._logins_stamp = 0
-
-    @property
-    def state(self) -> McpServerState:
-        """Current connection state."""
-        return self._state
 
     @property
     def _client(self) -> Client | None:
@@ -131,14 +126,14 @@ class McpServer:
 
         After a failure, only after a delay, after a login, or with ``required``.
         """
-        if self._closed or not self.is_enabled or self._state.status in ("connecting", "connected"):
+        if self._closed or not self.is_enabled or self.state.status in ("connecting", "connected"):
             return
-        has_new_login = self._state.status == "needs_auth" and logins_stamp() != self._logins_stamp
+        has_new_login = self.state.status == "needs_auth" and logins_stamp() != self._logins_stamp
         if not required and not has_new_login and time.monotonic() < self._retry_at:
             return
         self._group = group
         self._settled, self._finished = asyncio.Event(), asyncio.Event()
-        self._state = McpServerState(status="connecting")
+        self.state = McpServerState(status="connecting")
         group.create_task(self._run(), name=f"mcp {self.name}")
 
     async def wait_until_gone(self) -> None:
@@ -148,7 +143,7 @@ class McpServer:
 
     async def settled(self) -> None:
         """Wait until it is connected or has failed to connect."""
-        if self._state.status == "connecting":
+        if self.state.status == "connecting":
             await self._settled.wait()
 
     def end(self) -> None:
@@ -161,16 +156,16 @@ class McpServer:
         """Allow it to start now, although the configuration disables it or it has failed."""
         self.is_enabled = True
         self._retry_at = 0.0
-        if self._state.status == "disabled":
-            self._state = McpServerState(status="idle")
+        if self.state.status == "disabled":
+            self.state = McpServerState(status="idle")
 
     async def disable(self) -> None:
         """Close the connection, and do not start it again before :meth:`enable`."""
         self.is_enabled = False
-        if self._scope is not None and self._state.status in ("connecting", "connected"):
+        if self._scope is not None and self.state.status in ("connecting", "connected"):
             self._scope.cancel()
             await self._finished.wait()
-        self._state = McpServerState(status="disabled")
+        self.state = McpServerState(status="disabled")
 
     async def refresh(self) -> None:
         """Read the tools again if the server reported a change."""
@@ -250,7 +245,7 @@ class McpServer:
                 if await self._connect_and_serve(transport_option, last=number == len(candidates)):
                     return
         except _Untrusted as error:
-            self._state = McpServerState(status="untrusted", error=error.message)
+            self.state = McpServerState(status="untrusted", error=error.message)
             if error.message != self._reported_reason:  # each prompt checks again; the warning is not repeated
                 self._reported_reason = error.message
                 self._report(error.message)
@@ -260,8 +255,8 @@ class McpServer:
             self._fail("failed", _message_of(error))
         finally:
             self._open_client = None
-            if self._state.status in ("connecting", "connected"):
-                self._state = McpServerState(status="idle")
+            if self.state.status in ("connecting", "connected"):
+                self.state = McpServerState(status="idle")
             self._settled.set()
             self._finished.set()
 
@@ -331,7 +326,7 @@ class McpServer:
         """Serve calls until the server's side ends."""
         self._open_client = client
         self._failures, self._retry_at = 0, 0.0
-        self._state = McpServerState(status="connected", tools=tuple(tool.id for tool in self._tools))
+        self.state = McpServerState(status="connected", tools=tuple(tool.id for tool in self._tools))
         self._settled.set()
         async with asyncio.TaskGroup() as group:
             listening = group.create_task(self._listen(client))
@@ -369,8 +364,8 @@ class McpServer:
                 if tools.setdefault(tool.id, tool) is not tool:
                     log.warning("the MCP server %s has two tools named %s", self.name, tool.id)
         self._tools = tuple(tools.values())
-        if self._state.status == "connected":
-            self._state = McpServerState(status="connected", tools=tuple(tools))
+        if self.state.status == "connected":
+            self.state = McpServerState(status="connected", tools=tuple(tools))
 
     async def _connected(self) -> Client:
         if self._client is None and self._group is not None:
@@ -379,7 +374,7 @@ class McpServer:
             await self.settled()
         if self._client is None:
             raise ToolFailedError(
-                f"the MCP server {self.name} is not connected: {self._state.error or self._state.status}"
+                f"the MCP server {self.name} is not connected: {self.state.error or self.state.status}"
             )
         return self._client
 
@@ -414,7 +409,7 @@ class McpServer:
         self._failures += 1
         self._retry_at = time.monotonic() + _RETRY_DELAY_SECONDS * 2 ** (self._failures - 1)
         self._logins_stamp = logins_stamp()
-        self._state = McpServerState(status=status, error=why)
+        self.state = McpServerState(status=status, error=why)
         self._report(why)
 
     def _report(self, why: str) -> None:
