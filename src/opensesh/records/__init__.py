@@ -2,176 +2,89 @@
 
 from __future__ import annotations
 
-from .codec import (
-    Document,
-    as_amount,
-    as_list,
-    as_object,
-    as_time,
-    as_whole,
-    dumps,
-    dumps_compact,
-    loads,
-    loads_object,
-    merged,
-    object_at,
-)
-from .failure import (
-    APIError,
-    BudgetExceededError,
-    ContentFilterError,
-    ContextOverflowError,
-    Failure,
-    MessageAbortedError,
-    MessageOutputLengthError,
-    OtherError,
-    ProviderAuthError,
-    StructuredOutputError,
-    UnknownError,
-    read_failure,
-    write_failure,
-)
-from .message import (
-    AssistantMessage,
-    Message,
-    MessageTime,
-    Path,
-    TurnSummary,
-    UserMessage,
-    read_message,
-    side_calls,
-)
-from .order import Position, created, in_order, names_in_order, parts_in_order, position
-from .part import (
-    EXTENSION_KEY,
-    PART_TYPES,
-    AgentPart,
-    CompactionPart,
-    Completed,
-    Created,
-    Failed,
-    FilePart,
-    FileSource,
-    OtherPart,
-    Part,
-    PatchPart,
-    Pending,
-    ReasoningPart,
-    RetryPart,
-    Running,
-    SnapshotPart,
-    SourceText,
-    Span,
-    StepFinishPart,
-    StepStartPart,
-    SubtaskPart,
-    TextPart,
-    ToolPart,
-    ToolState,
-    read_part,
-)
-from .session import (
-    Commands,
-    Icon,
-    Project,
-    ProjectTime,
-    Revert,
-    Rule,
-    Session,
-    SessionTime,
-    Share,
-    ShareLink,
-    Summary,
-    Todo,
-)
-from .usage import CacheTokens, FileDiff, ModelRef, Tokens
-from .view import Record, View, document_of, out_of_bounds, view
-
-__all__ = [
-    "EXTENSION_KEY",
-    "PART_TYPES",
-    "APIError",
-    "AgentPart",
-    "AssistantMessage",
-    "BudgetExceededError",
-    "CacheTokens",
-    "Commands",
-    "CompactionPart",
-    "Completed",
-    "ContentFilterError",
-    "ContextOverflowError",
-    "Created",
-    "Document",
-    "Failed",
-    "Failure",
-    "FileDiff",
-    "FilePart",
-    "FileSource",
-    "Icon",
-    "Message",
-    "MessageAbortedError",
-    "MessageOutputLengthError",
-    "MessageTime",
-    "ModelRef",
-    "OtherError",
-    "OtherPart",
-    "Part",
-    "PatchPart",
-    "Path",
-    "Pending",
-    "Position",
-    "Project",
-    "ProjectTime",
-    "ProviderAuthError",
-    "ReasoningPart",
-    "Record",
-    "RetryPart",
-    "Revert",
-    "Rule",
-    "Running",
-    "Session",
-    "SessionTime",
-    "Share",
-    "ShareLink",
-    "SnapshotPart",
-    "SourceText",
-    "Span",
-    "StepFinishPart",
-    "StepStartPart",
-    "StructuredOutputError",
-    "SubtaskPart",
-    "Summary",
-    "TextPart",
-    "Todo",
-    "Tokens",
-    "ToolPart",
-    "ToolState",
-    "TurnSummary",
-    "UnknownError",
-    "UserMessage",
-    "View",
-    "as_amount",
-    "as_list",
-    "as_object",
-    "as_time",
-    "as_whole",
-    "created",
-    "document_of",
-    "dumps",
-    "dumps_compact",
-    "in_order",
-    "loads",
-    "loads_object",
-    "merged",
-    "names_in_order",
-    "object_at",
-    "out_of_bounds",
-    "parts_in_order",
-    "position",
-    "read_failure",
-    "read_message",
-    "read_part",
-    "side_calls",
-    "view",
-    "write_failure",
-]
+from .codec import Document as Document
+from .codec import as_amount as as_amount
+from .codec import as_list as as_list
+from .codec import as_object as as_object
+from .codec import as_time as as_time
+from .codec import as_whole as as_whole
+from .codec import dumps as dumps
+from .codec import dumps_compact as dumps_compact
+from .codec import loads as loads
+from .codec import loads_object as loads_object
+from .codec import merged as merged
+from .codec import object_at as object_at
+from .failure import APIError as APIError
+from .failure import BudgetExceededError as BudgetExceededError
+from .failure import ContentFilterError as ContentFilterError
+from .failure import ContextOverflowError as ContextOverflowError
+from .failure import Failure as Failure
+from .failure import MessageAbortedError as MessageAbortedError
+from .failure import MessageOutputLengthError as MessageOutputLengthError
+from .failure import OtherError as OtherError
+from .failure import ProviderAuthError as ProviderAuthError
+from .failure import StructuredOutputError as StructuredOutputError
+from .failure import UnknownError as UnknownError
+from .failure import read_failure as read_failure
+from .failure import write_failure as write_failure
+from .message import AssistantMessage as AssistantMessage
+from .message import Message as Message
+from .message import MessageTime as MessageTime
+from .message import Path as Path
+from .message import TurnSummary as TurnSummary
+from .message import UserMessage as UserMessage
+from .message import read_message as read_message
+from .message import side_calls as side_calls
+from .order import Position as Position
+from .order import created as created
+from .order import in_order as in_order
+from .order import names_in_order as names_in_order
+from .order import parts_in_order as parts_in_order
+from .order import position as position
+from .part import EXTENSION_KEY as EXTENSION_KEY
+from .part import PART_TYPES as PART_TYPES
+from .part import AgentPart as AgentPart
+from .part import CompactionPart as CompactionPart
+from .part import Completed as Completed
+from .part import Created as Created
+from .part import Failed as Failed
+from .part import FilePart as FilePart
+from .part import FileSource as FileSource
+from .part import OtherPart as OtherPart
+from .part import Part as Part
+from .part import PatchPart as PatchPart
+from .part import Pending as Pending
+from .part import ReasoningPart as ReasoningPart
+from .part import RetryPart as RetryPart
+from .part import Running as Running
+from .part import SnapshotPart as SnapshotPart
+from .part import SourceText as SourceText
+from .part import Span as Span
+from .part import StepFinishPart as StepFinishPart
+from .part import StepStartPart as StepStartPart
+from .part import SubtaskPart as SubtaskPart
+from .part import TextPart as TextPart
+from .part import ToolPart as ToolPart
+from .part import ToolState as ToolState
+from .part import read_part as read_part
+from .session import Commands as Commands
+from .session import Icon as Icon
+from .session import Project as Project
+from .session import ProjectTime as ProjectTime
+from .session import Revert as Revert
+from .session import Rule as Rule
+from .session import Session as Session
+from .session import SessionTime as SessionTime
+from .session import Share as Share
+from .session import ShareLink as ShareLink
+from .session import Summary as Summary
+from .session import Todo as Todo
+from .usage import CacheTokens as CacheTokens
+from .usage import FileDiff as FileDiff
+from .usage import ModelRef as ModelRef
+from .usage import Tokens as Tokens
+from .view import Record as Record
+from .view import View as View
+from .view import document_of as document_of
+from .view import out_of_bounds as out_of_bounds
+from .view import view as view
