@@ -75,9 +75,7 @@ def test_promise_6_a_forced_repetition_that_dies_is_done_completely_or_not_at_al
     prompt = _turn(workspace, session, edits("a.txt", "two\n"))
     workspace.reverts.revert(session, prompt)
     write(workspace.folder, {"a.txt": "the user's own\n"})
-    dying = Reverts(
-        workspace.sessions, workspace.snapshots, disk=DyingDisk(operation), state=str(workspace.home / "state")
-    )
+    dying = Reverts(workspace.sessions, workspace.snapshots, disk=DyingDisk(operation))
     try:
         dying.revert(session, prompt, force=True)
     except Died:

@@ -15,7 +15,7 @@ from opensesh.project import resolve
 from opensesh.records import Rule
 from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.testing.scripted import ScriptedModel
 from opensesh.workspace.repository import data_folder
 from opensesh.workspace.revert import Reverts

@@ -15,8 +15,8 @@ from opensesh.models.stream_events import FinishStep, StartStep, StreamEvent, Te
 from opensesh.project import resolve
 from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
-from opensesh.storage.json_tree import JsonTree
-from opensesh.storage.opencode_db import OpencodeDB
+from opensesh.storage.json_tree.store import JsonTree
+from opensesh.storage.opencode_db.store import OpencodeDB
 from opensesh.storage.protocol import Store
 from opensesh.storage.stream_journal import StreamJournals, journals_of
 from opensesh.testing.scripted import ScriptedModel

@@ -13,8 +13,9 @@ from opensesh.bus import Bus
 from opensesh.project import ProjectLocation, resolve
 from opensesh.records import Document
 from opensesh.sessions import Sessions
+from opensesh.storage import paths
 from opensesh.storage.disk import Disk
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.protocol import Store, StoredMessage
 from opensesh.workspace.revert import Reverts
 from opensesh.workspace.snapshots import Patch, Snapshots
@@ -49,7 +50,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 class Workspace:
-    """A project folder with sessions and snapshots; state, cache and data are below ``home``."""
+    """A project folder with sessions and snapshots, whose data are below ``home``."""
 
     def __init__(self, home: Path, folder: Path, *, store: Store | None = None, disk: Disk | None = None) -> None:
         self.home = home
@@ -65,13 +66,15 @@ class Workspace:
             self.snapshots,
             publish=self.bus.publish,
             disk=disk or Disk(durable=False),
-            state=str(home / "state"),
         )
         self._moment = ids.now_ms() - 1_000_000
 
     def open_snapshots(self, place: ProjectLocation | None = None, **options: Any) -> Snapshots:
-        data, state = str(self.home / "data"), str(self.home / "state")
-        return Snapshots(place or self.place, data=data, state=state, **options)
+        return Snapshots(place or self.place, data=str(self.home / "data"), **options)
+
+    @property
+    def state(self) -> Path:
+        return Path(paths.state())
 
     def session(self) -> str:
         return self.sessions.create(title="T").id

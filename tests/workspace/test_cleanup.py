@@ -30,7 +30,7 @@ def shaped(messages: Sequence[StoredMessage]) -> list[tuple[str, list[str]]]:
 
 
 def trash_of(workspace: Workspace) -> RevertTrash:
-    return RevertTrash(workspace.sessions, state=str(workspace.home / "state"))
+    return RevertTrash(workspace.sessions)
 
 
 def test_what_a_revert_hides_is_gone_after_the_next_prompt_and_kept_in_the_trash(workspace: Workspace) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from opensesh.errors import NotFoundError
 from opensesh.records import Revert
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.protocol import StoredMessage
 from opensesh.workspace.revert_plan import RevertPoint, find_point, recorded_point
 

@@ -57,7 +57,7 @@ def test_sessions_name_the_snapshots_they_may_want(workspace: Workspace) -> None
     assert snapshots_in({}, workspace.history(session)) == named
     revert = workspace.reverts.revert(session, prompt).session.document["revert"]
     assert snapshots_in(revert, workspace.history(session)) == named | {revert["snapshot"]}
-    trash = RevertTrash(workspace.sessions, state=str(workspace.home / "state"))
+    trash = RevertTrash(workspace.sessions)
     assert trash.of_all_sessions() == []
     workspace.reverts.cleanup(session)
     assert snapshots_in({}, workspace.history(session)) == set()
@@ -66,7 +66,7 @@ def test_sessions_name_the_snapshots_they_may_want(workspace: Workspace) -> None
 
 
 def test_a_file_in_the_trash_that_is_not_ours_costs_only_itself(workspace: Workspace) -> None:
-    trash = RevertTrash(workspace.sessions, state=str(workspace.home / "state"))
+    trash = RevertTrash(workspace.sessions)
     folder = Path(trash.add_messages(workspace.session(), {}, []))
     (folder / "messages.json").write_text('{"messages": [{}, {"info": 3, "parts": 4}, {"info": {}, "parts": [5]}]}')
     assert [item.messages for item in trash.of_all_sessions()] == [[StoredMessage({}, [])]]

@@ -64,9 +64,7 @@ def test_files_and_record_go_back_and_forth(workspace: Workspace) -> None:
     done = workspace.reverts.unrevert(session)
     assert contents(workspace.folder) == AFTER_TWO
     assert "revert" not in done.session.document
-    assert not (workspace.home / "state" / "reverts").exists() or not list(
-        (workspace.home / "state" / "reverts").rglob("*.json")
-    )
+    assert not (workspace.state / "reverts").exists() or not list((workspace.state / "reverts").rglob("*.json"))
 
     workspace.reverts.revert(session, first)
     assert contents(workspace.folder) == START
@@ -105,10 +103,10 @@ def test_a_revert_moves_to_an_earlier_and_to_a_later_point(workspace: Workspace)
 def test_a_revert_of_which_only_the_record_is_left_is_undone_and_moved_all_the_same(workspace: Workspace) -> None:
     session, first, second = two_turns(workspace)
     workspace.reverts.revert(session, second)
-    shutil.rmtree(workspace.home / "state")
+    shutil.rmtree(workspace.state)
     workspace.reverts.revert(session, first)
     assert contents(workspace.folder) == START
-    shutil.rmtree(workspace.home / "state")
+    shutil.rmtree(workspace.state)
     workspace.reverts.unrevert(session)
     assert contents(workspace.folder) == AFTER_TWO
 
@@ -486,7 +484,7 @@ def test_a_session_of_another_checkout_is_not_played_out_here(workspace: Workspa
 def test_a_session_that_is_running_is_busy(workspace: Workspace) -> None:
     session, _, second = two_turns(workspace)
     leases = FileLeases(str(workspace.home / "leases"))
-    reverts = Reverts(workspace.sessions, workspace.snapshots, leases=leases, state=str(workspace.home / "state"))
+    reverts = Reverts(workspace.sessions, workspace.snapshots, leases=leases)
     with leases.acquire(session, "someone"):
         with pytest.raises(BusyError):
             reverts.revert(session, second)

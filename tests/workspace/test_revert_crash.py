@@ -11,7 +11,7 @@ import pytest
 from opensesh.project import resolve
 from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.workspace.revert import Reverts
 from opensesh.workspace.revert_journal import RevertTrash
 from opensesh.workspace.snapshots import Snapshots
@@ -87,7 +87,7 @@ class RevertSetup:
         disk = DyingDisk(point)
         store = JsonTree(self.workspace.home / "data" / "storage", disk=disk)
         sessions = Sessions(store, self.workspace.place)
-        return Reverts(sessions, self.workspace.snapshots, disk=disk, state=str(self.workspace.home / "state"))
+        return Reverts(sessions, self.workspace.snapshots, disk=disk)
 
     def dies(self, act: Callable[[Reverts], Any], point: int) -> bool:
         try:
@@ -195,9 +195,7 @@ def test_a_cleaning_that_died_anywhere_can_be_run_again_and_loses_nothing(plain:
         session, second, names = converse()
         disk = DyingDisk(point)
         store = JsonTree(workspace.home / "data" / "storage", disk=disk)
-        dying = Reverts(
-            Sessions(store, workspace.place), workspace.snapshots, disk=disk, state=str(workspace.home / "state")
-        )
+        dying = Reverts(Sessions(store, workspace.place), workspace.snapshots, disk=disk)
         try:
             dying.cleanup(session)
             died = False
@@ -208,7 +206,7 @@ def test_a_cleaning_that_died_anywhere_can_be_run_again_and_loses_nothing(plain:
             workspace.reverts.cleanup(session)
         assert [item.info["id"] for item in workspace.history(session)] == names[:2]
         assert sessions.get(session).revert is None
-        kept = list((workspace.home / "state" / "trash").rglob(f"{session}/*/messages.json"))
+        kept = list((workspace.state / "trash").rglob(f"{session}/*/messages.json"))
         assert all(name in "".join(path.read_text() for path in kept) for name in names[2:])
     assert point > 15
 
@@ -225,8 +223,8 @@ def revert_and_wait(tell: Any, home: str, folder: str, session: str, message: st
 
     location = resolve(folder)
     sessions = Sessions(JsonTree(os.path.join(home, "data", "storage")), location)
-    snapshots = Snapshots(location, data=os.path.join(home, "data"), state=os.path.join(home, "state"))
-    Reverts(sessions, snapshots, disk=Waiting(), state=os.path.join(home, "state")).revert(session, message)
+    snapshots = Snapshots(location, data=os.path.join(home, "data"))
+    Reverts(sessions, snapshots, disk=Waiting()).revert(session, message)
 
 
 def test_a_process_killed_between_journal_and_files_leaves_a_revert_that_can_be_finished(tmp_path: Path) -> None:
@@ -266,7 +264,7 @@ def test_a_file_that_is_changed_before_a_dead_revert_is_finished_is_left_alone(t
 def test_commits_within_one_millisecond_keep_a_copy_each(plain: Workspace) -> None:
     session = plain.session()
     plain.step(session, plain.prompt(session))
-    trash = RevertTrash(plain.sessions, state=str(plain.home / "state"))
+    trash = RevertTrash(plain.sessions)
     folders = [trash.add_messages(session, {}, plain.history(session)) for _ in range(50)]
     assert len(set(folders)) == 50
     assert len(trash.of_session(session)) == 50

@@ -196,7 +196,7 @@ def test_a_file_too_large_to_be_put_aside_is_not_even_read(plain: Workspace) -> 
     path = plain.folder / "large"
     with path.open("wb") as file:
         file.truncate(MAX_FILE_BYTES + 1)
-    originals = Originals(plain.sessions.store, state=str(plain.home / "state"))
+    originals = Originals(plain.sessions.store)
     tracemalloc.start()
     assert originals.put(str(path)) is None
     file_state(str(path))

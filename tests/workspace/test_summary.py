@@ -5,7 +5,7 @@ from pathlib import Path
 from opensesh.records import view
 from opensesh.records.message import UserMessage
 from opensesh.storage import keys
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.protocol import StoredMessage
 from opensesh.workspace.diffs import history_diffs, snapshot_range, summarize, totals, turn_messages
 

@@ -11,7 +11,7 @@ from opensesh.cli.main import run
 from opensesh.errors import SnapshotError
 from opensesh.sessions import trash
 from opensesh.storage import paths
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.merged import MergedStore
 from opensesh.storage.paths import digest
@@ -26,12 +26,8 @@ from .test_quota import DAY, age, is_there, some_noise
 
 
 @pytest.fixture
-def state(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The state folder of the workspace, for code that finds it by the environment."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(workspace.home))
-    (workspace.home / "opensesh").mkdir(parents=True)
-    (workspace.home / "state").symlink_to(workspace.home / "opensesh")
-    return workspace.home / "opensesh"
+def state(workspace: Workspace) -> Path:
+    return workspace.state
 
 
 def older(path: Path, days: int) -> None:

@@ -26,7 +26,7 @@ from ..records import (
     document_of,
     view,
 )
-from ..storage import imports, keys, open_store, revocations
+from ..storage import keys, open_store, revocations
 from ..storage.leases import leases_of
 from ..storage.protocol import (
     CompositeStore,
@@ -39,7 +39,7 @@ from ..storage.protocol import (
     store_ids,
 )
 from ..storage.record_ids import session_at
-from ..storage.session_state import remove_session_state
+from ..storage.session_state import is_imported, mark_imported, remove_session_state
 from . import removed_calls
 from .forking import copy_messages, fork_title
 from .settling import settle
@@ -260,8 +260,8 @@ class Sessions:
             "time": {"created": now, "updated": now},
         }
         copies = copy_messages(history, info["id"])
-        if imports.is_marked(self.store, session_id):
-            imports.mark(self.store, info["id"])
+        if is_imported(self.store, session_id):
+            mark_imported(self.store, info["id"])
         with self.store.batch() as batch:
             for message in copies:
                 _write_message(batch, message)

@@ -23,37 +23,34 @@ KINDS = ("reverts", "trash", "undone_compactions", "removed_calls", "imported")
 """What belongs to a session and goes to the trash with it. ``imported`` is a file, the others are folders."""
 
 
-def session_state(kind: str, store: Store, session_id: str, *, state: str | None = None) -> str:
-    """Return the path of what a session has of a kind; if it has nothing, where that will be.
-
-    ``state`` replaces the state folder.
-    """
+def session_state(kind: str, store: Store, session_id: str) -> str:
+    """Return the path of what a session has of a kind; if it has nothing, where that will be."""
     [name] = check_key((session_id,))
-    candidates = [os.path.join(folder, name) for folder in searched_folders(kind, store, state=state)]
+    candidates = [os.path.join(folder, name) for folder in searched_folders(kind, store)]
     return next(filter(os.path.exists, candidates), candidates[0])
 
 
-def store_folder(kind: str, store_id: str, *, state: str | None = None) -> str:
+def store_folder(kind: str, store_id: str) -> str:
     """Return the folder with what the sessions of a store have of a kind, under one of the store's ids."""
-    return os.path.join(state or paths.state(), kind, paths.digest(store_id))
+    return os.path.join(paths.state(), kind, paths.digest(store_id))
 
 
-def store_folders(kind: str, store: Store, *, state: str | None = None) -> list[str]:
+def store_folders(kind: str, store: Store) -> list[str]:
     """Return the folders of a kind that belong to a store alone: its own first, then those of its members."""
-    return [store_folder(kind, store_id, state=state) for store_id in dict.fromkeys((store.id, *store_ids(store)))]
+    return [store_folder(kind, store_id) for store_id in dict.fromkeys((store.id, *store_ids(store)))]
 
 
-def searched_folders(kind: str, store: Store, *, state: str | None = None) -> list[str]:
+def searched_folders(kind: str, store: Store) -> list[str]:
     """Return these, and those of the data folders that the store may be a part of, which others may use too."""
     data_folders = [os.path.dirname(store_id) for store_id in store_ids(store) if os.path.isabs(store_id)]
-    shared = [store_folder(kind, data_folder, state=state) for data_folder in data_folders]
-    return [*store_folders(kind, store, state=state), *shared]
+    shared = [store_folder(kind, data_folder) for data_folder in data_folders]
+    return [*store_folders(kind, store), *shared]
 
 
-def remove_session_state(store: Store, session_id: str, *, state: str | None = None) -> None:
+def remove_session_state(store: Store, session_id: str) -> None:
     """Delete everything that is kept of a session beside its store."""
     [name] = check_key((session_id,))
-    for folder in (folder for kind in KINDS for folder in store_folders(kind, store, state=state)):
+    for folder in (folder for kind in KINDS for folder in store_folders(kind, store)):
         remove_path(os.path.join(folder, name))
 
 
@@ -63,3 +60,16 @@ def remove_path(path: str) -> None:
         rmtree(path, ignore_errors=True)
     else:
         Disk(durable=False).discard(path)
+
+
+def mark_imported(store: Store, session_id: str) -> None:
+    """Record that a session, or a part of it, was imported here: what it tells may have happened elsewhere."""
+    disk = Disk(durable=False)
+    path = session_state("imported", store, session_id)
+    disk.make_folder(os.path.dirname(path))
+    disk.replace(path, b"")
+
+
+def is_imported(store: Store, session_id: str) -> bool:
+    """Return whether a session was imported."""
+    return os.path.exists(session_state("imported", store, session_id))

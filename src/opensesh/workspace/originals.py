@@ -63,9 +63,9 @@ class Originals:
     """Kept contents of the sessions of one store. Safe for several threads and processes: a content is written
     atomically and never changes."""
 
-    def __init__(self, store: Store, *, state: str | None = None, max_file_bytes: int = MAX_FILE_BYTES) -> None:
-        self._own = store_folders("kept", store, state=state)
-        self._searched = searched_folders("kept", store, state=state)
+    def __init__(self, store: Store, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
+        self._own = store_folders("kept", store)
+        self._searched = searched_folders("kept", store)
         self.folder = self._own[0]
         """Where new contents go."""
         self.max_file_bytes = max_file_bytes

@@ -50,14 +50,12 @@ class RepoSettings(NamedTuple):
 class Repository:
     """The snapshot repository of one checkout."""
 
-    def __init__(
-        self, location: ProjectLocation, *, data: str | None = None, state: str | None = None, by_worktree: bool = False
-    ) -> None:
+    def __init__(self, location: ProjectLocation, *, data: str | None = None, by_worktree: bool = False) -> None:
         self.location = location
         self._project_store = os.path.join(data or paths.data(), "snapshot", location.id)
         worktree = sha1(os.fsencode(location.sandbox), usedforsecurity=False).hexdigest()
         self.store = os.path.join(self._project_store, worktree) if by_worktree else self._project_store
-        home = os.path.join(state or paths.state(), "snapshots", location.id)
+        home = os.path.join(paths.state(), "snapshots", location.id)
         self.work_dir = os.path.join(home, digest(os.path.realpath(location.directory)))
         self.locks = Locks(os.path.join(home, "locks"))
         self.disk = Disk(durable=False)

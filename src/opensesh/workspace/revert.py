@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import PreviewChangedError, SnapshotError, WriteError
 from ..records import dumps_compact
-from ..storage import imports
 from ..storage.disk import Disk
+from ..storage.session_state import is_imported
 from ..text import pluralize
 from .changes import ChangeCollector, file_histories
 from .diffs import history_diffs_or_empty, record_summary
 from .files import ABSENT, ProjectFolder, delete_file, file_state, read_file_or_link, temp_path_for, write_file
-from .ignored_files import ignored_changes
 from .originals import Originals
-from .other_sessions import OtherSessions
+from .other_changes import OtherSessions, ignored_changes
 from .revert_journal import (
     MESSAGES_FILE,
     FileContents,
@@ -120,7 +119,6 @@ class Reverts:
         publish: Publish | None = None,
         leases: Leases | None = None,
         disk: Disk | None = None,
-        state: str | None = None,
         keeps_totals: bool = False,
     ) -> None:
         """With ``leases``, a session that is being run raises :class:`~opensesh.errors.BusyError`. A caller that runs
@@ -130,7 +128,6 @@ class Reverts:
         self.snapshots = snapshots
         self.publish: Publish = publish or (lambda event: None)
         self.disk = disk or Disk()
-        self.state = state
         self.keeps_totals = keeps_totals
         self._leases = leases
 
@@ -233,7 +230,7 @@ class Reverts:
             return operation.commit()
 
     def _journal(self, session_id: str) -> RevertJournal:
-        return RevertJournal(self.sessions.store, session_id, state=self.state, disk=self.disk)
+        return RevertJournal(self.sessions.store, session_id, self.disk)
 
     def _leased(self, session_id: str) -> AbstractContextManager[object]:
         return self._leases.acquire(session_id, "opensesh revert") if self._leases is not None else nullcontext()
@@ -243,22 +240,22 @@ class _RevertOperation:
     """One revert, unrevert or commit of a session, until the end of the ``with`` block."""
 
     def __init__(self, reverts: Reverts, session_id: str) -> None:
-        sessions, snapshots, state, disk = reverts.sessions, reverts.snapshots, reverts.state, reverts.disk
+        sessions, snapshots, disk = reverts.sessions, reverts.snapshots, reverts.disk
         self._publish = reverts.publish
         self._keeps_totals = reverts.keeps_totals
         self._disk = disk
         self._sessions = sessions
         self._snapshots = snapshots
         self._folder = ProjectFolder(snapshots.location)
-        self._journal = RevertJournal(sessions.store, session_id, state=state, disk=disk)
+        self._journal = RevertJournal(sessions.store, session_id, disk)
         has_snapshots = snapshots.readable and os.path.isdir(snapshots.repository.store)
         self._objects = snapshots.objects() if has_snapshots else None
-        self._originals = Originals(sessions.store, state=state)
-        self._trash = RevertTrash(sessions, state=state, disk=disk)
+        self._originals = Originals(sessions.store)
+        self._trash = RevertTrash(sessions, disk)
         self._contents = FileContents(self._objects, self._journal, self._originals)
         self._modes = snapshots.repository.trusts_modes() if snapshots.readable else os.name != "nt"
-        is_imported = imports.is_marked(sessions.store, session_id)
-        self._planner = RevertPlanner(self._folder, self._contents, modes=self._modes, is_imported=is_imported)
+        imported = is_imported(sessions.store, session_id)
+        self._planner = RevertPlanner(self._folder, self._contents, modes=self._modes, is_imported=imported)
         self.session = sessions.get(session_id)
         self.history: Sequence[StoredMessage] = sessions.messages(session_id)
 

@@ -91,9 +91,9 @@ class JournalRecord(Struct, frozen=True):
 class RevertJournal:
     """The journal of one session."""
 
-    def __init__(self, store: Store, session_id: str, *, state: str | None = None, disk: Disk | None = None) -> None:
-        self.folder = session_state("reverts", store, session_id, state=state)
-        self._disk = disk or Disk()
+    def __init__(self, store: Store, session_id: str, disk: Disk) -> None:
+        self.folder = session_state("reverts", store, session_id)
+        self._disk = disk
 
     @property
     def next(self) -> JournalRecord | None:
@@ -212,9 +212,8 @@ class TrashedMessages(NamedTuple):
 class RevertTrash:
     """Messages that committed reverts removed, and files that forced reverts overwrote, in one store."""
 
-    def __init__(self, sessions: Sessions, *, state: str | None = None, disk: Disk | None = None) -> None:
+    def __init__(self, sessions: Sessions, disk: Disk | None = None) -> None:
         self._sessions = sessions
-        self._state = state
         self._disk = disk or Disk()
 
     def add_messages(self, session_id: str, revert: Document, messages: Sequence[StoredMessage]) -> str:
@@ -294,11 +293,11 @@ class RevertTrash:
         return removed
 
     def _session_ids(self) -> list[str]:
-        folders = store_folders("trash", self._sessions.store, state=self._state)
+        folders = store_folders("trash", self._sessions.store)
         return list(dict.fromkeys(name for folder in folders for name in names_in(folder)))
 
     def _session_folder(self, session_id: str) -> str:
-        return session_state("trash", self._sessions.store, session_id, state=self._state)
+        return session_state("trash", self._sessions.store, session_id)
 
 
 def _read_messages(folder: str) -> TrashedMessages | None:

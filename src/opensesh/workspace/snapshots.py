@@ -107,17 +107,16 @@ class Snapshots:
         location: ProjectLocation,
         *,
         data: str | None = None,
-        state: str | None = None,
         limits: SnapshotLimits | None = None,
         enabled: bool = True,
         by_worktree: bool = False,
     ) -> None:
-        """``data`` is OpenCode's data folder, ``state`` our state folder; ``enabled`` is the user's setting.
+        """``data`` is OpenCode's data folder; ``enabled`` is the user's setting.
 
         ``by_worktree`` is the convention of OpenCode 1.3.3 and later.
         """
         self.location = location
-        self.repository = Repository(location, data=data, state=state, by_worktree=by_worktree)
+        self.repository = Repository(location, data=data, by_worktree=by_worktree)
         self.limits = limits or SnapshotLimits()
         self.note = _unavailable_reason(location)
         """Why there are none, or what the last one leaves out; ``None`` if nothing is wrong."""

@@ -21,7 +21,7 @@ from ..project import ProjectLocation
 from ..records import as_object, object_at
 from ..storage import paths
 from ..storage.disk import names_in, read_or_empty
-from ..storage.json_tree import JsonTree
+from ..storage.json_tree.store import JsonTree
 from ..storage.session_state import KINDS, remove_path, store_folders
 from .diffs import snapshots_in
 from .git import split
@@ -87,11 +87,11 @@ class _References(NamedTuple):
         self.contents.update(contents_in(part for message in messages for part in message.parts))
 
 
-def disk_use(store: Store, *, state: str | None = None) -> DiskUse:
+def disk_use(store: Store) -> DiskUse:
     """Return the bytes in use now."""
-    journals = sum(folder_size(folder) for kind in KINDS for folder in store_folders(kind, store, state=state))
+    journals = sum(folder_size(folder) for kind in KINDS for folder in store_folders(kind, store))
     snapshots = folder_size(os.path.join(data_folder(store), "snapshot"))
-    return DiskUse(snapshots, Originals(store, state=state).size(), journals)
+    return DiskUse(snapshots, Originals(store).size(), journals)
 
 
 def folder_size(folder: str) -> int:
@@ -106,13 +106,11 @@ def folder_size(folder: str) -> int:
     return total
 
 
-def tidy_store(
-    sessions: Sessions, *, project: str | None = None, state: str | None = None, days: int = KEEP_DAYS
-) -> TidyResult:
+def tidy_store(sessions: Sessions, *, project: str | None = None, days: int = KEEP_DAYS) -> TidyResult:
     """Delete what is unreferenced, of one project's snapshots or of all."""
     store = sessions.store
-    before = disk_use(store, state=state)
-    references = _references(sessions, state)
+    before = disk_use(store)
+    references = _references(sessions)
     dropped, notes = 0, list[str]()
     data = data_folder(store)
     for name in names_in(os.path.join(data, "snapshot")):
@@ -121,22 +119,22 @@ def tidy_store(
         for path in (folder, *(os.path.join(folder, worktree) for worktree in names_in(folder))):
             if project not in (None, name) or not os.path.exists(os.path.join(path, "HEAD")):
                 continue
-            repository = Repository(ProjectLocation(path, name, path, path, "git"), data=data, state=state)
+            repository = Repository(ProjectLocation(path, name, path, path, "git"), data=data)
             repository.store = path
             result = tidy_snapshots(repository, references.snapshots, days=days)
             dropped += result.dropped
             notes += [result.note] if result.note else []
-    Originals(store, state=state).drop(references.contents, days=days)
-    _drop_journals(store, references.sessions, state, days)
-    return TidyResult(before, disk_use(store, state=state), dropped, tuple(notes))
+    Originals(store).drop(references.contents, days=days)
+    _drop_journals(store, references.sessions, days)
+    return TidyResult(before, disk_use(store), dropped, tuple(notes))
 
 
-def tidy_in_background(sessions: Sessions, *, state: str | None = None) -> threading.Thread | None:
+def tidy_in_background(sessions: Sessions) -> threading.Thread | None:
     """Tidy this project in a daemon thread, at most once a day; returns the thread, if one was started.
 
     Returns at once. If the process ends first, the rest is done another day.
     """
-    stamp = os.path.join(state or paths.state(), "tidied", sessions.location.id)
+    stamp = os.path.join(paths.state(), "tidied", sessions.location.id)
     try:
         is_due = time.time() - os.stat(stamp).st_mtime > _DAY_SECONDS
     except FileNotFoundError:
@@ -155,7 +153,7 @@ def tidy_in_background(sessions: Sessions, *, state: str | None = None) -> threa
 
     def run() -> None:
         try:
-            done = tidy_store(sessions, project=sessions.location.id, state=state)
+            done = tidy_store(sessions, project=sessions.location.id)
             log.info("tidied: %d snapshots dropped, %d bytes before, %d after", done.snapshots, *map(sum, done[:2]))
         except (OpenseshError, OSError) as error:
             log.info("not tidied: %s", error)
@@ -239,12 +237,12 @@ def _drop_temporary_packs(repository: Repository) -> None:
             log.info("%s: %s", path, error.strerror)
 
 
-def _references(sessions: Sessions, state: str | None) -> _References:
+def _references(sessions: Sessions) -> _References:
     references = _References(set(), set(), set())
-    for trashed in RevertTrash(sessions, state=state).of_all_sessions():
+    for trashed in RevertTrash(sessions).of_all_sessions():
         references.add(trashed.revert, trashed.messages)
     # Removed sessions that can be restored are stores too: one in each folder of the trash.
-    trash = os.path.join(state or paths.state(), "trash")
+    trash = os.path.join(paths.state(), "trash")
     removed = [os.path.join(trash, name, "files") for name in names_in(trash)]
     stores: list[Store] = [sessions.store, *(JsonTree(folder) for folder in removed if os.path.isdir(folder))]
     for store in stores:
@@ -265,10 +263,10 @@ def _read_revert(store: Store, key: Key | None) -> Document:
     return object_at(info or {}, "revert")
 
 
-def _drop_journals(store: Store, session_ids: set[str], state: str | None, days: int) -> None:
+def _drop_journals(store: Store, session_ids: set[str], days: int) -> None:
     """Delete what was kept of sessions that no longer exist."""
     oldest = time.time() - days * _DAY_SECONDS
-    for parent in (folder for kind in KINDS for folder in store_folders(kind, store, state=state)):
+    for parent in (folder for kind in KINDS for folder in store_folders(kind, store)):
         for name in names_in(parent):
             path = os.path.join(parent, name)
             if name.startswith("ses") and name not in session_ids and os.stat(path).st_mtime < oldest:

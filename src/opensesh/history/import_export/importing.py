@@ -17,8 +17,8 @@ from ...errors import NotFoundError, OpenseshError, ReadOnlyStoreError, RecordEr
 from ...records import as_list, as_object, as_whole
 from ...sessions import fork_title
 from ...sessions.trash import writable_store
-from ...storage import imports, keys
-from ...storage.json_tree import JsonTree
+from ...storage import keys
+from ...storage.json_tree.store import JsonTree
 from ...storage.keys import GLOBAL
 from ...storage.leases import leases_of
 from ...storage.protocol import (
@@ -32,6 +32,7 @@ from ...storage.protocol import (
     log_damage,
     member_stores,
 )
+from ...storage.session_state import mark_imported
 from ..formats.opencode import complete_message, complete_session
 from .import_sources import PathMap, SourceSession
 
@@ -198,7 +199,7 @@ class Importer:
         changed = [(key, value) for key, value in records if self._read(key) != value]
         if changed and not self._dry_run:
             if mark:
-                imports.mark(self.target, mark)
+                mark_imported(self.target, mark)
             with self.target.batch() as batch:
                 for key, value in changed:
                     batch.write(key, value)
