@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import TYPE_CHECKING, Any, Unpack
+
 from . import errors, events, plugins
 from .engine.engine import Engine
 from .engine.loop import Outcome
@@ -9,8 +12,12 @@ from .engine.opening import open_engine as open  # noqa: A004
 from .engine.prompt import Prompt
 from .engine.settings import Settings
 from .errors import OpenseshError
-from .synchronous import run
 from .tools.custom import tool
+
+if TYPE_CHECKING:
+    import os
+
+    from .engine.prompt import PromptOptions
 
 __all__ = [
     "Engine",
@@ -25,3 +32,25 @@ __all__ = [
     "run",
     "tool",
 ]
+
+
+def run(
+    prompt: str | Prompt,
+    directory: str | os.PathLike[str] = ".",
+    *,
+    session_id: str | None = None,
+    engine_options: dict[str, Any] | None = None,
+    **options: Unpack[PromptOptions],
+) -> Outcome:
+    """Run a prompt in a new session of ``directory``, or in ``session_id``, and return its outcome when it has ended.
+
+    ``engine_options`` are arguments of :func:`opensesh.open`, ``options`` those of :meth:`opensesh.Engine.run`. Several
+    prompts, events and callbacks need :func:`opensesh.open`. Raises :class:`RuntimeError` where an event loop runs.
+    """
+
+    async def work() -> Outcome:
+        async with open(directory, **(engine_options or {})) as engine:
+            chosen = session_id or (await engine.create()).id
+            return await engine.run(chosen, prompt, **options)
+
+    return asyncio.run(work())
