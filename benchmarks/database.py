@@ -24,7 +24,7 @@ from tests.storage.opencode_databases import PROJECT, empty_database, new_messag
 from opensesh import ids
 from opensesh.history.import_export.import_sources import read_sessions
 from opensesh.history.import_export.importing import Importer
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.opencode_db.store import OpencodeDB
 
 from . import engine

@@ -15,7 +15,7 @@ from opensesh.engine.opening import open_engine
 from opensesh.models import stream_events as events
 from opensesh.models.request import Provider, Request
 from opensesh.storage.disk import Disk
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Store
 from opensesh.tools.tool import Context, ToolOutput

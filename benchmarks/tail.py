@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 
 from .report import interleaved, line
 from .stores import Builder

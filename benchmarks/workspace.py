@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from opensesh import ids
 from opensesh.project import resolve
 from opensesh.sessions import Sessions
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.workspace.revert import Reverts
 from opensesh.workspace.snapshots import Snapshots
 

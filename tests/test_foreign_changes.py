@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from opensesh import events
 from opensesh.sessions.foreign_changes import publish_foreign_changes
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.merged import MergedStore
 from opensesh.storage.opencode_db.store import OpencodeDB
 

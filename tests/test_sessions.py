@@ -12,7 +12,7 @@ from opensesh.project import ProjectLocation
 from opensesh.records import Rule, Session
 from opensesh.sessions import Sessions, default_title, fork_title
 from opensesh.storage import revocations
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import StoredMessage
 

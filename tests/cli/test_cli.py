@@ -15,7 +15,7 @@ import pytest
 
 from opensesh import __version__
 from opensesh.cli.main import COMMANDS
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.leases import leases_of
 
 from ..history.sample_tree import Sample

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 
 from ..history.sample_tree import Sample
 from .conftest import FIXTURES

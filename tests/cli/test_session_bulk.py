@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from opensesh.storage import open_store, paths
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.leases import leases_of
 from opensesh.storage.paths import digest
 

@@ -12,7 +12,7 @@ from opensesh.engine.opening import open_engine
 from opensesh.engine.settings import Settings
 from opensesh.errors import BusyError
 from opensesh.records import Rule
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.testing.scripted import ScriptedModel
 
 from .harness import Acting

@@ -16,7 +16,7 @@ from opensesh.engine.context_window import is_pruned
 from opensesh.engine.settings import Settings
 from opensesh.records import Rule
 from opensesh.retry import RetryPolicy
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.leases import leases_of
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Key

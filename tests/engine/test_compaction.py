@@ -17,7 +17,7 @@ from opensesh.engine.summary_text import split_transcript, transcript, user_prom
 from opensesh.models.request import Request
 from opensesh.models.stream_events import FinishStep, StartStep, StreamEvent, TextDelta, TextEnd, TextStart, Usage
 from opensesh.retry import RetryPolicy
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import StoredMessage
 from opensesh.testing.scripted import ScriptedModel

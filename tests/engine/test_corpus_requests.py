@@ -18,7 +18,7 @@ from opensesh.models.openai_chat_request import request_body
 from opensesh.models.request import Request
 from opensesh.project import resolve
 from opensesh.sessions import Sessions
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.protocol import StoredMessage
 from opensesh.testing.wire import WireServer
 from tests.conftest import FIXTURES

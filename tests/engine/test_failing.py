@@ -11,7 +11,7 @@ from opensesh.engine.settings import Settings
 from opensesh.errors import ModelNotFoundError, NotFoundError, OpenseshError, UsageError
 from opensesh.models.request import Request
 from opensesh.models.stream_events import StreamEvent
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Key
 from opensesh.testing.scripted import ScriptedModel

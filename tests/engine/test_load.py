@@ -18,7 +18,7 @@ from opensesh.engine.engine import Engine
 from opensesh.engine.opening import open_engine
 from opensesh.models import stream_events as stream
 from opensesh.models.request import Request
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Key, Store
 

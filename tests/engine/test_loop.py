@@ -11,7 +11,7 @@ from opensesh.engine.loop import Outcome
 from opensesh.engine.prompt import Prompt, text_prompt
 from opensesh.engine.settings import Settings
 from opensesh.records import Rule
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.testing.scripted import ScriptedModel
 

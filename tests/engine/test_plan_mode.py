@@ -18,7 +18,7 @@ from opensesh.bus import Envelope
 from opensesh.engine.plan_mode import plan_file
 from opensesh.permissions import Answer
 from opensesh.records import Rule
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.testing.scripted import ScriptedModel
 from opensesh.tools.custom import tool
 from opensesh.tools.shell.process_table import processes

@@ -11,7 +11,7 @@ from opensesh.engine.titles import is_provisional, provisional_title
 from opensesh.history.cache.derived_cache import DerivedCache
 from opensesh.history.library import Library
 from opensesh.history.stats.usage_layer import UsageTable
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.protocol import StoredMessage
 from opensesh.testing.scripted import ScriptedModel
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from opensesh.history.maintenance.disk_usage import measure
 from opensesh.storage import open_store
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 
 from .sample_tree import Sample, contents
 

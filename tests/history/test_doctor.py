@@ -17,7 +17,7 @@ from opensesh.history.maintenance.findings import StoreContents, compare_stores
 from opensesh.history.stats.usage_stats import statistics
 from opensesh.sessions.undo import Change, perform, take_back, undo_files
 from opensesh.storage import open_store, paths
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.leases import FileLeases
 from opensesh.storage.locks import Locks
 

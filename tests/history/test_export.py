@@ -20,7 +20,7 @@ from opensesh.history.import_export.exporting import Export
 from opensesh.history.stats.session_usage import SessionInfo
 from opensesh.redaction import Redactor
 from opensesh.storage import open_store
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.protocol import Damage, Store
 
 from .sample_tree import Sample

@@ -11,7 +11,7 @@ from opensesh.history.stats.usage_stats import Statistics, UsageFilter, statisti
 from opensesh.project import ProjectLocation
 from opensesh.sessions import Sessions
 from opensesh.storage import open_store
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 
 from .sample_tree import Sample
 

@@ -17,7 +17,7 @@ from opensesh.history.import_export.exporting import Export
 from opensesh.history.rendering.diff_html import diff_html
 from opensesh.history.rendering.markdown_html import markdown_html
 from opensesh.history.rendering.pictures import picture_url
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 
 from .sample_tree import Json, Sample
 

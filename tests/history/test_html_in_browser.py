@@ -10,7 +10,7 @@ import pytest
 from opensesh.history.filters import Selection
 from opensesh.history.import_export.destinations import to_folder
 from opensesh.history.import_export.exporting import Export
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 
 from ..browser import Browser, needs_browser
 from .sample_tree import Sample

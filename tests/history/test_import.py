@@ -22,7 +22,7 @@ from opensesh.history.import_export.import_sources import PathMap, read_sessions
 from opensesh.history.import_export.importing import Importer, ImportResult, Relation, compare, normalise_2x_copies
 from opensesh.history.stats.usage_stats import statistics
 from opensesh.storage import open_store
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.leases import leases_of
 from opensesh.storage.protocol import Damage, StoredMessage
 

@@ -7,7 +7,7 @@ import pytest
 
 from opensesh.history.import_export.import_sources import PathMap, SourceSession, read_sessions
 from opensesh.history.import_export.importing import Importer, ImportResult
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.opencode_db.store import OpencodeDB
 from opensesh.storage.protocol import Damage, StoredMessage
 

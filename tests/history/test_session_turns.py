@@ -11,7 +11,7 @@ from opensesh.history.session_changes import prompt_changes, session_changes, un
 from opensesh.history.session_figures import session_figures
 from opensesh.history.session_outline import outline
 from opensesh.history.session_turns import DamagedMessage, SessionTurns, TurnOrders, turn_id
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.protocol import Damage, Key, log_damage
 
 from .sample_tree import Json, Sample

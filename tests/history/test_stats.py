@@ -14,7 +14,7 @@ from opensesh.history.stats.tool_stats import by_tool
 from opensesh.history.stats.usage_layer import UsageTable
 from opensesh.history.stats.usage_stats import Statistics, StatsRow, UsageFilter, add_up, statistics
 from opensesh.storage import Store, open_store
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Damage
 

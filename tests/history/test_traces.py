@@ -11,7 +11,7 @@ from opensesh.history.filters import Selection
 from opensesh.history.formats import FormatOptions
 from opensesh.history.import_export.destinations import to_folder, to_stream
 from opensesh.history.import_export.exporting import Export
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 
 from .sample_tree import Sample
 

@@ -14,7 +14,7 @@ from opensesh.errors import StoreError
 from opensesh.records import Session, view
 from opensesh.sessions import moving, trash
 from opensesh.storage import open_store, revocations
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.leases import leases_of
 from opensesh.storage.memory import Memory
 from opensesh.storage.opencode_db.store import OpencodeDB

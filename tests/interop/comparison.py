@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from opensesh.errors import RecordError
 from opensesh.project import resolve
 from opensesh.sessions import Sessions
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -21,7 +21,7 @@ from opensesh.models.request import Text, User
 from opensesh.project import resolve
 from opensesh.sessions import Sessions
 from opensesh.storage import open_store
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.testing.scripted import ReportUsage, ScriptedCall, ScriptedModel
 from opensesh.workspace.revert import Reverts
 

@@ -14,7 +14,7 @@ from opensesh.history.import_export.destinations import to_stream
 from opensesh.history.import_export.exporting import Export
 from opensesh.history.import_export.import_sources import read_sessions
 from opensesh.history.import_export.importing import Importer
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.opencode_db.store import OpencodeDB
 
 from ..history.sample_tree import Json, Sample

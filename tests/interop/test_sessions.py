@@ -20,7 +20,7 @@ from opensesh.records import (
     loads,
 )
 from opensesh.sessions import Sessions
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.testing.wire import WireServer
 
 from .opencode import OpenCode

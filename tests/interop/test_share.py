@@ -19,7 +19,7 @@ from opensesh.sharing.items import AssembledSession, assemble
 from opensesh.sharing.share_service import ShareResult, ShareService, UnshareResult
 from opensesh.sharing.share_settings import ShareSettings
 from opensesh.storage import keys
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.testing.wire import WireServer
 
 from ..sharing.process import Server

@@ -14,7 +14,7 @@ from opensesh.history.import_export.import_sources import read_sessions
 from opensesh.history.import_export.importing import Importer
 from opensesh.history.library import Library
 from opensesh.storage import open_store
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.protocol import Damage
 from tests.cli.running import Terminal
 from tests.history.sample_tree import Sample

@@ -24,9 +24,9 @@ from opensesh.server.state import ServerOptions
 from opensesh.sessions import Sessions, moving, trash, undo
 from opensesh.sessions.settling import settle
 from opensesh.storage import open_store, paths, unfinished
-from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.json_tree.journal import complete_journals
 from opensesh.storage.json_tree.migrations import migrate
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.leases import leases_of
 from opensesh.storage.opencode_db.store import OpencodeDB
 from opensesh.storage.protocol import Key, ignore_damage

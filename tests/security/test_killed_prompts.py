@@ -8,7 +8,7 @@ from pathlib import Path
 
 from opensesh.engine.recovery import NOT_FINISHED
 from opensesh.history.library import Library
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.memory import Memory
 from tests.engine.harness import open_harness
 from tests.engine.test_recovery import Past, call

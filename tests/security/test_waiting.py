@@ -9,7 +9,7 @@ import pytest
 from opensesh import events
 from opensesh.engine.loop import Outcome
 from opensesh.engine.opening import open_engine
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.leases import leases_of
 from opensesh.testing.scripted import ScriptedModel
 from tests.engine.harness import Acting, EngineHarness, open_harness

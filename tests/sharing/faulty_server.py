@@ -23,7 +23,7 @@ from opensesh.sharing.share_server import RateLimits, share_app
 from opensesh.sharing.share_service import ShareService
 from opensesh.sharing.share_settings import ShareSettings
 from opensesh.sharing.share_store import ShareLimits, ShareStore
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 
 from ..history.sample_tree import Sample
 

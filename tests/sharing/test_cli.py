@@ -18,7 +18,7 @@ import pytest
 from opensesh.project import resolve
 from opensesh.sessions import Sessions
 from opensesh.storage import open_store, revocations
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 
 from ..cli.running import Screen, Terminal, write_script
 from ..history.sample_tree import Sample

@@ -9,7 +9,7 @@ from opensesh.engine.opening import open_engine
 from opensesh.errors import NotFoundError, UsageError
 from opensesh.sharing.client import ShareServer
 from opensesh.storage import keys
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.testing.scripted import ScriptedModel
 
 from .faulty_server import FaultyServer

@@ -11,7 +11,7 @@ import pytest
 from opensesh.history.library import Library
 from opensesh.storage import Store
 from opensesh.storage.change_feeds import UNSTABLE, ChangeFeed, ChangeFeedProvider, ScanFeed, feeds_of
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.merged import MergedStore
 

@@ -15,7 +15,7 @@ from opensesh.project import ProjectLocation
 from opensesh.records import dumps
 from opensesh.sessions import Sessions
 from opensesh.storage.disk import Disk
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.locks import Locks
 from opensesh.testing.samples import WRAP, Scribe
 

@@ -16,7 +16,7 @@ from opensesh.project import ProjectLocation
 from opensesh.records import Project, dumps, read_message, read_part, view
 from opensesh.sessions import Sessions
 from opensesh.storage.disk import read_file
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.testing.samples import WRAP, Scribe
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from opensesh.errors import InvalidKeyError, NotFoundError, RecordError, StoreEr
 from opensesh.records import dumps
 from opensesh.storage import open_store, open_tree, paths
 from opensesh.storage.disk import read_file
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.testing.samples import WRAP, Scribe
 
 if TYPE_CHECKING:

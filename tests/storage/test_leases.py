@@ -21,7 +21,7 @@ import pytest
 from opensesh import ids
 from opensesh.errors import BusyError, InvalidKeyError, WriteError
 from opensesh.storage import paths
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.leases import HEARTBEAT_MS, FileLeases, Holder
 from opensesh.storage.locks import open_lock_file, try_lock_file
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from opensesh.storage.json_tree.listings import Listings
+from opensesh.storage.json_tree.store import Listings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ import pytest
 from opensesh.errors import BusyError
 from opensesh.project import ProjectLocation
 from opensesh.sessions import Sessions
-from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.json_tree.migrations import migrate
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.leases import FileLeases
 from opensesh.storage.locks import Locks
 

@@ -10,7 +10,7 @@ from opensesh.storage.locations import databases, find_stores
 
 def found(place: str | None = None) -> tuple[str, str | None, tuple[str, ...]]:
     stores = find_stores(place)
-    return stores.place, stores.tree, stores.databases
+    return stores.path, stores.tree, stores.databases
 
 
 def made(folder: Path, *names: str) -> list[str]:

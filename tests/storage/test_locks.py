@@ -13,7 +13,7 @@ import pytest
 
 from opensesh.errors import StoreError, WriteError
 from opensesh.storage import locks_windows
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.locks import Locks, open_lock_file, try_lock_file
 
 from ..harness import ProcessGroup

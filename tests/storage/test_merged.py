@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from opensesh.errors import NotFoundError, RecordError
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.memory import Memory
 from opensesh.storage.merged import MergedStore
 from opensesh.storage.protocol import Damage, store_ids

@@ -14,8 +14,8 @@ import pytest
 from opensesh import ids
 from opensesh.errors import MigrationError, StoreTooNewError
 from opensesh.storage.disk import Disk
-from opensesh.storage.json_tree import JsonTree
 from opensesh.storage.json_tree.migrations import LAYOUT, migrate, pending, version
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.locks import Locks
 from opensesh.storage.protocol import Damage
 

@@ -19,7 +19,7 @@ from opensesh.errors import InvalidKeyError, NotFoundError, ReadOnlyStoreError, 
 from opensesh.history.library import Library
 from opensesh.project import ProjectLocation
 from opensesh.sessions import Sessions, moving, trash
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.opencode_db.sqlite_writer import SqliteWriter, checkpoints_safely
 from opensesh.storage.opencode_db.store import OpencodeDB
 

@@ -8,7 +8,7 @@ import pytest
 from opensesh.errors import InvalidKeyError
 from opensesh.records import Share, view
 from opensesh.storage import paths, revocations
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.protocol import Damage
 
 

@@ -10,8 +10,8 @@ import pytest
 from opensesh.cli.main import run
 from opensesh.errors import StoreError
 from opensesh.storage import find_stores
+from opensesh.storage.locations import settings_file
 from opensesh.storage.opencode_db.store import OpencodeDB
-from opensesh.storage.user_settings import settings_file
 
 from .opencode_databases import PROJECT, empty_database, new_answer, new_message, new_session, new_text
 

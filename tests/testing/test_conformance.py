@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import pytest
 
 from opensesh.errors import NotFoundError, ReadOnlyStoreError
-from opensesh.storage.json_tree import JsonTree
+from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.leases import ProcessLeases
 from opensesh.storage.memory import Memory
 from opensesh.storage.merged import MergedStore

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from .. import __version__, errors
 from ..loading import load_msgspec
 from ..storage import find_stores, open_store, unfinished
+from ..storage.locations import user_setting
 from ..storage.protocol import ignore_damage
-from ..storage.user_settings import user_setting
 from ..text import close_matches
 from .command_arguments import CommandParser
 from .terminal import Stream, escape_terminals
@@ -249,14 +249,14 @@ def _check_store(command: str, options: argparse.Namespace) -> None:
     """Raise if the store that the user named does not exist, or may not be read, before it looks like an empty one."""
     named = options.store or user_setting("store")
     location = find_stores(options.store)
-    if named and command not in _MAY_CREATE_STORE and not os.path.exists(location.place):
+    if named and command not in _MAY_CREATE_STORE and not os.path.exists(location.path):
         raise errors.NotFoundError(f"the store {named} does not exist")
-    tree = location.tree or location.place
+    tree = location.tree or location.path
     # doctor reports itself what is wrong inside a tree or a database, but cannot look into a closed data folder.
-    if os.path.isdir(location.place) and location.place != tree:
-        _check_readable(location.place, f"'chmod u+rwx {location.place}' gives its owner access")
+    if os.path.isdir(location.path) and location.path != tree:
+        _check_readable(location.path, f"'chmod u+rwx {location.path}' gives its owner access")
     if command != "doctor":
-        path = location.place if os.path.isfile(location.place) else tree
+        path = location.path if os.path.isfile(location.path) else tree
         _check_readable(path, "'opensesh doctor' shows what is wrong")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import NotFoundError, RecordError
 from ..records import codec
-from ..storage.disk import Disk, read_file
+from ..storage.disk import Disk, names_in, read_file
 from ..storage.keys import PER_SESSION
 from ..storage.protocol import FileTree
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from ..storage.protocol import Key, Store
-    from ..storage.raw_rows import RawRows
+    from ..storage.protocol import Key, RawRows, Store
 
 _BATCH_OPERATIONS = 1_000
 
@@ -41,14 +40,7 @@ class RecordFiles(Protocol):
     def move_in(self, file: str, path: str) -> None: ...
 
 
-class SessionFiles(RecordFiles, Protocol):
-    """Files that are whole records, by session."""
-
-    def session_paths(self, session_id: str) -> Iterator[str]: ...
-    def size(self, path: str) -> int: ...
-
-
-def record_files(store: Store) -> SessionFiles:
+def record_files(store: Store) -> TreeFiles | StoreFiles:
     """Return the records of a store as files: the files themselves if it is a tree."""
     return TreeFiles(store) if isinstance(store, FileTree) else StoreFiles(store)
 
@@ -66,11 +58,9 @@ class TreeFiles:
         self._tree = tree
         self._disk = Disk()
 
-    @contextmanager
-    def lock(self) -> Generator[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Exclude every other writer of the tree."""
-        with self._tree.locks.exclusive_store_lock():
-            yield
+        return self._tree.locks.exclusive_store_lock()
 
     def locate(self, path: str) -> str:
         """Return the absolute path."""
@@ -79,10 +69,10 @@ class TreeFiles:
     def session_paths(self, session_id: str) -> Iterator[str]:
         """Iterate over every file that belongs to a session, except its own record."""
         messages = os.path.join("message", session_id)
-        for name in self._names(messages):
+        for name in names_in(self.locate(messages)):
             if name.endswith(".json"):
                 parts = os.path.join("part", name[:-5])
-                yield from (os.path.join(parts, part) for part in self._names(parts))
+                yield from (os.path.join(parts, part) for part in names_in(self.locate(parts)))
             yield os.path.join(messages, name)
         for kind in PER_SESSION:
             path = record_path((kind, session_id))
@@ -144,14 +134,8 @@ class TreeFiles:
         if os.path.dirname(os.path.dirname(path)):
             self._disk.remove_empty(os.path.dirname(self.locate(path)))
 
-    def _names(self, folder: str) -> list[str]:
-        try:
-            return sorted(os.listdir(self.locate(folder)))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
 
-
-class _CollectedFiles(ABC):
+class _CollectedFiles(RecordFiles, ABC):
     """Records as files, of which the changes are collected while :meth:`lock` is held, and applied at its end."""
 
     def __init__(self, root: str) -> None:
@@ -171,12 +155,6 @@ class _CollectedFiles(ABC):
 
     @abstractmethod
     def _apply(self, changes: Sequence[tuple[Any, Any]]) -> None: ...
-    @abstractmethod
-    def read(self, path: str) -> bytes: ...
-    @abstractmethod
-    def replace(self, path: str, data: bytes) -> None: ...
-    @abstractmethod
-    def remove(self, path: str) -> None: ...
 
     def rename(self, path: str, to: str, data: bytes | None = None) -> None:
         """Store a record under another key, with new content if it is given."""

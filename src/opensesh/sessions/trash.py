@@ -15,8 +15,8 @@ from .. import ids
 from ..errors import ReadOnlyStoreError, RecordError
 from ..records import Session, Share, as_object, codec, dumps, view
 from ..storage import revocations
-from ..storage.disk import read_file
-from ..storage.json_tree import JsonTree
+from ..storage.disk import names_in, read_file
+from ..storage.json_tree.store import JsonTree
 from ..storage.leases import leases_of
 from ..storage.protocol import ConditionallyWritable, Damage, FileTree, ignore_damage, member_stores, store_ids
 from ..storage.record_ids import session_at
@@ -299,7 +299,7 @@ def _move_state(folder: str, session: str, store_id: str, *, back: bool) -> None
 def _shares(folder: str) -> Iterator[tuple[str, Share]]:
     for kind in ("session_share", "share"):
         parent = os.path.join(folder, kind)
-        for name in sorted(os.listdir(parent)) if os.path.isdir(parent) else ():
+        for name in names_in(parent):
             path = os.path.join(parent, name)
             try:
                 yield name.removesuffix(".json"), view(codec.loads_object(read_file(path), path), Share, path)

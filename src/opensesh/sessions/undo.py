@@ -24,11 +24,10 @@ from msgspec import Struct, convert, to_builtins
 
 from ..errors import NotFoundError, OpenseshError, RecordError, StoreError, WriteError
 from ..storage import paths, unfinished
-from ..storage.disk import Disk, read_file, write_failed
-from ..storage.json_tree import JsonTree
+from ..storage.disk import Disk, names_in, read_file, write_failed
 from ..storage.json_tree.migrations import refuse_newer
-from ..storage.protocol import Damage, Store, member_stores, store_ids
-from ..storage.raw_rows import RawRows
+from ..storage.json_tree.store import JsonTree
+from ..storage.protocol import Damage, RawRows, Store, member_stores, store_ids
 from ..storage.registry import open_store
 from .record_files import RowFiles, record_files
 
@@ -281,7 +280,7 @@ def _decode(data: bytes, kind: type[_T]) -> _T:
 def undo_files(what: str) -> Iterator[tuple[str, Header]]:
     """Iterate over the undo files of one kind, oldest first."""
     parent = os.path.join(paths.state(), _FOLDERS.get(what, what))
-    for name in sorted(os.listdir(parent)) if os.path.isdir(parent) else ():
+    for name in names_in(parent):
         try:
             path = os.path.join(parent, name, UNDO_FILE)
             yield path, read_undo_file(path)[0]

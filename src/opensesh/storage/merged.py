@@ -15,7 +15,7 @@ import os
 from contextlib import ExitStack, contextmanager
 from heapq import merge
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFoundError, RecordError, StoreError
 from ..records import as_object, codec, order
@@ -25,15 +25,12 @@ from .protocol import (
     Damage,
     Key,
     LeaseProvider,
-    LiveEvents,
-    SessionQueries,
     SharedSessions,
     Store,
     StoredMessage,
     log_damage,
     unreadable,
 )
-from .queries import newest_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -41,8 +38,7 @@ if TYPE_CHECKING:
 
     from ..records import Document
     from .leases import Holder
-    from .protocol import Lease, Leases, RecordChange
-    from .queries import SessionQuery
+    from .protocol import Lease, Leases
 
     Report = Callable[[Damage], None]
     Copies = list[tuple[Store, Any]]
@@ -54,13 +50,13 @@ class MergedStore:
 
     A batch is applied member by member, in the order of its operations: it is atomic if the member that it concerns is.
     A lease is one of every member that provides leases, so that it also excludes users of a single member. Queries and
-    live events are offered if every member offers them.
+    live events are not offered: a tree, which every data folder has, cannot offer them.
     """
 
-    def __init__(self, place: str, members: Sequence[Store]) -> None:
-        self.place = place
+    def __init__(self, folder: str, members: Sequence[Store]) -> None:
+        self.place = folder
         """The data folder."""
-        self._folder = os.path.abspath(place)
+        self._folder = os.path.abspath(folder)
         self.members = tuple(members)
         self._owners: dict[str, Store] = {}
         """The members that sessions are written to, by session."""
@@ -68,14 +64,9 @@ class MergedStore:
         providers = [member for member in members if isinstance(member, LeaseProvider)]
         if providers:
             self.leases = lambda: MergedLeases([provider.leases() for provider in providers])
-        if all(isinstance(member, SessionQueries) for member in members):
-            self.query_sessions = self._query_sessions
-            self.count_sessions = self._count_sessions
         if any(isinstance(member, SharedSessions) for member in members):
             self.foreign_run = self._foreign_run
             self.foreign_messages = self._foreign_messages
-        if all(isinstance(member, LiveEvents) for member in members):
-            self.subscribe = self._subscribe
 
     @property
     def id(self) -> str:
@@ -208,37 +199,6 @@ class MergedStore:
 
     # -- capabilities --------------------------------------------------------------------------------------------------
 
-    def _query_sessions(self, query: SessionQuery, *, report: Report = log_damage) -> Sequence[tuple[Key, Document]]:
-        shared = self._shared_sessions()
-        # The copies of a shared session differ, so it is judged here, by its most complete copy. The members may return
-        # all of them within their limit.
-        wide = query._replace(limit=query.limit + len(shared)) if query.limit else query
-        members = cast("Sequence[SessionQueries]", self.members)
-        results = [
-            entry
-            for member in members
-            for entry in member.query_sessions(wide, report=report)
-            if entry[0][-1] not in shared
-        ]
-        results += [(key, record) for key, record, _ in shared.values() if query.matches(record)]
-        return sorted(results, key=newest_first)[: query.limit or None]
-
-    def _count_sessions(self, query: SessionQuery) -> int:
-        shared = self._shared_sessions()
-        total = sum(member.count_sessions(query) for member in cast("Sequence[SessionQueries]", self.members))
-        for _, record, copies in shared.values():
-            total += int(query.matches(record)) - sum(map(query.matches, copies))
-        return total
-
-    def _subscribe(self, callback: Callable[[Sequence[RecordChange]], None]) -> Callable[[], None]:
-        stops = [member.subscribe(callback) for member in cast("Sequence[LiveEvents]", self.members)]
-
-        def unsubscribe() -> None:
-            for stop in stops:
-                stop()
-
-        return unsubscribe
-
     def _foreign_run(self, session_id: str) -> str:
         owner = self._owner(session_id)
         return owner.foreign_run(session_id) if isinstance(owner, SharedSessions) else ""
@@ -300,17 +260,6 @@ class MergedStore:
             for key in _list(store, ("session",)):
                 keys.setdefault(key[-1], []).append(key)
         return keys
-
-    def _shared_sessions(self) -> dict[str, tuple[Key, Document, list[Document]]]:
-        """Return the sessions that are in several stores: the key and record that count, and all copies."""
-        shared: dict[str, tuple[Key, Document, list[Document]]] = {}
-        for name, keys in self._session_keys().items():
-            if len(keys) > 1:
-                key = self._newest(keys)
-                copies = [value for filed in set(keys) for _, value in self._copies(filed)[0]]
-                if copies:
-                    shared[name] = key, _most_complete(key, self._copies(key)[0])[1], copies
-        return shared
 
     def _newest(self, keys: Iterable[Key]) -> Key:
         def rank(key: Key) -> tuple[int, int]:

@@ -12,6 +12,7 @@ Every store implements :class:`Store`. What only some stores can do is a protoco
 * :class:`ConditionallyWritable`: why a store is only read,
 * :class:`CanonicalRecords`: the form in which a store keeps records,
 * :class:`SharedSessions`: what other programs are doing with its sessions,
+* :class:`RawRows`: rows in tables, for repairs that replace any of them,
 * :class:`FileTree`: one file a record, for maintenance that works on files,
 * :class:`CompositeStore`: several stores as one; :func:`member_stores` returns the stores it consists of.
 """
@@ -43,9 +44,9 @@ class Damage(NamedTuple):
     reason: str
 
 
-def unreadable(place: str, error: StoreError) -> Damage:
+def unreadable(path: str, error: StoreError) -> Damage:
     """Return the damage that stands for a whole store that cannot be opened."""
-    return Damage(place, error.message.removeprefix(f"{place}: "))
+    return Damage(path, error.message.removeprefix(f"{path}: "))
 
 
 class StoredMessage(NamedTuple):
@@ -399,4 +400,39 @@ class FileTree(Store, Protocol):
     @property
     def locks(self) -> Locks:
         """The locks that writers of the tree take."""
+        ...
+
+
+class RawRow(NamedTuple):
+    """A row: its path ``<table>/<key>``, its columns, and the record that it holds as far as it can be read."""
+
+    path: str
+    columns: dict[str, Any]
+    record: Document
+    fault: str
+    """Why the program that owns the table could not read the row; empty if it could."""
+
+
+@runtime_checkable
+class RawRows(Protocol):
+    """A store in tables whose rows can be examined and replaced one by one."""
+
+    def rows(self, table: str) -> Iterator[RawRow]:
+        """Iterate over the rows of a table; over none if the store does not have that table."""
+        ...
+
+    def row_of(self, table: str, record: Document, columns: dict[str, Any]) -> bytes:
+        """Return the row, as JSON, with a record in place of the one it has; raise ``RecordError`` if it is wrong."""
+        ...
+
+    def read_row(self, path: str) -> bytes | None:
+        """Return a row as JSON; ``None`` if there is none."""
+        ...
+
+    def change_rows(self, changes: Sequence[tuple[str, bytes | None]]) -> None:
+        """Replace, insert or (``None``) delete rows, all in one transaction, and nothing that belongs to them."""
+        ...
+
+    def structural_damage(self) -> list[str]:
+        """Return what is wrong with the file itself, which cannot be repaired row by row."""
         ...

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 from ..errors import StoreError
 from ..loading import entry_points
 from .locations import databases, default_place, find_stores, old_projects
-from .protocol import ConditionallyWritable, FileTree, ignore_damage, member_stores, unreadable
+from .protocol import ConditionallyWritable, FileTree, member_stores, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .json_tree import JsonTree
+    from .json_tree.store import JsonTree
     from .locations import StoreLocations
-    from .opencode_db import OpencodeDB
+    from .opencode_db.store import OpencodeDB
     from .protocol import Damage, Store
 
 ENTRY_POINT_GROUP = "opensesh.stores"
@@ -40,14 +40,14 @@ def open_store(place: str | None = None, *, report: Callable[[Damage], None] | N
     if "://" in place:
         return _open_url(place)
     locations = find_stores(place)
-    tree = open_tree(locations.tree or locations.place)
+    tree = open_tree(locations.tree or locations.path)
     old = _old_projects(locations, tree)
     if not locations.databases and not old:
         return tree
-    from .opencode_db import OpencodeDB  # loads SQLite, which a folder without a database does not need
+    from .opencode_db.store import OpencodeDB  # loads SQLite, which a folder without a database does not need
 
     if locations.tree is None:
-        return OpencodeDB(locations.place)
+        return OpencodeDB(locations.path)
     from .merged import MergedStore
 
     opened: list[OpencodeDB] = []
@@ -65,7 +65,7 @@ def open_store(place: str | None = None, *, report: Callable[[Damage], None] | N
                 f"{error.message.removesuffix('.')}; to continue without it, use --store {locations.tree}", path=path
             )
         report(unreadable(path, error))
-    return MergedStore(locations.place, [*_for_new_sessions_first(tree, opened), *old])
+    return MergedStore(locations.path, [*_for_new_sessions_first(tree, opened), *old])
 
 
 def _for_new_sessions_first(tree: JsonTree, databases: Sequence[OpencodeDB]) -> list[Store]:
@@ -101,19 +101,17 @@ def new_sessions_place(store: Store) -> tuple[str, str]:
 
 
 def _old_projects(locations: StoreLocations, tree: JsonTree) -> list[Store]:
-    """Return the store of the projects of OpenCode before 0.6 in a data folder, if they are not migrated. What is not a
-    record there is ignored: a migration names it."""
-    if locations.tree is None or locations.tree == locations.place or not old_projects(locations.place):
+    """Return the store of the projects of OpenCode before 0.6 in a data folder, if they are not migrated."""
+    if locations.tree is None or locations.tree == locations.path or not old_projects(locations.path):
         return []
-    from .json_tree.migrations import version
-    from .old_projects import OldProjects
+    from .json_tree.migrations import OldProjects, version
 
-    return [] if version(tree) else [OldProjects(locations.place, tree, ignore_damage)]
+    return [] if version(tree) else [OldProjects(locations.path, tree)]
 
 
 def open_tree(root: str) -> JsonTree:
     """Open the JSON tree at ``root``, which need not exist yet."""
-    from .json_tree import JsonTree
+    from .json_tree.store import JsonTree
 
     return JsonTree(root)
 

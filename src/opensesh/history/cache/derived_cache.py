@@ -63,7 +63,7 @@ class DerivedCache:
         can only be followed within this process.
         """
         if locations is not None:
-            store_id = os.path.realpath(locations.place)
+            store_id = os.path.realpath(locations.path)
             self.feeds = list(feeds_at(locations) if feeds is None else feeds)
         elif store is not None:
             store_id = store.id
@@ -337,7 +337,7 @@ class DerivedCache:
 def open_cache(location: str | None = None, *, temporary: bool = False) -> DerivedCache:
     """Return the cache of the stores at a path or URL. Only a store with a URL, or an old layout, is opened by that."""
     is_url = location is not None and "://" in location
-    if is_url or old_projects((locations := find_stores(location)).place):
+    if is_url or old_projects((locations := find_stores(location)).path):
         return DerivedCache(store=open_store(location, report=ignore_damage), temporary=temporary)
     return DerivedCache(locations, temporary=temporary)
 

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ...records import Document
-    from ...storage.protocol import Store
-    from ...storage.raw_rows import RawRow, RawRows
+    from ...storage.protocol import RawRow, RawRows, Store
 
 _RECOVER = "copy the file while OpenCode does not run, and try `.recover` of the sqlite3 shell on the copy"
 

@@ -16,8 +16,7 @@ from ...sessions.undo import Change, files_changed, perform
 from ...storage.disk import read_file
 from ...storage.leases import FileLeases
 from ...storage.locations import databases
-from ...storage.protocol import FileTree, member_stores
-from ...storage.raw_rows import RawRows
+from ...storage.protocol import FileTree, RawRows, member_stores
 from ...storage.registry import new_sessions_place
 from .database_checks import check_database
 from .findings import (

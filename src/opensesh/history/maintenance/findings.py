@@ -170,7 +170,7 @@ def unshare_command(store: Store) -> str:
     """Return the command that removes the shares of a store whose removal is pending."""
     default = find_stores()
     store_id = store_ids(store)[0]
-    if os.path.realpath(default.tree or default.place) == store_id:
+    if os.path.realpath(default.tree or default.path) == store_id:
         return "opensesh session unshare --pending"
     return f"opensesh session unshare --pending --store {shlex.quote(store_id)}"
 

@@ -38,10 +38,10 @@ class ServerFile(Struct, frozen=True):
     """The control token."""
 
 
-def absolute_place(place: str | None) -> str:
+def absolute_place(store: str | None) -> str:
     """Return the name of a store's place that does not depend on the current directory."""
-    place = place or default_place()
-    return place if "://" in place else os.path.realpath(os.path.expanduser(place))
+    store = store or default_place()
+    return store if "://" in store else os.path.realpath(os.path.expanduser(store))
 
 
 def write_server_file(server: ServerFile) -> str:
@@ -75,9 +75,9 @@ def _write_private(path: str, content: bytes) -> None:
         file.write(content)
 
 
-def request_ticket(place: str | None) -> tuple[str, str] | None:
+def request_ticket(store: str | None) -> tuple[str, str] | None:
     """Return the address of a running server of a store, and a ticket for it; ``None`` if no server runs."""
-    for path, server in _server_files(absolute_place(place)):
+    for path, server in _server_files(absolute_place(store)):
         try:
             response = httpx2.post(
                 f"{server.url}/ui/tickets",
@@ -96,8 +96,8 @@ def request_ticket(place: str | None) -> tuple[str, str] | None:
     return None
 
 
-def _server_files(place: str) -> Iterator[tuple[str, ServerFile]]:
-    prefix = paths.digest(place) + "-"
+def _server_files(store: str) -> Iterator[tuple[str, ServerFile]]:
+    prefix = paths.digest(store) + "-"
     try:
         names = sorted(name for name in os.listdir(_folder()) if name.startswith(prefix) and name.endswith(".json"))
     except OSError:

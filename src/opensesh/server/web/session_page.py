@@ -234,7 +234,7 @@ def session_head(view: SessionView) -> dict[str, Any]:
         "session": record,
         "address": view.address,
         "project": project_title(project) if project is not None else record.directory,
-        "origins": [(store_label(place), place) for place in view.entry.origins] if is_merged else [],
+        "origins": [(store_label(store), store) for store in view.entry.origins] if is_merged else [],
         "parent": _linked_session(view.library, record.parent_id),
         "original": _linked_session(view.library, original),
     }

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import ids
@@ -20,14 +21,16 @@ from ...records import as_list, as_object, codec
 from ..disk import Disk, names_in, read_file
 from ..keys import GLOBAL, check_key
 from ..locations import old_projects
+from ..memory import Memory
 from ..project_ids import project_id
 from ..protocol import Damage, FileTree, ignore_damage
 from .journal import journaled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
-    from ..protocol import Key
+    from ..protocol import Batch, Key
+    from .store import JsonTree
 
 log = logging.getLogger("opensesh.storage")
 LAYOUT = 2
@@ -298,3 +301,54 @@ def _files(folder: str) -> Iterator[str]:
         for name in sorted(names):
             if name.endswith(".json") and name[0] != ".":
                 yield os.path.join(base, name)
+
+
+class OldProjects(Memory):
+    """The records below ``project/<name>/storage`` of a data folder, with the keys of the current layout.
+
+    They are read into memory when the store is opened: this layout was in use for a few weeks only. The first write to
+    one of their sessions migrates them, which leaves the keys as they are.
+    """
+
+    writable = True
+
+    def __init__(self, folder: str, tree: JsonTree) -> None:
+        """``tree`` is that of the current layout beside them. What is not a record is ignored: a migration names it."""
+        super().__init__()
+        self.place = os.path.join(folder, "project")
+        self.id = os.path.realpath(self.place)
+        self._tree = tree
+        self._paths: dict[Key, str] = {}
+        for source, worktree, project in old_sources(self.place):
+            for key, path in old_records(source, project, []):
+                try:
+                    self._records[key] = read_file(path)
+                    self._paths[key] = path
+                except OSError:
+                    continue
+            self._records["project", project] = codec.dumps({"id": project, "worktree": worktree})
+        tree.when_prepared(self._records.clear)
+
+    def locate(self, key: Key) -> str:
+        """Return the file of a record."""
+        return self._paths.get(key, self.place)
+
+    def write(self, key: Key, value: Any) -> None:
+        """Migrate, then store the record in the tree."""
+        self._tree.write(key, value)
+
+    def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
+        """Migrate, then change the record in the tree."""
+        self._tree.prepare()
+        return self._tree.update(key, edit)
+
+    def remove(self, key: Key) -> None:
+        """Migrate, then remove the record from the tree."""
+        self._tree.prepare()
+        self._tree.remove(key)
+
+    @contextmanager
+    def batch(self) -> Generator[Batch]:
+        """Return a batch of the tree, which migrates before it is applied."""
+        with self._tree.batch() as batch:
+            yield batch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import os
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +19,6 @@ from ..protocol import Damage, Key, StoredMessage, ignore_damage, log_damage
 from ..record_ids import with_ids_of_key
 from ..stream_journal import StreamJournals, with_streamed_text
 from .journal import journaled
-from .listings import Listings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -35,6 +35,9 @@ _MARGIN = 8
 _SLACK_MS = 2_000
 _DAY_MS = 86_400_000
 _ABSENT = object()
+_LARGE_FOLDER = 1_000
+_MAX_CACHED_FOLDERS = 8
+_SETTLED_NS = 2_000_000_000  # the coarsest clock of a file system that is still in use ticks every two seconds
 
 
 class JsonTree:
@@ -400,3 +403,29 @@ def _belongs(name: str, path: str, report: Report) -> bool:
         return True
     report(Damage(path, "the name is not one of a record"))
     return False
+
+
+class Listings:
+    """Lists folders, and caches large ones: listing ten thousand messages takes longer than reading fifty of them.
+
+    A folder's times change with every name in it, so equal times mean equal names, except for changes within one tick
+    of the file system's clock. Therefore only a folder that has not changed recently is cached.
+    """
+
+    def __init__(self, *, clock: Callable[[], int] = time.time_ns) -> None:
+        self._clock = clock
+        self._known: dict[str, tuple[tuple[int, int, int], list[str]]] = {}
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder, in no order. The list is shared and must not be changed."""
+        status = os.stat(folder)
+        mark = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+        known = self._known.get(folder)
+        if known is not None and known[0] == mark:
+            return known[1]
+        names = os.listdir(folder)
+        if len(names) >= _LARGE_FOLDER and self._clock() - max(mark[1:]) > _SETTLED_NS:
+            while len(self._known) >= _MAX_CACHED_FOLDERS:
+                self._known.pop(next(iter(self._known)), None)
+            self._known[folder] = (mark, names)
+        return names

@@ -1,28 +1,42 @@
-"""Other programs that use a database at the same time: which processes have it open, and what they are running.
+"""Other programs that use a database at the same time: which processes have it open, what they run, what they write.
 
-OpenCode has no lease on a session. An answer that is not finished may be running, or its process may have died; rows
-that changed a moment ago, in a database that another process has open, say that it is running. So do a prompt that was
-stored a moment ago, and tool calls that ended then: the answer to them is about to begin.
+**Running.** OpenCode has no lease on a session. An answer that is not finished may be running, or its process may have
+died; rows that changed a moment ago, in a database that another process has open, say that it is running. So do a
+prompt that was stored a moment ago, and tool calls that ended then: the answer to them is about to begin.
+
+**Following.** SQLite tells at little cost whether another connection has committed anything. Then the event log, which
+OpenCode keeps since 1.16, tells what: the numbers of each session continue, and a session whose numbers are gone was
+removed. Before 1.16 there is no log, and only the rows of sessions are compared.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 from ... import ids
+from ...errors import StoreError
 from ...records.codec import as_object, loads_object
+from ..protocol import RecordChange
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from sqlite3 import Connection
 
+    from ..protocol import Key
+    from .sqlite_reader import SqliteReader
+
+_POLL_SECONDS = 0.05
 _ANSWER_SECONDS = 60
 """An unfinished answer that has not changed for this long is not being written any more."""
 _BETWEEN_STEPS_SECONDS = 5
 """A prompt without an answer, or tool calls without another step, that are older than this are not continued."""
 _OPEN_BYTE = 128
 """SQLite holds a shared lock on this byte of the ``-shm`` file as long as a connection is open."""
+_SESSION_COLUMNS = ("id", "project_id", "time_updated", "time_archived", "title", "revert")
+_log = logging.getLogger("opensesh.storage")
 
 
 def other_processes(path: str) -> list[int]:
@@ -66,3 +80,122 @@ def running_since(connection: Connection, session_id: str, own: Collection[str])
     (part,) = connection.execute("SELECT max(time_updated) FROM part WHERE message_id = ?", [message_id]).fetchone()
     age = (ids.now_ms() - max(int(updated), int(part or 0))) / 1000
     return age if age <= (_ANSWER_SECONDS if is_answer and not is_complete else _BETWEEN_STEPS_SECONDS) else None
+
+
+class Follower:
+    """Reports the changes that other connections make, from a thread of its own, until it is stopped."""
+
+    def __init__(self, file: SqliteReader, report: Callable[[list[RecordChange]], None]) -> None:
+        self._file = file
+        self._report = report
+        self._own: set[str] = set()
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._sequences: dict[str, int] = {}
+        self._sessions: dict[str, tuple[Any, ...]] = {}
+        try:
+            self._version = file.data_version()
+            with file.snapshot() as connection:
+                self._sequences, self._sessions = _sequences(connection), _sessions(connection)
+        except StoreError as error:  # a damaged page costs the changes of other programs, not those of this object
+            _log.warning("changes of other programs are not noticed: %s", error)
+            return
+        threading.Thread(target=self._follow, name="opensesh-follow", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop following. Changes that are being reported may still arrive."""
+        self._stopped.set()
+
+    def skip(self, names: Iterable[str]) -> None:
+        """Note what this store object is about to commit, and reports itself: events, and sessions without an event."""
+        with self._lock:
+            self._own.update(names)
+
+    def _follow(self) -> None:
+        while not self._stopped.wait(_POLL_SECONDS):
+            try:
+                version = self._file.data_version()
+                if version != self._version:
+                    self._version = version
+                    with self._file.snapshot() as connection:
+                        sessions, logged = _sessions(connection), set[str]()
+                        changes = [*self._from_log(connection, sessions, logged)]
+                        changes += self._from_sessions(sessions, logged)
+                    changes = list(dict.fromkeys(changes))
+                    if changes:
+                        self._report(changes)
+            except StoreError as error:
+                _log.debug("a database could not be followed: %s", error)
+
+    def _from_log(
+        self, connection: Connection, sessions: dict[str, tuple[Any, ...]], logged: set[str]
+    ) -> Iterator[RecordChange]:
+        """Yield the changes of the log, and add the sessions with new events to ``logged``."""
+        sequences = _sequences(connection)
+        for name in [name for name in sequences if sequences[name] > self._sequences.get(name, -1)]:
+            logged.add(name)
+            rows = connection.execute(
+                "SELECT id, type, data FROM event WHERE aggregate_id = ? AND seq > ? ORDER BY seq",
+                [name, self._sequences.get(name, -1)],
+            )
+            for event_id, kind, data in rows.fetchall():
+                key = None if self._is_own(event_id.decode()) else _key_of(kind.decode(), loads_object(data), sessions)
+                if key is not None:
+                    yield RecordChange(key, removed=b".removed." in kind, own=False)
+        self._sequences = sequences
+
+    def _from_sessions(self, sessions: dict[str, tuple[Any, ...]], logged: set[str]) -> Iterator[RecordChange]:
+        """Yield the removed sessions, which leave no event, and those whose row changed without an event."""
+        for name in sessions.keys() | self._sessions.keys():
+            before, now = self._sessions.get(name), sessions.get(name)
+            if before != now and not (now and name in logged) and not self._is_own(name):
+                project = (now or before or (b"",))[0]
+                yield RecordChange(("session", project.decode(), name), removed=now is None, own=False)
+        self._sessions = sessions
+
+    def _is_own(self, name: str) -> bool:
+        """Return whether this store object wrote it, and forget that it did."""
+        with self._lock:
+            is_own = name in self._own
+            self._own.discard(name)
+        return is_own
+
+
+def _sequences(connection: Connection) -> dict[str, int]:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event_sequence'").fetchone():
+        return {}
+    rows = connection.execute("SELECT aggregate_id, seq FROM event_sequence")
+    return {name.decode(errors="replace"): number for name, number in rows}
+
+
+def _sessions(connection: Connection) -> dict[str, tuple[Any, ...]]:
+    """Return the rows of sessions, with the columns that this version has; none if it has no such table."""
+    present = {column[1].decode() for column in connection.execute("PRAGMA table_info(session)")}
+    columns = [name for name in _SESSION_COLUMNS if name in present]
+    if columns[:2] != ["id", "project_id"]:
+        return {}
+    rows = connection.execute(" ".join(("SELECT", ", ".join(columns), "FROM session")))
+    return {row[0].decode(errors="replace"): row[1:] for row in rows}
+
+
+def _key_of(kind: str, data: dict[str, Any], sessions: dict[str, tuple[Any, ...]]) -> Key | None:
+    """Return the record that an event is about; ``None`` for unknown events and for removed sessions.
+
+    A session is filed under the project in its row, since it may have been moved after the event.
+    """
+    session_id = str(data.get("sessionID", ""))
+    match kind.rpartition(".")[0]:
+        case "session.created" | "session.updated":
+            row = sessions.get(session_id)
+            return ("session", row[0].decode(), session_id) if row is not None else None
+        case "message.updated":
+            return ("message", session_id, str((as_object(data.get("info")) or {}).get("id")))
+        case "message.removed":
+            return ("message", session_id, str(data.get("messageID")))
+        case "message.part.updated":
+            part = as_object(data.get("part")) or {}
+            return ("part", str(part.get("messageID")), str(part.get("id")))
+        case "message.part.removed":
+            return ("part", str(data.get("messageID")), str(data.get("partID")))
+        case _:
+            return None

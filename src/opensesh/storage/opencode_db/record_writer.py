@@ -43,10 +43,10 @@ _STREAMED = ("text", "reasoning")
 class RecordWriter:
     """The writes of one transaction."""
 
-    def __init__(self, connection: Connection, schema: Schema, place: str) -> None:
+    def __init__(self, connection: Connection, schema: Schema, path: str) -> None:
         self._connection = connection
         self._schema = schema
-        self._place = place
+        self._path = path
         self._now = ids.now_ms()
         self._created: dict[str, bool] = {}
         """The sessions that this transaction creates, and whether their records state totals, which then hold."""
@@ -173,7 +173,7 @@ class RecordWriter:
             columns: Columns = {"id": message_id, "session_id": session_id, "time_created": message["time"]["created"]}
             self._insert("message", columns | {"time_updated": self._now, "data": data})
         elif before["session_id"] != session_id.encode():
-            raise StoreError(f"{message_id} belongs to another session of {self._place}", path=self._place)
+            raise StoreError(f"{message_id} belongs to another session of {self._path}", path=self._path)
         elif _same_json(before["data"], data):
             return
         else:
@@ -201,14 +201,14 @@ class RecordWriter:
         before = self._row("part", "id = ?", [part_id], ("message_id", "session_id", "time_updated", "data"))
         owner = before or self._row("message", "id = ?", [message_id], ("session_id",))
         if owner is None:
-            raise NotFoundError(f"{part_id} has no message: {message_id} is not in {self._place}", key=list(key))
+            raise NotFoundError(f"{part_id} has no message: {message_id} is not in {self._path}", key=list(key))
         if owner["session_id"] != session_id.encode():
-            raise RecordError(f"{message_id} belongs to another session", path=self._place, place="$.sessionID")
+            raise RecordError(f"{message_id} belongs to another session", path=self._path, place="$.sessionID")
         if before is None:
             columns: Columns = {"id": part_id, "message_id": message_id, "session_id": session_id, "data": data}
             self._insert("part", columns | {"time_created": self._now, "time_updated": self._now})
         elif before["message_id"] != message_id.encode():
-            raise StoreError(f"{part_id} belongs to another message of {self._place}", path=self._place)
+            raise StoreError(f"{part_id} belongs to another message of {self._path}", path=self._path)
         elif _same_json(before["data"], data):
             return
         else:
@@ -343,7 +343,7 @@ class RecordWriter:
 
     def _require_session(self, session_id: str) -> None:
         if not self.has_session(session_id):
-            raise NotFoundError(f"the session {session_id} is not in {self._place}", session=session_id)
+            raise NotFoundError(f"the session {session_id} is not in {self._path}", session=session_id)
 
     def _after(self, before: Row) -> int:
         """Return a time after the row's last update, so that no change leaves the same time."""

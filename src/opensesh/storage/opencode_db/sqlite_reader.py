@@ -12,7 +12,7 @@ from weakref import finalize
 from ...errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
 _PRIMARY = 0xFF
 _URI_BYTES = frozenset(b"/:._-~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
@@ -120,29 +120,37 @@ class SqliteReader:
             raise explain(self.path, error, self._busy_seconds) from None
 
     def _open_with(self, options: str) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            f"{file_uri(self.path)}?{options}",
-            uri=True,
-            timeout=self._busy_seconds,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        try:
-            connection.text_factory = bytes
-            connection.execute("PRAGMA trusted_schema = OFF")
-            try:
-                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            except sqlite3.DatabaseError as error:
-                if _UNTRUSTED not in str(error):
-                    raise
-                # Columns that are computed with JSON functions, which old versions of SQLite do not count as harmless.
-                connection.execute("PRAGMA trusted_schema = ON")
-                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except BaseException:
-            connection.close()
-            raise
+        connection = connect(self.path, options, self._busy_seconds, _read_schema)
         finalize(self, connection.close)  # for callers that do not close the store
         return connection
+
+
+def connect(
+    path: str, options: str, busy_seconds: float, set_up: Callable[[sqlite3.Connection], None]
+) -> sqlite3.Connection:
+    """Open a database that may hold anything, for any thread, with text as bytes and without implicit transactions."""
+    connection = sqlite3.connect(
+        f"{file_uri(path)}?{options}", uri=True, timeout=busy_seconds, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.text_factory = bytes
+        connection.execute("PRAGMA trusted_schema = OFF")
+        set_up(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _read_schema(connection: sqlite3.Connection) -> None:
+    try:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.DatabaseError as error:
+        if _UNTRUSTED not in str(error):
+            raise
+        # Columns that are computed with JSON functions, which old versions of SQLite do not count as harmless.
+        connection.execute("PRAGMA trusted_schema = ON")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
 
 def explain(path: str, error: Exception, busy_seconds: float) -> StoreError:

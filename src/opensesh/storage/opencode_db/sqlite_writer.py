@@ -1,4 +1,4 @@
-"""Writing an SQLite database that another program uses at the same time."""
+"""Writing an SQLite database that another program uses: its connections, and transactions on its tables."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from threading import RLock
 from typing import TYPE_CHECKING
 from weakref import finalize
 
-from ...errors import StoreError, WriteError
-from .sqlite_reader import DISK_FULL, LOCKED, FileIdentity, error_code, explain, file_uri, is_disk_full
+from ...errors import ReadOnlyStoreError, StoreError, WriteError
+from .record_writer import RecordWriter
+from .sqlite_reader import DISK_FULL, LOCKED, FileIdentity, connect, error_code, explain, is_disk_full
+from .table_schema import NEWEST, Schema, examine, tables_version
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -21,6 +23,7 @@ _CHECKPOINT_PAGES = 1_000
 _PAGES_PER_COMMIT = 18
 """About how many pages a message, a part and their events dirty."""
 _PAGE_BYTES = 4_096
+_PROTECTED = ("the file or its folder is read-only", "the file is read-only")
 _REFUSED = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
 
 
@@ -115,22 +118,12 @@ class SqliteWriter:
         return self._connection
 
     def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            f"{file_uri(self.path)}?mode=rw",
-            uri=True,
-            timeout=self._busy_seconds,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        try:
-            connection.text_factory = bytes
-            connection.execute("PRAGMA trusted_schema = OFF")
+        def set_up(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA synchronous = FULL")
             if self._guards_checkpoints:
                 connection.execute("PRAGMA wal_autocheckpoint = 0")
-        except BaseException:
-            connection.close()
-            raise
+
+        connection = connect(self.path, "mode=rw", self._busy_seconds, set_up)
         finalize(self, connection.close)  # for callers that do not close the store
         return connection
 
@@ -161,3 +154,68 @@ class SqliteWriter:
 def _roll_back(connection: sqlite3.Connection) -> None:
     if connection.in_transaction:
         connection.execute("ROLLBACK")
+
+
+class Transactions:
+    """Writes to one database, each in one short transaction.
+
+    Its tables are examined before the first write, and again when they have changed: OpenCode may be upgraded while
+    the database is open here.
+    """
+
+    def __init__(self, path: str, busy_seconds: float) -> None:
+        self._file = SqliteWriter(path, busy_seconds)
+        self._examined_file = FileIdentity(path)
+        self._examined_version = (-1, 0)
+        self._schema = Schema({}, logs_events=False, refusal="")
+
+    def close(self) -> None:
+        """Close the database. Closing twice is not an error."""
+        self._file.close()
+
+    def refusal(self, connection: sqlite3.Connection) -> str:
+        """Return why the database must not be written; empty if it may be."""
+        path = self._file.path
+        if not (os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK)):
+            return _PROTECTED[0]
+        return self._file.damage or self._examined(connection).refusal
+
+    def columns(self, connection: sqlite3.Connection, table: str) -> frozenset[str]:
+        """Return the columns of a table; none if the database does not have it."""
+        return self._examined(connection).columns.get(table, frozenset())
+
+    @contextmanager
+    def begin(self, *, cascades: bool = True) -> Generator[tuple[sqlite3.Connection, RecordWriter]]:
+        """Open a transaction; raise :class:`ReadOnlyStoreError` if the tables are not known.
+
+        Without ``cascades``, deleting a row deletes none of those that refer to it.
+        """
+        path = self._file.path
+        if not os.access(path, os.W_OK) and os.path.exists(path):
+            raise read_only(path, _PROTECTED[1])
+        with self._file.transaction(cascades=cascades) as connection:
+            schema = self._examined(connection)
+            if schema.refusal:
+                raise read_only(path, schema.refusal)
+            writer = RecordWriter(connection, schema, path)
+            yield connection, writer
+            self._file.count_bytes(writer.bytes)
+
+    def _examined(self, connection: sqlite3.Connection) -> Schema:
+        version = tables_version(connection)
+        if version != self._examined_version or self._examined_file.has_changed():
+            self._examined_file = FileIdentity(self._file.path)
+            self._schema = examine(connection)
+            self._examined_version = version
+        return self._schema
+
+
+def read_only(path: str, reason: str) -> ReadOnlyStoreError:
+    """Return the error of a write to a database that is only read, and why."""
+    advice = ""
+    if reason not in _PROTECTED:
+        advice = (
+            f" opensesh writes databases of OpenCode 1.2 to {NEWEST}, as OpenCode made them; a newer opensesh may know "
+            "this one. 'opensesh import' copies its sessions into a store that can be written."
+        )
+    return ReadOnlyStoreError(f"{path} is only read: {reason}.{advice}", path=path, reason=reason)

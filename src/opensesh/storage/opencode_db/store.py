@@ -13,20 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidKeyError, NotFoundError, RecordError, StoreError
 from ...records.codec import as_object, dumps_compact, loads
-from ..json_tree import JsonTree
+from ..json_tree.store import JsonTree
 from ..keys import check_key
-from ..locations import databases
+from ..locations import user_setting
 from ..protocol import Conventions, Damage, Key, RecordChange, StoredMessage, log_damage
 from ..stream_journal import StreamJournals, with_streamed_text
-from ..user_settings import user_setting
 from .encoding import canonical, restore_message
-from .following import Follower
-from .other_programs import other_processes, running_since
+from .other_programs import Follower, other_processes, running_since
 from .record_reader import RecordReader, kinds_below
-from .sqlite_writer import WRITE_BUSY_SECONDS
+from .sqlite_writer import WRITE_BUSY_SECONDS, Transactions, read_only
 from .table_rows import TableRows
 from .tables import DEPTH
-from .transactions import Transactions, read_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Sequence
@@ -36,14 +33,11 @@ if TYPE_CHECKING:
     from ..change_feeds import ChangeFeed
     from ..protocol import Leases
     from ..queries import SessionQuery
-    from ..raw_rows import RawRow
     from .record_writer import RecordWriter
     from .waking import ClientWaker
 
     Report = Callable[[Damage], None]
     Subscriber = Callable[[Sequence[RecordChange]], None]
-
-__all__ = ["OpencodeDB", "databases"]
 
 _DIFFS = "session_diff"
 _SHOWN = ("session", "message", "todo")
@@ -54,7 +48,7 @@ _REPEATS = 3
 _log = logging.getLogger("opensesh.storage")
 
 
-class OpencodeDB:
+class OpencodeDB(TableRows):
     """An ``opencode.db`` of any version. See :class:`~opensesh.storage.protocol.Store`.
 
     Records have the keys of the JSON tree and the fields that OpenCode's server returns, in its order. Sessions of
@@ -81,9 +75,8 @@ class OpencodeDB:
         busy_seconds: float = 5.0,
         write_busy_seconds: float = WRITE_BUSY_SECONDS,
     ) -> None:
-        self._reader = RecordReader(os.fspath(path), busy_seconds)
-        self._transactions = Transactions(self.place, write_busy_seconds)
-        self._rows = TableRows(self._reader, self._transactions)
+        reader = RecordReader(os.fspath(path), busy_seconds)
+        super().__init__(reader, Transactions(reader.file.path, write_busy_seconds))
         self._change_lock = RLock()
         """Held while something is written and reported, so that changes are reported in their order."""
         self._subscribers: list[Subscriber] = []
@@ -314,28 +307,6 @@ class OpencodeDB:
         """Return a record as it is read after it was written; raise :class:`RecordError` if OpenCode cannot read it."""
         record = canonical(check_key(key), value, self.locate(key))
         return restore_message(record) if key[0] == "message" else record
-
-    # -- repairs -------------------------------------------------------------------------------------------------------
-
-    def rows(self, table: str) -> Iterator[RawRow]:
-        """Iterate over the rows of a table; over none if the database does not have that table."""
-        return self._rows.rows(table)
-
-    def row_of(self, table: str, record: Document, columns: dict[str, Any]) -> bytes:
-        """Return a row, as JSON, with another record; raise :class:`RecordError` if OpenCode cannot read that."""
-        return self._rows.row_of(table, record, columns)
-
-    def read_row(self, path: str) -> bytes | None:
-        """Return a row as JSON; ``None`` if there is none."""
-        return self._rows.read_row(path)
-
-    def change_rows(self, changes: Sequence[tuple[str, bytes | None]]) -> None:
-        """Replace, insert or (``None``) delete rows, all in one transaction, and nothing that belongs to them."""
-        self._rows.change_rows(changes)
-
-    def structural_damage(self) -> list[str]:
-        """Return what is wrong with the file itself, which cannot be repaired row by row."""
-        return self._rows.structural_damage()
 
     # -- other programs ------------------------------------------------------------------------------------------------
 

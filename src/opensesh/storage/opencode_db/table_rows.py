@@ -1,4 +1,4 @@
-"""Rows of an OpenCode database one by one, for repairs. See :class:`~opensesh.storage.raw_rows.RawRows`.
+"""Rows of an OpenCode database one by one, for repairs. See :class:`~opensesh.storage.protocol.RawRows`.
 
 A row is written as JSON with its columns in the order of the table. Text that is not UTF-8 and blobs are base64, so
 that a row comes back exactly as it was.
@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 
 from ...errors import RecordError, StoreError
 from ...records.codec import as_object, loads
-from ..raw_rows import RawRow
+from ..protocol import RawRow
 from . import rows as documents
 from .encoding import data_of, project_columns, session_columns, total_columns
 from .record_reader import is_corruption
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ...records import Document
     from .record_reader import RecordReader
-    from .transactions import Transactions
+    from .sqlite_writer import Transactions
 
 _KEYS = {
     "project": ("id",),
@@ -47,7 +47,7 @@ _PAGE = 256
 
 
 class TableRows:
-    """The rows of one database."""
+    """The rows of one database: a base class of its store."""
 
     def __init__(self, reader: RecordReader, transactions: Transactions) -> None:
         self._reader = reader
