@@ -29,10 +29,10 @@ def store_settings(isolated: Path, content: str) -> None:
 
 def test_a_setting_names_the_store_unless_the_environment_does(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store_settings(isolated, json.dumps({"store": str(isolated / "mine")}))
-    assert find_stores().place == str(isolated / "mine")
-    assert find_stores(str(isolated / "named")).place == str(isolated / "named")
+    assert find_stores().path == str(isolated / "mine")
+    assert find_stores(str(isolated / "named")).path == str(isolated / "named")
     monkeypatch.setenv("OPENSESH_STORE", str(isolated / "other"))
-    assert find_stores().place == str(isolated / "other")
+    assert find_stores().path == str(isolated / "other")
 
 
 @pytest.mark.parametrize(
