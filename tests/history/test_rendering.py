@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from opensesh.history.formatting import strip_colors
+from opensesh.history.formatting import format_duration, strip_colors
 from opensesh.history.rendering.diff_html import count_changes, diff_html, split_diff_html
 from opensesh.history.rendering.highlighting import LANGUAGES, highlighted, language_of_path
 from opensesh.history.rendering.markdown_html import is_plain, markdown_html
 from opensesh.history.rendering.pictures import picture_type
 from opensesh.history.rendering.turns import (
     RenderOptions,
-    format_duration,
     render_body,
     render_part,
     render_turn,

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from .. import events
 from ..errors import NotFoundError
+from ..history.formatting import relative_path
 from ..records import as_list, as_object
 from ..text import pluralize
 from . import output
-from .run_screen import relative_to
 
 try:
     import termios
@@ -255,7 +255,7 @@ def describe(request: PermissionAsked, tool_input: Document, directory: str) -> 
     metadata = request.metadata
     diff = metadata.get("diff")
     if isinstance(diff, str) and diff.strip():
-        path = relative_to(str(metadata.get("filepath", "")), directory)
+        path = relative_path(str(metadata.get("filepath", "")), directory)
         lines = diff.removesuffix("\n").split("\n")
         # The header of a diff names the file once more.
         first = next((number for number, line in enumerate(lines) if line.startswith("@@")), 0)

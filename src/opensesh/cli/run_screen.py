@@ -6,7 +6,6 @@ when it is complete, so that the text of an attempt that failed gets neither int
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING
 
@@ -110,7 +109,7 @@ class Screen:
             ):
                 at = int(status.get("next", 0))
                 clock = time.strftime("%H:%M:%S", time.localtime(at / 1000))
-                wait = format_duration(max(at - ids.now_ms(), 0))
+                wait = formatting.format_duration(max(at - ids.now_ms(), 0))
                 self.note(f"! {status.get('message')}", 33)
                 self.note(f"  attempt {int(status.get('attempt', 0)) + 1} at {clock}, in {wait}", 33)
             case events.SessionError(error=error) if error and not isinstance(
@@ -257,10 +256,10 @@ def tool_label(part: Document, directory: str) -> str:
             questions = [as_object(question) or {} for question in as_list(tool_input.get("questions")) or []]
             subject = " ".join(str(question.get("question", "")) for question in questions)
         case "grep" if isinstance(tool_input.get("path"), str):
-            subject = f"{tool_input.get('pattern')} in {relative_to(tool_input['path'], directory)}"
+            subject = f"{tool_input.get('pattern')} in {formatting.relative_path(tool_input['path'], directory)}"
         case _ if telling:
             value = tool_input[telling]
-            subject = relative_to(value, directory) if telling in ("filePath", "path") else value
+            subject = formatting.relative_path(value, directory) if telling in ("filePath", "path") else value
         case _:
             values = {
                 name: value if isinstance(value, str) else dumps_compact(value).decode(errors="replace")
@@ -275,7 +274,7 @@ def tool_outcome(part: Document) -> tuple[str, bool]:
     state = as_object(part.get("state")) or {}
     span = as_object(state.get("time")) or {}
     metadata = as_object(state.get("metadata")) or {}
-    duration = format_duration(span.get("end", 0) - span.get("start", 0))
+    duration = formatting.format_duration(span.get("end", 0) - span.get("start", 0))
     if part.get("tool") == "invalid":
         return str((as_object(state.get("input")) or {}).get("error")), False
     if state.get("status") == "error":
@@ -285,18 +284,3 @@ def tool_outcome(part: Document) -> tuple[str, bool]:
     facts = [f"exit {code}"] if isinstance(code, int) and code else []
     facts += [f"+{changes.get('additions', 0)} -{changes.get('deletions', 0)}"] if changes else []
     return "  ".join([*facts, duration]), not code
-
-
-def format_duration(milliseconds: float) -> str:
-    """Return ``12 ms``, ``3.4 s`` or ``2 min 5 s``."""
-    seconds = milliseconds / 1000
-    if seconds < 1:
-        return f"{max(milliseconds, 0):.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
-
-
-def relative_to(path: str, directory: str) -> str:
-    """Return a path relative to ``directory`` if it is in there, else unchanged."""
-    return os.path.relpath(path, directory) if path.startswith(os.path.join(directory, "")) else path

@@ -47,6 +47,17 @@ def when(milliseconds: Any, *, utc: bool = False) -> str:
         return ""
 
 
+def format_duration(milliseconds: float) -> str:
+    """Return a duration for people: ``40 ms``, ``3.1 s``, ``2 min 5 s``, ``1 h 20 min``."""
+    if milliseconds < 1000:
+        return f"{max(milliseconds, 0):.0f} ms"
+    seconds = milliseconds / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def text(record: Document, name: str) -> str:
     """Return a text field of a record; empty if it is missing or not a string."""
     value = record.get(name)
@@ -72,7 +83,8 @@ def key_input(state: Document) -> str:
 
 def relative_path(path: str, directory: str) -> str:
     """Return a path as it is written in a folder, if it is below it."""
-    return path.removeprefix(directory.rstrip("/") + "/") if directory else path
+    folder = directory.rstrip("/\\")
+    return path[len(folder) + 1 :] if directory and path.startswith((folder + "/", folder + "\\")) else path
 
 
 def tool_line(part: Document) -> str:

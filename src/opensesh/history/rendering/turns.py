@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from ...records import dumps
 from ...text import pluralize
-from ..formatting import relative_path, text, when
+from ..formatting import format_duration, relative_path, text, when
 from ..transcript import (
     MarkerBlock,
     ReasoningBlock,
@@ -261,17 +261,6 @@ def call_outcome(call: ToolBlock) -> list[tuple[str, str]]:
     if call.duration is not None:
         words.append(("", format_duration(call.duration)))
     return words
-
-
-def format_duration(milliseconds: float) -> str:
-    """Return a duration for people: ``40 ms``, ``3.1 s``, ``2 min 5 s``, ``1 h 20 min``."""
-    if milliseconds < 1000:
-        return f"{milliseconds:.0f} ms"
-    seconds = milliseconds / 1000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _arguments(call: ToolBlock) -> list[tuple[str, str, str]]:
