@@ -35,6 +35,7 @@ NEEDED = {
     "search": ("x",),
     "import": ("x",),
     "mcp": ("list",),
+    "auth": ("list",),
     "session": ("fork", "last"),
     "completion": ("bash",),
     "run": ("x",),

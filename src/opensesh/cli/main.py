@@ -51,6 +51,7 @@ COMMANDS = {
     "agents": "list the agents and their permissions",
     "tools": "list the tools and where they come from",
     "mcp": "list the MCP servers, and log in or out",
+    "auth": "store the keys of providers, list or remove them",
     "config": "print the configuration and where each setting comes from",
     "plugins": "list the plugins, and trust those of this project",
     "demo": "run a scripted session in a temporary folder",
@@ -70,7 +71,7 @@ _SYNONYMS = {
 }
 """What other programs call these commands."""
 _OPTIONS = ("--store", "--json", "--utc", "--quiet", "--debug", "--help", "--version")
-_NO_STORE = ("serve-share", "models", "agents", "tools", "mcp", "config", "plugins", "demo", "completion")
+_NO_STORE = ("serve-share", "models", "agents", "tools", "mcp", "auth", "config", "plugins", "demo", "completion")
 """Commands that use no store."""
 _MAY_CREATE_STORE = ("run", "import", "serve", "web")
 _SKIP_MSGSPEC = ("search", "stats", "completion")

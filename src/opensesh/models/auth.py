@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from ..errors import RecordError
 from ..ids import now_ms
-from ..records import loads_object
+from ..records import as_object, loads_object
 from ..storage import paths
 from ..storage.disk import read_file
 from ..storage.login_files import change_entry
@@ -308,6 +308,16 @@ def validate_entry(entry: Mapping[str, Any]) -> Document:
         return cast("Document", msgspec.to_builtins(msgspec.convert(entry, _AuthEntry)))
     except msgspec.ValidationError as error:
         raise ValueError(str(error).replace("`", "")) from None
+
+
+def stored_types(folder: str | None = None) -> dict[str, str]:
+    """Return the providers in ``auth.json`` of OpenCode's data folder: ``api``, ``oauth`` or ``wellknown``."""
+    path = os.path.join(paths.data() if folder is None else folder, "auth.json")
+    try:
+        entries = loads_object(read_file(path), path)
+    except FileNotFoundError:
+        return {}
+    return {name: str((as_object(entry) or {}).get("type")) for name, entry in entries.items()}
 
 
 def store_entry(provider_id: str, entry: Document | None, folder: str | None = None) -> None:

@@ -155,4 +155,7 @@ def _agent(agent: Agent) -> Document:
         {"action": rule.permission, "resource": rule.pattern, "effect": rule.action} for rule in agent.permission
     ]
     shown: Document = {"id": agent.name, "mode": agent.mode, "hidden": agent.hidden, "permissions": permissions}
-    return shown | ({"description": agent.description} if agent.description else {})
+    empty: Document = {}
+    shown["request"] = {"headers": empty, "body": empty}
+    texts = {"description": agent.description, "system": agent.prompt}
+    return shown | {name: text for name, text in texts.items() if text}
