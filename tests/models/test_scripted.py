@@ -16,6 +16,7 @@ from opensesh.errors import (
     RateLimitedError,
 )
 from opensesh.models.model import Model
+from opensesh.models.openai_chat_request import request_body
 from opensesh.models.request import (
     Assistant,
     File,
@@ -56,7 +57,6 @@ from opensesh.testing.scripted import (
     prompt_usage,
     script,
 )
-from opensesh.testing.scripted.playback import chat_messages
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -431,7 +431,7 @@ async def test_a_recorded_session_is_played_again_to_the_letter(corpus: Path) ->
 
 def test_recorded_requests_keep_their_format(corpus: Path) -> None:
     for asked in recorded_requests(corpus):
-        assert chat_messages(request(*recorded_turns(asked["messages"]))) == asked["messages"]
+        assert request_body(request(*recorded_turns(asked["messages"])))["messages"] == asked["messages"]
 
 
 def recorded_totals(corpus: Path) -> list[int]:

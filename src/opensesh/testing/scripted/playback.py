@@ -11,16 +11,15 @@ from msgspec import structs
 
 from ...errors import ModelConnectionError, ModelError
 from ...models import failures
+from ...models.model import Model
+from ...models.openai_chat_request import request_body
 from ...models.request import (
-    Assistant,
     File,
     Reasoning,
     System,
     Text,
-    ToolResults,
     ToolUse,
     ToolUseResult,
-    User,
 )
 from ...models.stream_events import (
     FinishReason,
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
 
 Action: TypeAlias = StreamEvent | Wait | Hang | Fail
 
+_PLAIN_MODEL = Model(id="", provider_id="")
 _CONNECTION_FAILURES: dict[FailureKind, str] = {
     "reset": "The connection was reset",
     "malformed": "The stream contained something other than a JSON object",
@@ -228,34 +228,8 @@ def is_title(request: Request) -> bool:
 
 def chat_usage(request: Request) -> Usage:
     """Return usage by the size of the request: a token is four characters of its messages in OpenAI's chat format."""
-    return prompt_usage(len(json.dumps(chat_messages(request))) // 4)
-
-
-def chat_messages(request: Request) -> list[dict[str, Any]]:
-    """Return the messages of ``request`` in the format of OpenAI's chat completions."""
-    messages: list[dict[str, Any]] = []
-    for message in request.messages:
-        match message:
-            case System():
-                messages.append({"role": "system", "content": message.text})
-            case User(content=(Text(text=text),)):
-                messages.append({"role": "user", "content": text})
-            case User():
-                parts = [
-                    {"type": "text", "text": part.text}
-                    if isinstance(part, Text)
-                    else {"type": "image_url", "image_url": {"url": part.url}}
-                    for part in message.content
-                ]
-                messages.append({"role": "user", "content": parts})
-            case Assistant():
-                messages.append(_chat_answer(message))
-            case ToolResults():
-                messages += [
-                    {"role": "tool", "tool_call_id": result.id, "content": _part_text(result)}
-                    for result in message.content
-                ]
-    return messages
+    plain = structs.replace(request, model=_PLAIN_MODEL, tools=())
+    return prompt_usage(len(json.dumps(request_body(plain)["messages"])) // 4)
 
 
 def request_tail(request: Request) -> str:
@@ -286,25 +260,3 @@ def _part_text(part: Text | File | Reasoning | ToolUse | ToolUseResult) -> str:
             return f"{part.name} {encode_json(part.input).decode()}"
         case ToolUseResult():
             return "\n".join(map(_part_text, part.output))
-
-
-def _chat_answer(message: Assistant) -> dict[str, Any]:
-    parts = message.content
-    converted: dict[str, Any] = {
-        "role": "assistant",
-        "content": "".join(part.text for part in parts if isinstance(part, Text)),
-    }
-    reasoning = "".join(part.text for part in parts if isinstance(part, Reasoning))
-    if reasoning:
-        converted["reasoning_content"] = reasoning
-    calls = [part for part in parts if isinstance(part, ToolUse)]
-    if calls:
-        converted["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": encode_json(call.input).decode()},
-            }
-            for call in calls
-        ]
-    return converted
