@@ -112,7 +112,7 @@ async def test_the_users_answers_are_passed_on(bench: Bench) -> None:
     answer = await bench.run(QuestionTool(), questions=questions)
     assert '"Which?"="A, B", "How?"="Unanswered"' in answer.output
     assert answer.title == "Asked 2 questions"
-    assert answer.metadata["answers"] == [["A", "B"], []]
+    assert answer.metadata["answers"] == [["A", "B"]]
     assert bench.questions.asked[0].multiple is True
     assert bench.asked == []
     bench.questions.answers = None
