@@ -20,7 +20,7 @@ from ..errors import RecordError
 from ..ids import LATEST_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 Document = dict[str, Any]
 """A decoded record. Typed views are made from it, never the other way round."""
@@ -120,7 +120,7 @@ def dumps(value: Any) -> bytes:
     try:
         data = msgspec.json.format(_encode(_format_numbers(value)), indent=2)
     except UnicodeEncodeError:
-        data = "".join(_write(value, "\n")).encode()
+        data = _dumps_surrogates(value, dumps)
     except RecursionError:
         raise RecordError(_TOO_DEEP_TO_STORE) from None
     if _TOO_DEEP_INDENT in data:
@@ -131,8 +131,15 @@ def dumps(value: Any) -> bytes:
 def dumps_in_chunks(value: Any) -> Iterable[bytes]:
     """Encode like :func:`dumps`, in chunks, so that a text of many megabytes is not copied as a whole."""
     mark, texts = os.urandom(16).hex(), list[str]()
+
+    def lift(text: str) -> str:
+        if len(text) < _CHUNK_CHARACTERS:
+            return text
+        texts.append(text)
+        return mark
+
     try:
-        frame = dumps(_lift(value, mark, texts))
+        frame = dumps(_with_texts(value, lift))
     except RecursionError:
         raise RecordError(_TOO_DEEP_TO_STORE) from None
     return _fill(frame.split(mark.encode()), texts) if texts else (frame,)
@@ -143,7 +150,7 @@ def dumps_compact(value: Any) -> bytes:
     try:
         return _encode(_format_numbers(value))
     except UnicodeEncodeError:
-        return "".join(_write(value, "")).encode()
+        return _dumps_surrogates(value, dumps_compact)
     except RecursionError:
         raise RecordError(_TOO_DEEP_TO_STORE) from None
 
@@ -194,17 +201,14 @@ def _format_numbers(value: Any) -> Any:
     return value
 
 
-def _lift(value: Any, mark: str, texts: list[str]) -> Any:
-    """Return ``value`` with ``mark`` in place of each long text, which is appended to ``texts``."""
+def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return ``value`` with another text in place of each, names of fields included."""
     if isinstance(value, str):
-        if len(value) < _CHUNK_CHARACTERS:
-            return value
-        texts.append(value)
-        return mark
+        return change(value)
     if (members := as_object(value)) is not None:
-        return {key: _lift(item, mark, texts) for key, item in members.items()}
+        return {change(key): _with_texts(item, change) for key, item in members.items()}
     if (items := as_list(value)) is not None:
-        return [_lift(item, mark, texts) for item in items]
+        return [_with_texts(item, change) for item in items]
     return value
 
 
@@ -216,37 +220,11 @@ def _fill(frame: Sequence[bytes], texts: Sequence[str]) -> Iterator[bytes]:
         yield after
 
 
-def _write(value: Any, newline: str) -> list[str]:
-    """Encode in Python, for the rare document with a lone surrogate, which msgspec rejects."""
-    deeper = newline and newline + "  "
-    if isinstance(value, str):
-        return [_quote(value)]
-    if isinstance(value, float):
-        return [js_number(value)]
-    if (members := as_object(value)) is not None:
-        colon = ": " if newline else ":"
-        inner = [[_quote(key), colon, *_write(item, deeper)] for key, item in members.items()]
-        return _bracket("{", inner, "}", newline)
-    if (items := as_list(value)) is not None:
-        return _bracket("[", [_write(item, deeper) for item in items], "]", newline)
-    return [_encode(value).decode()]
-
-
-def _bracket(opening: str, inner: list[list[str]], closing: str, newline: str) -> list[str]:
-    if not inner:
-        return [opening + closing]
-    out = [opening]
-    for position, pieces in enumerate(inner):
-        out += [",", newline and newline + "  "] if position else [newline and newline + "  "]
-        out += pieces
-    return [*out, newline, closing]
-
-
-def _quote(text: str) -> str:
-    whole = re.split(_SURROGATE, text)
-    halves = [f"\\u{ord(half):04x}" for half in re.findall(_SURROGATE, text)]
-    quoted = [_encode(piece).decode()[1:-1] for piece in whole]
-    return '"' + "".join(a + b for a, b in zip(quoted, [*halves, ""], strict=True)) + '"'
+def _dumps_surrogates(value: Any, encode: Callable[[Any], bytes]) -> bytes:
+    """Encode a document with lone surrogates, which msgspec rejects: each becomes a mark, and then an escape."""
+    mark = os.urandom(16).hex()
+    marked = _with_texts(value, lambda text: re.sub(_SURROGATE, lambda half: f"{mark}{ord(half[0]):04x}", text))
+    return encode(marked).replace(mark.encode(), b"\\u")
 
 
 def _is_too_deep(value: Any) -> bool:
