@@ -160,4 +160,4 @@ def test_sessions_of_the_real_opencode_have_their_snapshots_where_they_are_looke
     store = JsonTree(corpus / "storage")
     spans = [snapshot_range(store.messages(key[-1])) for key in store.list(("session",))]
     assert sum(result is not None for result in spans) >= 10
-    assert all(len(result.before) == len(result.after) == 40 for result in spans if result)
+    assert all(len(snapshot) == 40 for result in spans if result for snapshot in result)

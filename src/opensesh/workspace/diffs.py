@@ -54,13 +54,6 @@ class ChangedFile(NamedTuple):
     deletions: int | None = None
 
 
-class SnapshotRange(NamedTuple):
-    """The snapshots before and after a part of a history."""
-
-    before: str
-    after: str
-
-
 # -- two snapshots -----------------------------------------------------------------------------------------------------
 
 
@@ -157,7 +150,7 @@ def _blob_text(objects: SnapshotObjects, oid: str) -> str:
 # -- a part of a history -----------------------------------------------------------------------------------------------
 
 
-def snapshot_range(messages: Sequence[StoredMessage]) -> SnapshotRange | None:
+def snapshot_range(messages: Sequence[StoredMessage]) -> tuple[str, str] | None:
     """Return the first snapshot before a step and the last one after a step; ``None`` if either is missing."""
     before = after = ""
     for message in messages:
@@ -169,7 +162,7 @@ def snapshot_range(messages: Sequence[StoredMessage]) -> SnapshotRange | None:
                 before = snapshot
             elif part.get("type") == "step-finish":
                 after = snapshot
-    return SnapshotRange(before, after) if before and after else None
+    return (before, after) if before and after else None
 
 
 def turn_messages(messages: Sequence[StoredMessage], prompt_id: str) -> list[StoredMessage]:
@@ -296,14 +289,12 @@ def summarize(
     session_id: str,
     *prompt_ids: str,
     publish: Publish,
-    messages: Sequence[StoredMessage] | None = None,
 ) -> list[Document]:
     """Store and publish what the session changed, and what each of the prompts changed; return the session's diffs.
 
-    Called at the end of every step. A caller that has the ``messages`` passes them, which saves reading them again. If
-    a snapshot is gone, the list of files is empty.
+    Called at the end of every prompt. If a snapshot is gone, the list of files is empty.
     """
-    messages = sessions.messages(session_id) if messages is None else messages
+    messages = sessions.messages(session_id)
     originals = Originals(sessions.store)
     diffs = history_diffs_or_empty(messages, snapshots, originals, sessions.messages)
     record_summary(sessions, session_id, diffs, publish=publish)
