@@ -51,9 +51,8 @@ if TYPE_CHECKING:
 
     from ..bus import Bus
     from ..project import ProjectLocation
-    from ..storage.protocol import Batch, Store
+    from ..storage.protocol import Batch, Report, Store
 
-    Report = Callable[[Damage], None]
 
 T = TypeVar("T")
 

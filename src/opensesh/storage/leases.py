@@ -24,7 +24,7 @@ from . import paths
 from .disk import names_in, read_file, write_failed
 from .keys import check_key
 from .locks import attempt_lock, open_lock_file, try_lock_file
-from .protocol import FileTree, LeaseProvider, member_stores
+from .protocol import FileTree, Lease, LeaseProvider, member_stores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,7 +175,7 @@ class MessagesLock:
             os.close(descriptor)
 
 
-class FileLease:
+class FileLease(Lease):
     """A lease of :class:`FileLeases`, until :meth:`release` or the end of the ``with`` block."""
 
     def __init__(
@@ -223,12 +223,6 @@ class FileLease:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
 
-    def __enter__(self) -> FileLease:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.release()
-
 
 class ProcessLeases:
     """Leases between the threads and tasks of one process."""
@@ -266,7 +260,7 @@ class ProcessLeases:
                 del self._held[lease.session_id]
 
 
-class ProcessLease:
+class ProcessLease(Lease):
     """A lease of :class:`ProcessLeases`."""
 
     previous: Holder | None = None
@@ -283,12 +277,6 @@ class ProcessLease:
     def release(self) -> None:
         """Give the lease up. Releasing twice is not an error."""
         self._release(self)
-
-    def __enter__(self) -> ProcessLease:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.release()
 
 
 _open_leases: set[FileLease] = set()

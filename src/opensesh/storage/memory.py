@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 
     from ..records import Document
     from .change_feeds import ChangeFeed
-    from .protocol import Batch, Leases
+    from .protocol import Batch, Leases, Report, Subscriber
     from .queries import SessionQuery
 
-    Report = Callable[[Damage], None]
-    Subscriber = Callable[[Sequence[RecordChange]], None]
 
 _log = logging.getLogger("opensesh.storage")
 

@@ -22,8 +22,8 @@ from ..records import as_object, codec, order
 from .copies import completeness_key, duplicate_messages, duplicate_parts
 from .keys import PER_SESSION, SUMMARY, check_key
 from .protocol import (
-    Damage,
     Key,
+    Lease,
     LeaseProvider,
     SharedSessions,
     Store,
@@ -34,13 +34,11 @@ from .protocol import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-    from types import TracebackType
 
     from ..records import Document
     from .leases import Holder
-    from .protocol import Lease, Leases
+    from .protocol import Leases, Report
 
-    Report = Callable[[Damage], None]
     Copies = list[tuple[Store, Any]]
     """The copies of one record, with the stores that they are in."""
 
@@ -322,36 +320,25 @@ class MergedLeases:
         return list(dict(entry for member in self._members for entry in member.abandoned()).items())
 
 
-class MergedLease:
+class MergedLease(Lease):
     """One lease of each store. See :class:`~opensesh.storage.protocol.Lease`."""
 
     def __init__(self, leases: Sequence[Lease]) -> None:
         self._leases = leases
         self.session_id = leases[0].session_id
+        self.holder = leases[0].holder
         self.previous = next(filter(None, (lease.previous for lease in leases)), None)
-
-    @property
-    def holder(self) -> Holder:
-        """This runner."""
-        return self._leases[0].holder
 
     def heartbeat(self) -> None:
         """Record that the runner is alive."""
         for lease in self._leases:
             lease.heartbeat()
+        self.holder = self._leases[0].holder
 
     def release(self) -> None:
         """Give the leases up. Releasing twice is not an error."""
         for lease in self._leases:
             lease.release()
-
-    def __enter__(self) -> MergedLease:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()
 
 
 def _session_of(key: Key, value: Any) -> str:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
+    from typing import Self
 
     from ..errors import StoreError
     from ..records import Document
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from .locks import Locks
     from .queries import SessionQuery
     from .stream_journal import StreamJournals
+
+    Report = Callable[["Damage"], None]
+    """Is called for each record that cannot be read."""
+    Subscriber = Callable[[Sequence["RecordChange"]], None]
 
 Key = tuple[str, ...]
 """``("message", sessionID, messageID)`` and the like. See :mod:`opensesh.storage.keys`."""
@@ -150,13 +155,11 @@ class Store(Protocol):
         """Return the keys below ``prefix``, sorted; an empty sequence if there are none."""
         ...
 
-    def scan(self, prefix: Key, *, report: Callable[[Damage], None] = log_damage) -> Iterator[tuple[Key, Any]]:
+    def scan(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Key, Any]]:
         """Iterate over every readable record below ``prefix``, in key order, reading lazily."""
         ...
 
-    def messages(
-        self, session_id: str, *, last: int = 0, report: Callable[[Damage], None] = log_damage
-    ) -> Sequence[StoredMessage]:
+    def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
         """Return a session's messages with their parts, oldest first; with ``last``, only that many of the newest.
 
         Reading the last few does not read the rest. A session that does not exist has no messages.
@@ -229,11 +232,13 @@ class Lease(Protocol):
         """Give the lease up. Releasing twice is not an error."""
         ...
 
-    def __enter__(self) -> Lease: ...
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None: ...
+    ) -> None:
+        self.release()
 
 
 class Leases(Protocol):
@@ -284,9 +289,7 @@ class SessionQueries(Protocol):
     results, not on the number of sessions, as far as the store has an index for the query.
     """
 
-    def query_sessions(
-        self, query: SessionQuery, *, report: Callable[[Damage], None] = log_damage
-    ) -> Sequence[tuple[Key, Document]]:
+    def query_sessions(self, query: SessionQuery, *, report: Report = log_damage) -> Sequence[tuple[Key, Document]]:
         """Return the selected sessions, newest first."""
         ...
 
@@ -315,7 +318,7 @@ class LiveEvents(Protocol):
     subscription, and those missed while no subscription existed, are not reported.
     """
 
-    def subscribe(self, callback: Callable[[Sequence[RecordChange]], None]) -> Callable[[], None]:
+    def subscribe(self, callback: Subscriber) -> Callable[[], None]:
         """Call ``callback`` for every change from now on, until the returned function is called."""
         ...
 

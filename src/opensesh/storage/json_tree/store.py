@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
     from ...records import Document
     from ..change_feeds import ChangeFeed
-    from ..protocol import Leases
+    from ..protocol import Leases, Report
 
-    Report = Callable[[Damage], None]
 
 _SUFFIX = ".json"
 _MARGIN = 8

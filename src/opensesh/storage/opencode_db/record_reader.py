@@ -18,16 +18,15 @@ from .tables import DEPTH, PAGE, read_layout, sources
 from .v2 import messages_of, read_row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
     from sqlite3 import Connection
 
     from ...records import Document
-    from ..protocol import Key
+    from ..protocol import Key, Report
     from ..queries import SessionQuery
     from .rows import Row
     from .tables import TableSource
 
-    Report = Callable[[Damage], None]
     Sources = dict[str, list[TableSource]]
     Documents = list[Document]
     Messages = list[StoredMessage]

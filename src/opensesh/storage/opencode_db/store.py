@@ -16,7 +16,7 @@ from ...records.codec import as_object, dumps_compact, loads
 from ..json_tree.store import JsonTree
 from ..keys import check_key
 from ..locations import user_setting
-from ..protocol import Conventions, Damage, Key, RecordChange, StoredMessage, log_damage
+from ..protocol import Conventions, Key, RecordChange, StoredMessage, log_damage
 from ..stream_journal import StreamJournals, with_streamed_text
 from .encoding import canonical, restore_message
 from .other_programs import Follower, other_processes, running_since
@@ -31,13 +31,11 @@ if TYPE_CHECKING:
 
     from ...records import Document
     from ..change_feeds import ChangeFeed
-    from ..protocol import Leases
+    from ..protocol import Leases, Report, Subscriber
     from ..queries import SessionQuery
     from .record_writer import RecordWriter
     from .waking import ClientWaker
 
-    Report = Callable[[Damage], None]
-    Subscriber = Callable[[Sequence[RecordChange]], None]
 
 _DIFFS = "session_diff"
 _SHOWN = ("session", "message", "todo")
