@@ -392,26 +392,10 @@ def test_a_store_that_breaks_a_contract_about_identity_batches_or_capabilities_i
         contract(name).run(always(made))
 
 
-def test_a_merged_store_offers_queries_only_if_every_member_does(tmp_path: Path) -> None:
+def test_queries_are_offered_by_stores_that_have_them_and_not_by_merged_ones(tmp_path: Path) -> None:
     assert isinstance(Memory(), SessionQueries)
-    assert isinstance(MergedStore("here", [Memory(), Memory()]), SessionQueries)
     assert not isinstance(MergedStore("here", [JsonTree(tmp_path), Memory()]), SessionQueries)
     assert not isinstance(JsonTree(tmp_path), SessionQueries)
-
-
-def test_merged_queries_judge_a_session_by_its_newest_copy() -> None:
-    first, second = Memory(), Memory()
-    merged: Any = MergedStore("here", [first, second])
-    key = ("session", "global", "ses_1")
-    first.write(key, {"id": "ses_1", "projectID": "global", "time": {"created": 1, "updated": 1}})
-    archived = {"id": "ses_1", "projectID": "global", "time": {"created": 1, "updated": 2, "archived": 2}}
-    second.write(key, archived)
-    other = ("session", "global", "ses_2")
-    second.write(other, {"id": "ses_2", "projectID": "global", "time": {"created": 1, "updated": 1}})
-    assert merged.query_sessions(SessionQuery(archived=False, limit=1)) == [(other, second.read(other))]
-    assert merged.count_sessions(SessionQuery(archived=False)) == 1
-    assert merged.query_sessions(SessionQuery(limit=1)) == [(key, archived)]
-    assert merged.count_sessions(SessionQuery()) == 2
 
 
 def test_records_made_at_the_same_time_by_many_writers_have_different_ids() -> None:
