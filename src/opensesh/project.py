@@ -66,9 +66,15 @@ def resolve(
 ) -> ProjectLocation:
     """Return the project of ``directory``, as the OpenCode that uses ``store`` identifies it (without one: as 1.1).
 
-    With ``remember``, cache its id in ``.git/opencode`` as OpenCode does.
+    With ``remember``, cache its id in ``.git/opencode`` as OpenCode does. A name that no file system can have, as in an
+    odd record, becomes one that does not exist.
     """
-    directory = os.path.abspath(directory)
+    name = os.fspath(directory).replace("\0", "\N{REPLACEMENT CHARACTER}")
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        name = name.encode(errors="replace").decode()
+    directory = os.path.abspath(name)
     marker = git_marker(directory)
     if marker is None:
         return ProjectLocation(directory, GLOBAL, "/", "/", _fake_vcs(os.environ))

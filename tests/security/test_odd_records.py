@@ -193,7 +193,7 @@ def test_h6_no_odd_record_takes_any_command_down(
 FOUND: list[tuple[str, tuple[str, ...], Any]] = [
     *(("session", ("id",), value) for value in ODD_IDS),
     ("session", ("projectID",), "../../x"),
-    ("session", ("directory",), "x" * 5000),
+    *(("session", ("directory",), value) for value in ("x" * 5000, "ses_\0", "\ud800", "/\udcff/x")),
     *(("session", ("time", "updated"), value) for value in (1e308, 10**400)),
     *(("message", ("tokens", "input"), value) for value in (10**400, "x")),
     *(("message", ("cost",), value) for value in (1e308, 10**400)),
@@ -221,6 +221,14 @@ def test_h6_what_was_found_to_take_commands_down(
     assert "internal error" not in terminal.error
     terminal.run("session", "remove", session, "--yes")
     assert (terminal.code, "internal error" in terminal.error) == (0, False), terminal.error
+
+
+@pytest.mark.parametrize("value", [10**400, 1e308, -1, "x"], ids=["long", "large", "negative", "text"])
+def test_h6_an_impossible_time_of_a_tool_call_is_not_counted(sample: Sample, terminal: Terminal, value: Any) -> None:
+    files = make(sample)
+    path = next(name for name, document in files.items() if "/part/" in name and document["type"] == "tool")
+    Path(path).write_text(json.dumps(changed(files[path], ("state", "time", "end"), value)), encoding="utf-8")
+    check(terminal, f"tool time {value}")
 
 
 def test_h6_an_import_reports_numbers_that_cannot_be(sample: Sample, terminal: Terminal, tmp_path: Path) -> None:
