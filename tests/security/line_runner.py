@@ -16,7 +16,8 @@ TIMEOUT_SECONDS = 1.0
 def prepare(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(os.path.join(folder, "sub"))
-    for name in ("victim", "a.txt"):
+    os.makedirs(os.path.join(folder, "options"))
+    for name in ("victim", "a.txt", "options/-exec", "options/-execdir"):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write("a[$(touch pwned)]\n")
 

@@ -32,7 +32,7 @@ from opensesh.tools.shell.effects import analyse_command
 from opensesh.tools.shell.known_commands import shell_language
 from opensesh.tools.shell.sandbox import SandboxPolicy, find_lock, sandboxed_arguments
 
-READERS = "ls echo cat true false pwd wc head printf test [ : type".split()
+READERS = "ls echo cat true false pwd wc head printf test [ : type find".split()
 SHELL_WORDS = "read export set command exec wait shift exit return break continue umask jobs".split()
 WRAPPERS = "env nice timeout xargs bash sh zsh dash nohup".split()
 ALLOWED = (
@@ -40,10 +40,13 @@ ALLOWED = (
     *(f"{name}=* {reader} *" for name in ("x", "FOO") for reader in READERS),
     *("IFS= read *", "cd *", "x=*", "y=*", "> *", "< *"),
 )
-COMMANDS: dict[str, Action] = {"*": "ask", **dict.fromkeys(ALLOWED, "allow")}
+WRITING_FLAGS = ("find *-delete*", "find *-f*")
+COMMANDS: dict[str, Action] = {"*": "ask", **dict.fromkeys(ALLOWED, "allow"), **dict.fromkeys(WRITING_FLAGS, "ask")}
 RULES = rules({"bash": COMMANDS, "edit": "deny", "external_directory": "deny"}, "/")
 
 PAYLOADS = ["touch pwned", "rm victim", "echo x >pwned", "cp victim pwned", ": >victim"]
+PROGRAMS = PAYLOADS[:2]
+"""Payloads that need no shell."""
 SPECIAL = """RANDOM SECONDS OPTIND HISTCMD HOME PATH IFS PS4 ENV BASH_ENV LINENO UID EUID SHLVL BASH_ARGV0 BASH_CMDS
 BASH_ALIASES EPOCHSECONDS COLUMNS TMOUT path functions commands aliases argv status fpath cdpath CDPATH GLOBIGNORE
 BASHPID SRANDOM DIRSTACK FUNCNEST MAILCHECK OPTARG REPLY _ NULLCMD READNULLCMD TMPPREFIX LD_PRELOAD GIT_PAGER""".split()
@@ -88,8 +91,10 @@ class LineGenerator:
     def _mutated(self, text: str) -> str:
         at = self._random.randrange(len(text) + 1)
         piece = self._pick(
-            *"$`'\"\\;&|<>(){}[]=!#~*?@^%:+-, \n\t", "$(", "${", "$((", "((", "[[", "]]", "<<", ">(", "@P"
-        )
+            *"$`'\"\\;&|<>(){}[]=!#~*?@^%:+-, \n\t", "$(", "${", "$((", "((", "[[", "]]", "<<", ">(", "@P",
+            "\\\n", "\\\n", "\r", "\x01", "\x7f", "\x85", "\xa0", "\u200b", "\udc81", "\udc88", ";;&",
+            "esac", "%n", "{fd}",
+        )  # fmt: skip
         match self._random.randrange(4):
             case 0:
                 return text[:at] + piece + text[at:]
@@ -113,9 +118,43 @@ class LineGenerator:
     def _command(self, depth: int) -> str:
         if depth > 0 and self._chance(0.2):
             return self._compound(depth - 1)
+        if self._chance(0.1):
+            return self._search_of_files()
+        if depth > 0 and self._chance(0.1):
+            return self._text_behind_a_command(depth - 1)
         if self._chance(0.2):
             return " ".join(self._assignment(depth) for _ in range(self._random.randint(1, 2)))
         return self._simple(depth)
+
+    def _search_of_files(self) -> str:
+        """find, with flags that the shell makes of other words."""
+        words = ["-exec", *self._pick(*PROGRAMS).split(), "\\;"]
+        flag = self._pick(
+            "-e*", "-exe?", "-e[x]ec", "''-exec*", "{-exec,}", "*", '"$x"', "$x", "$y$x", "${x}", "-execd*"
+        )
+        return self._pick(
+            f"find . -maxdepth 0 {{{','.join(words)}}}",
+            f"x='a -o {' '.join(words[:-1])} ;'; find . -maxdepth 0 {self._pick('-name', '-path', '')} $x",
+            f"x=-exec; find . -maxdepth 0 {self._pick('', '-name', '-newer -name')} {flag} {' '.join(words[1:])}",
+            f"cd options && find . {flag} {' '.join(words[1:])}",
+            f"find . {self._word(0)} {self._word(0)}",
+        )
+
+    def _text_behind_a_command(self, depth: int) -> str:
+        """A heredoc, a case or a test whose end the shell may see elsewhere."""
+        body, delimiter = self._pick(*PAYLOADS), self._pick("E", "'E'", '"E"', "\\E", "E\\\n", "$E", "-E")
+        operator = self._pick("<<", "<<-", "<\\\n<", "<<\\\n", "<<\\\n-", "<<\t", "<<- ")
+        end = self._pick("E", "\tE", "E)", "E ", "-E", "$E", "\\\nE", "E;", "E\\\n", "E " + body + ")")
+        word = self._pick("esac", "es\\\nac", "]]", "]\\\n]", "done", "do\\\nne", "fi", "}", "}\\\n")
+        return self._pick(
+            f"cat {operator}{delimiter}\n{end}\n{body}\n{delimiter}\nE\n",
+            f"echo $(cat {operator}{delimiter}\n{end}\n{body}\nE\n)",
+            f"cat <(cat {operator}{delimiter}\n{end} {body})\nE\n)",
+            f"[[ a {word} && {body} && [[ b ]]",
+            f"(case x in x) ls;; {word} | {body.split()[0]} | cat)\n{self._list(depth)};; esac)",
+            f"printf '{self._pick('', '12')}%{self._pick('', '1', '-1')}n' {self._name()}; {self._list(depth)}",
+            f'echo "${self._name()}\\\n[{self._name()}]"',
+        )
 
     def _simple(self, depth: int) -> str:
         words = [self._assignment(depth)] if self._chance(0.1) else []
@@ -262,6 +301,15 @@ def is_let_pass(line: str, shell: str, directory: str, environment: dict[str, st
     return all(decide("bash", pattern, RULES).action == "allow" for pattern in effects.patterns)
 
 
+def _is_passed_on(line: str) -> bool:
+    """Whether a shell can be given the line."""
+    try:
+        os.fsencode(line)
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in line
+
+
 class LineRunner:
     """A process behind the sandbox that runs lines and tells what they changed."""
 
@@ -313,7 +361,7 @@ def search(lines: int, seed: int, shells: list[str]) -> tuple[Counter[str], list
         for number in range(lines):
             shell, line = shells[number % len(shells)], generator.line()
             counts[f"{shell} generated"] += 1
-            if "\0" in line or not is_let_pass(line, shell, runner.project, runner.environment):
+            if not _is_passed_on(line) or not is_let_pass(line, shell, runner.project, runner.environment):
                 continue
             counts[f"{shell} run"] += 1
             if effect := runner.effect(shell, line):

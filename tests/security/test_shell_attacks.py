@@ -30,6 +30,14 @@ SOME_ALLOWED: Permission = {
     "edit": "deny",
     "external_directory": "ask",
 }
+READERS_ALLOWED: Permission = {
+    "bash": {
+        "*": "ask",
+        **dict.fromkeys((f"{name} *" for name in ("cat", "echo", "fd", "find", "git diff", "ls", "printf")), "allow"),
+    },
+    "edit": "deny",
+    "external_directory": "ask",
+}
 ALL_BUT_ONE: Permission = {
     "bash": {"*": "allow", "rm *": "deny"},
     "edit": "deny",
@@ -89,19 +97,21 @@ class Unattended(Bench):
 def project(isolated: Path) -> Path:
     work = isolated / "work"
     outside = isolated / "outside"
-    for folder in ("evil", "evilhome", "10", "sub", "xé="):
+    for folder in ("evil", "evilhome", "10", "options", "sub", "xé="):
         (work / folder).mkdir()
     outside.mkdir()
     (outside / "secret").write_text("secret\n")
     (work / "victim").write_text("victim\n")
     (work / "payload").write_text("a[$(touch canary)]\n")
     (work / ".env").write_text("KEY=1\n")
+    for name in ("-exec", "-delete", "touch", "zcanary"):
+        (work / "options" / name).touch()
     (work / "evilhome" / ".gitconfig").write_text(f'[core]\n\tfsmonitor = "touch {work}/canary; false"\n')
     (work / "evilhome" / "git").mkdir()
     (work / "evilhome" / "git" / "config").write_text(f'[core]\n\tfsmonitor = "touch {work}/canary; false"\n')
     (work / "x[1]").mkdir()
     for name in ("evil/ls", "10/ls", "xé=/evil", "x[1]/evil]=1"):
-        (work / name).write_text(f"#!/bin/sh\ntouch {work}/canary\n")
+        (work / name).write_text(f"#!/bin/sh\n: >{work}/canary\n")
         (work / name).chmod(0o755)
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "begin"], ["init", "-q", "--bare", "bare"]):
         subprocess.run(["git", *command], check=True, cwd=work)
@@ -128,8 +138,9 @@ def restore(project: Path, before: dict[str, str]) -> None:
 
 
 async def effects_of(lines: Sequence[str], shell: str, project: Path, permission: Permission) -> list[str]:
-    """The lines that changed a file."""
-    tool = BashTool(timeout_ms=20_000, environment={**os.environ, "SHELL": shutil.which(shell) or shell})
+    """The lines that changed a file, on a machine without a sandbox."""
+    environment = {**os.environ, "SHELL": shutil.which(shell) or shell}
+    tool = BashTool(timeout_ms=20_000, environment=environment, lock=lambda: None)
     before = state(project)
     guilty: list[str] = []
     for line in lines:
@@ -148,6 +159,17 @@ async def test_c1_h1_h2_no_line_has_an_effect_that_the_rules_were_not_asked_abou
     lines = [*LINES["asked"], *LINES["zsh"], *LINES["more"]]
     assert len(lines) > 1_000
     assert await effects_of(lines, shell, project, SOME_ALLOWED) == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+async def test_c1_no_line_makes_a_program_that_is_allowed_run_another(shell: str, project: Path) -> None:
+    assert await effects_of(LINES["readers"], shell, project, READERS_ALLOWED) == []
+
+
+@pytest.mark.parametrize("line", ["cd bare && git diff -O/dev/null", "git -C bare diff --output=/dev/null"])
+async def test_h2_a_bare_repository_of_a_project_starts_nothing_for_any_git_command(line: str, project: Path) -> None:
+    permission: Permission = {"bash": {"*": "ask", "git *": "allow"}}
+    assert await effects_of([line], "bash", project, permission) == []
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -186,7 +208,7 @@ async def test_c2_in_plan_mode_no_line_changes_a_file_even_if_it_is_allowed(shel
 @pytest.mark.parametrize("shell", SHELLS)
 async def test_c2_in_plan_mode_none_of_all_lines_changes_a_file(shell: str, project: Path) -> None:
     lines = [line for line in LINES["denied"] if not line.startswith(("ssh ", "vim ", "gdb "))]
-    await check_plan_mode([*LINES["asked"], *LINES["zsh"], *LINES["more"], *lines], shell, project)
+    await check_plan_mode([*LINES["asked"], *LINES["zsh"], *LINES["more"], *LINES["readers"], *lines], shell, project)
 
 
 @pytest.mark.parametrize("line", ["", "# nothing", "cd sub", "x=1", ":", "x=1 y=2", "{ x=1; }", "(cd sub)", "! x=1"])

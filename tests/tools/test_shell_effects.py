@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -406,7 +407,40 @@ def test_a_value_that_is_certainly_assigned_is_the_only_one(tmp_path: Path) -> N
         "echo rm x | parallel",
         "echo rm x | xargs -I ls ls",
         "((ls))",
+        "find . -name $x",
+        "find . *",
+        "find . {-print,-delete}",
+        "fd -Hx ls",
+        "echo a\\\nb",
+        "ls > /dev/tcp/127.0.0.1/9",
+        "x=/dev/udp; ls 3<> $x/h/9",
+        "cat < $(ls)",
+        'read -r x; ls > "$x.txt"',
+        "printf '%n' x",
+        "for x in" + " a" * 2_000 + "; do ls; done",
+        "ls;" * 2_000 + "ls",
     ],
 )
 def test_words_that_may_become_others_leave_a_line_uncertain(line: str, tmp_path: Path) -> None:
     assert analyse_command(line, str(tmp_path)).patterns == [UNCERTAIN + line]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "find . -name *.py -o -name \\*.js -exec ls {} +",
+        "ls -l \\\n  -a",
+        "ls &&\\\n  ls",
+        'ls > "$PWD/x"',
+        "printf '%s %5d %% %.2f\\n' a 1 2",
+    ],
+)
+def test_ordinary_spellings_leave_a_line_certain(line: str, tmp_path: Path) -> None:
+    assert not analyse_command(line, str(tmp_path)).possible
+
+
+@pytest.mark.parametrize("line", ["cd a;" * 500, "x[" * 20_000, "ls " + "[a" * 20_000, "cd {a,b}{a,b}{a,b}*;" * 20])
+def test_a_line_takes_neither_time_nor_memory(line: str, tmp_path: Path) -> None:
+    started = time.process_time()
+    analyse_command(line, str(tmp_path))
+    assert time.process_time() - started < 20

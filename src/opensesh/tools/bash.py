@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 from msgspec.structs import replace
 
+from .. import safe_git
 from ..errors import ToolFailedError
 from . import path_access as paths
 from .arguments import Arguments
@@ -93,6 +94,9 @@ class BashTool(BuiltinTool[BashArguments]):
             on_output=show,
             stop_background=confinement.planning,
         )
+        if any(pattern.partition(" ")[0] == "git" for pattern in effects.patterns):
+            # A bare repository among the files of a project brings a configuration that names programs.
+            environment |= safe_git.setting_variables({"safe.bareRepository": "explicit"}, environment)
         only_reads = is_read_only(args.command, shell.language, environment)
         async with ctx.track_changes():
             with self._confined(environment, confinement, only_reads=only_reads) as confine:

@@ -48,7 +48,8 @@ _SHELL_PREFIXES = re.compile(r"(?:BASH|COMP|KSH|LC_|PS[0-9]|READLINE|ZLE|ZSH|sh_
 _INFLUENTIAL = re.compile(
     r"(?:LD_|DYLD_|GIT_|GCONV_|LC_|NIX_|XDG_|PYTHON|PERL|RUBY|NODE|JAVA|JDK_|_JAVA|LUA|GO|RUST|CARGO|NPM_|npm_|LESS|MAN"
     r"|SSH|GPG|CURL|HTTP|http|ALL_PROXY|all_proxy|TAR|GZIP|ZIP|MAKE|MFLAGS|CC|CXX|AR$|CFLAGS|MALLOC|GLIBC|RSYNC|DOCKER"
-    r"|KUBE|AWS_|PIP_|UV_|POETRY|BUNDLE|GEM_|PHP|PSQL|PG|SUDO|SYSTEMD|DBUS|DISPLAY|WAYLAND|BROWSER|TERM|OPENSSL|SSL_)"
+    r"|KUBE|AWS_|PIP_|UV_|POETRY|BUNDLE|GEM_|PHP|PSQL|PG|SUDO|SYSTEMD|DBUS|DISPLAY|WAYLAND|BROWSER|TERM|OPENSSL|SSL_"
+    r"|OPENSESH|OPENCODE|RIPGREP|TE?MP$)"
 )
 """Beginnings of the names of variables that decide what programs do, or which ones they start."""
 
@@ -84,8 +85,10 @@ _COUNTING = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge"))
 
 def line_doubts(commands: Sequence[ShellCommand], shell: ShellLanguage, environment: Collection[str]) -> Iterator[str]:
     """Yield the doubts about the commands of a line. ``environment`` are the names of the variables that are set."""
+    checked: tuple[Word, ...] = ()
     for command in commands:
-        for word in (*command.loops, *(() if command.words else command.assignments)):
+        loops, checked = () if command.loops is checked else command.loops, command.loops
+        for word in (*loops, *(() if command.words else command.assignments)):
             yield from _assignment_doubts(word, shell, environment)
         for redirect in command.redirects:
             yield from _redirection_doubts(redirect)
@@ -102,7 +105,9 @@ def _assignment_doubts(word: Word, shell: ShellLanguage, environment: Collection
         yield "an assignment to something other than a variable"
         return
     name, value = match.groups()
-    if name in environment or not is_private_variable(name) or (shell == "zsh" and not name.islower()):
+    # What decides about programs may be in the environment by then: from a start-up file, or to keep git in check.
+    is_new = name not in environment and is_private_variable(name) and is_harmless_variable(name)
+    if not is_new or (shell == "zsh" and not name.islower()):
         yield f"an assignment of {name}, which is not a new variable"
     bare = word.bare.partition("=")[2]
     if _EVALUATED.search(bare) or "~" in value.removeprefix("~/") or (shell == "zsh" and value.startswith("=")):
@@ -187,10 +192,11 @@ def _read(words: Sequence[Word], shell: ShellLanguage) -> bool:
 
 
 def _printf(words: Sequence[Word], shell: ShellLanguage) -> bool:
-    """A literal format; for shells that evaluate numbers, without a number in it."""
+    """A literal format; for shells that evaluate numbers, without a number in it. ``%n`` sets a variable in bash."""
     if not words or not words[0].literal or words[0].value.startswith("-"):
         return False
-    return shell == "bash" or re.sub(r"%[s%]", "", words[0].value).find("%") < 0
+    allowed = r"%%|%[-+ #0]*[0-9]*(?:\.[0-9]+)?[bcdiosqufxX]" if shell == "bash" else r"%[s%]"
+    return "%" not in re.sub(allowed, "", words[0].value)
 
 
 def _test(words: Sequence[Word], shell: ShellLanguage) -> bool:

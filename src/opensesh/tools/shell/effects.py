@@ -94,6 +94,8 @@ def analyse_command(
     if not patterns:  # only cd and assignments; still, no line runs without a question
         patterns[text.strip()] = _exact_pattern(text.strip())
     named = list(named_paths([command for command, _ in commands], directory, environment))
+    if shell != "zsh" and any(item.may_connect for item in named):
+        return _uncertain(text, directory, environment)
     return CommandEffects(
         list(patterns),
         [pattern for pattern in dict.fromkeys(patterns.values()) if pattern],
@@ -143,7 +145,7 @@ def _possible_commands(text: str) -> list[str]:
     values = {"IFS": " "}
     for name, value in _VALUE.findall(text):
         values[name] = values.get(name, "") + value.strip("\"'") if f"{name}+=" in text else value.strip("\"'")
-    spelled = _USE.sub(lambda match: values.get(match[1] or match[2], ""), text)
+    spelled = _USE.sub(lambda match: values.get(match[1] or match[2], ""), text.replace("\\\n", ""))
     unquoted = re.sub(r"[\"']", "", _ESCAPED.sub(r"\1", spelled))
     possible: dict[str, None] = {text: None}
     for variant in dict.fromkeys((text, spelled, unquoted)):

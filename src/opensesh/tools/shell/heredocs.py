@@ -38,5 +38,8 @@ class Heredoc(Struct, frozen=True):
                 return at
             else:
                 joined = line
+            # In a substitution, bash ends the text at the delimiter if a parenthesis follows in the same line.
+            if joined.startswith(self.delimiter) and ")" in joined:
+                raise Unparsable("a heredoc with a line that begins with its delimiter and has a parenthesis")
             body.append(line)
         raise Unparsable(f"no {self.delimiter} to end a heredoc")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from fnmatch import fnmatchcase
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -128,9 +129,9 @@ _WRAPPERS: dict[str, _Flags] = {
         """
             aa-exec builtin busybox bwrap capsh catchsegv cgexec chpst daemonize dbus-launch dumb-init eatmydata
             entr fakechroot faketime firejail gosu heaptrack i386 linux32 linux64 nocorrect noglob nohup perf
-            proxychains proxychains4 repeat rlwrap rr runcon s6-setuidgid schedtool setarch setuidgid sg
-            softlimit start-stop-daemon su-exec systemd-run taskset tini torsocks toybox tsocks unbuffer
-            valgrind xvfb-run
+            chronic i486 i586 i686 ifne lckdo proxychains proxychains4 repeat rlwrap rr runcon s6-setuidgid schedtool
+            setarch setuidgid sg softlimit start-stop-daemon su-exec systemd-run taskset tini torsocks toybox tsocks
+            uname26 unbuffer valgrind x86_64 xvfb-run
         """.split(),
         _NONE,
     ),
@@ -197,14 +198,18 @@ _SHELLS: dict[str, ShellLanguage] = {
     **dict.fromkeys(("ash", "dash", "sh"), "posix"),
 }
 """Shells whose language is known, by name."""
-_WITH_SHELL_TEXT = _SHELLS.keys() | {"runuser", "script", "su"}
+_WITH_SHELL_TEXT = _SHELLS.keys() | set(
+    "csh elvish fish lksh nu oksh osh posh pwsh runuser script su tcsh xonsh yash ysh".split()
+)
 """Commands that take a text for a shell behind ``-c``."""
 
 _INTERPRETERS = frozenset("bun deno lua node osascript perl php psql python python3 ruby sqlite3 tsx".split())
 """Interpreters of other languages, which may read a program from their input."""
 
+FIND_ACTIONS = tuple("-exec -execdir -ok -okdir -delete -fls -fprint -fprint0 -fprintf".split())
+"""Actions of find that change something; the first four run a command."""
 _EXEC_FLAGS = {
-    "find": frozenset(("-exec", "-execdir", "-ok", "-okdir")),
+    "find": frozenset(FIND_ACTIONS[:4]),
     **dict.fromkeys(("fd", "fdfind"), frozenset(("-x", "-X", "--exec", "--exec-batch"))),
 }
 
@@ -214,8 +219,9 @@ def shell_language(name: str) -> ShellLanguage:
     return _SHELLS.get(name, "other")
 
 
-_NAMING = re.compile(r"-i?(?:name|path|wholename|regex)")
-"""Conditions of find whose next word is a pattern and nothing else."""
+_SEVERAL_WORDS = re.compile(r"\[|\{.*(?:,|\.\.)", re.DOTALL)
+_EXEC_ATTACHED = re.compile(r"-[A-Za-z]+[xX].*|-[xX].+|--exec(?:-batch)?=.*", re.DOTALL)
+"""A flag of fd that runs a command, among others or with the command attached."""
 
 
 def runs_other_commands(name: str) -> bool:
@@ -239,7 +245,7 @@ def reads_program_from_input(command: ShellCommand) -> bool:
         return True
     words = [word.value for word in command.words[1:]]
     return (name in _SHELLS or name in _INTERPRETERS) and all(
-        word.startswith("-") and not word.startswith("--") for word in words
+        (word.startswith("-") and not word.startswith("--")) or word.startswith(("/dev/", "/proc/")) for word in words
     )
 
 
@@ -256,14 +262,27 @@ def inner_line(command: ShellCommand) -> ParsedLine:
         line = parse(_joined(words) if name == "eval" else words[0].value if words else "")
         return ParsedLine(line.commands, [*line.doubts, f"{name}, which evaluates text"])
     if name in _EXEC_FLAGS:
-        pairs = zip((None, *words), words, strict=False)
-        unknown = [word for before, word in pairs if not word.literal and not (before and _NAMING.match(before.value))]
-        doubts = [f"{name} with words that may become flags"] if any(not word.static for word in unknown) else []
+        is_uncertain = any(_may_become_flag(name, word) for word in words)
+        doubts = [f"{name} with words that may become flags"] if is_uncertain else []
         return ParsedLine(list(_exec_commands(words, _EXEC_FLAGS[name])), doubts)
     return _NOTHING
 
 
 _NOTHING = ParsedLine([], [])
+
+
+def _may_become_flag(name: str, word: Word) -> bool:
+    """Return whether a word of find or fd may run a command that it does not show: by an expansion, or because it is a
+    pattern and there are files with the names of flags."""
+    if name != "find" and _EXEC_ATTACHED.fullmatch(word.value):
+        return True
+    if word.literal:
+        return False
+    if not word.static or _SEVERAL_WORDS.search(word.value):
+        return True
+    if name == "find":
+        return any(fnmatchcase(action, word.value) for action in FIND_ACTIONS)
+    return not re.match(r"[A-Za-z0-9_./]", word.text)
 
 
 def _is_wrapper(name: str) -> bool:

@@ -129,6 +129,13 @@ class WordReader(ABC):
         """Return the next characters; fewer at the end."""
         return self.source[self.at : self.at + size]
 
+    def continue_line(self) -> None:
+        """Skip a backslash at the end of a line. What it joins may be an operator or a reserved word."""
+        before, after = self.source[max(0, self.at - 1) : self.at], self.source[self.at + 2 : self.at + 3]
+        if before.strip() and after.strip():
+            self.doubts.append("a line that is continued within a word or an operator")
+        self.at += 2
+
     def word(self) -> Word | None:
         """Read the word that starts here; ``None`` if there is none."""
         start = self.at
@@ -156,11 +163,7 @@ class WordReader(ABC):
     def _piece(self, char: str) -> str:
         match char:
             case "\\":
-                pair = self.peek(2)
-                if len(pair) < 2:
-                    raise Unparsable("a backslash at the end")
-                self.at += 2
-                return "" if pair == "\\\n" else pair[1]
+                return self._escaped()
             case "'":
                 return self._single_quotes()
             case '"':
@@ -178,6 +181,16 @@ class WordReader(ABC):
                 self.at += len(text)
                 return text
 
+    def _escaped(self) -> str:
+        pair = self.peek(2)
+        if len(pair) < 2:
+            raise Unparsable("a backslash at the end")
+        if pair == "\\\n":
+            self.continue_line()
+            return ""
+        self.at += 2
+        return pair[1]
+
     def _single_quotes(self) -> str:
         end = self.source.find("'", self.at + 1)
         if end < 0:
@@ -193,9 +206,11 @@ class WordReader(ABC):
                 raise Unparsable("an unclosed double quote")
             if char == "\\":
                 pair = self.peek(2)
+                if pair == "\\\n":
+                    self.continue_line()
+                    continue
                 self.at += 2
-                if pair != "\\\n":
-                    value.append(pair[1:] if pair[1:] in ("$", "`", '"', "\\") else pair)
+                value.append(pair[1:] if pair[1:] in ("$", "`", '"', "\\") else pair)
             else:
                 value.append(self._inside_quotes(char))
         self.at += 1
@@ -212,7 +227,9 @@ class WordReader(ABC):
     def expansions(self) -> None:
         """Read the whole source as the body of a heredoc, where only ``$``, backticks and backslashes are special."""
         while char := self.peek():
-            if char == "\\":
+            if self.peek(2) == "\\\n":
+                self.continue_line()
+            elif char == "\\":
                 self.at += 2
             else:
                 self._inside_quotes(char)

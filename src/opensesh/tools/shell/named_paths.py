@@ -17,7 +17,7 @@ from .lexer import brace_alternatives
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from .lexer import ShellCommand
+    from .lexer import ShellCommand, Word
 
 FILE_COMMANDS = frozenset(
     "cat cd chgrp chmod chown cp dd install ln mkdir mv pushd rm rmdir rsync shred tee touch truncate unlink".split()
@@ -29,6 +29,7 @@ _CHANGING_LAST = frozenset("cp install ln mv rsync".split())
 
 _ASSIGNING_COMMANDS = frozenset("declare export local readonly typeset".split())
 _DEVICES = re.compile(r"/dev/(?:null|zero|u?random|tty|full|std(?:in|out|err)|fd/\d+)")
+_CONNECTIONS = ("/dev/tcp/", "/dev/udp/")
 _PWD = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`")
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
@@ -47,6 +48,10 @@ _UNKNOWN_VALUE = "`"
 """Stands for a value that the text does not tell."""
 _MAX_VALUES = 1_000
 _MAX_DEPTH = 4
+_MAX_PLACES = 12
+"""Directories that a shell may be in; with more, it may be in any."""
+_MAX_PATTERN = 500
+"""Length of a pattern; a longer one, which takes long to match, may match everything."""
 _MAX_DIRECTORIES = 500
 """Directories searched for each component of a wildcard path."""
 
@@ -62,6 +67,8 @@ class NamedPath(NamedTuple):
     """Whether a redirection or ``tee`` writes it."""
     is_changed: bool = False
     """Whether a command such as ``cp`` or ``rm`` changes it."""
+    may_connect: bool = False
+    """Whether it may be a name of a redirection that some shells take for a network address."""
 
 
 class _ShellDirectories(NamedTuple):
@@ -74,7 +81,9 @@ class _ShellDirectories(NamedTuple):
 
     def moved(self, current: Iterable[str], *, unknown: bool) -> _ShellDirectories:
         now = list(dict.fromkeys(current))
-        return _ShellDirectories(now, list(dict.fromkeys([*self.visited, *now])), self.unknown or unknown)
+        visited = list(dict.fromkeys([*self.visited, *now]))
+        unknown = self.unknown or unknown or len(visited) > _MAX_PLACES
+        return _ShellDirectories(now[:_MAX_PLACES], visited[:_MAX_PLACES], unknown)
 
 
 def named_paths(
@@ -99,6 +108,8 @@ def named_paths(
             yield from (NamedPath(path, is_written) for path in _expand(target, directories, variables))
             if (is_written or at >= len(operands)) and _is_unknown(target, directories, variables):
                 yield NamedPath(None, is_written)
+            if at >= len(operands) and _may_connect(target, directories, variables):
+                yield NamedPath(None, is_written, may_connect=True)
         for target in _changed_operands(name, words[1:], operands):
             yield from (NamedPath(path, is_changed=True) for path in _expand(target, directories, variables))
         if name in ("cd", "popd", "pushd"):
@@ -122,6 +133,16 @@ def _is_unknown(target: str, directories: _ShellDirectories, variables: _ShellVa
     return (directories.unknown and not target.startswith("/")) or any(map(_SEVERAL.search, paths))
 
 
+def _may_connect(target: str, directories: _ShellDirectories, variables: _ShellVariables) -> bool:
+    """Return whether a redirection may be to ``/dev/tcp/HOST/PORT``, for which bash and ksh open a connection."""
+    for path in variables.substitute(_PWD.sub("$PWD", target), directories):
+        known = _UNKNOWN.split(path, maxsplit=1)[0]
+        is_whole = known == path
+        if any(known.startswith(name) or (not is_whole and name.startswith(known)) for name in _CONNECTIONS):
+            return True
+    return False
+
+
 class _ShellVariables:
     """Values that variables may have when they are used."""
 
@@ -131,18 +152,21 @@ class _ShellVariables:
         self._certain: set[str] = set()
         """Variables whose assignment is certainly carried out."""
         self._in_loops: set[str] = set()
+        self._loops: tuple[Word, ...] = ()
+        """Those of the last command."""
 
     def assign(self, command: ShellCommand) -> None:
         """Record what a command, or a loop around it, assigns."""
         name = command.words[0].value if command.words else ""
         arguments = command.words[1:]
-        words = (*command.loops, *command.assignments, *(arguments if name in _ASSIGNING_COMMANDS else ()))
-        for match in filter(None, (_ASSIGNMENT.fullmatch(word.value) for word in words)):
+        loops, self._loops = () if command.loops is self._loops else command.loops, command.loops
+        own_words = (*command.assignments, *(arguments if name in _ASSIGNING_COMMANDS else ()))
+        for match in filter(None, (_ASSIGNMENT.fullmatch(word.value) for word in (*loops, *own_words))):
             # What is appended, or set for one command only, leads to a value that is not known here.
             is_known = match[2] == "" and not (name and any(word.value == match[0] for word in command.assignments))
             self._assigned.setdefault(match[1], {})[match[3] if is_known else _UNKNOWN_VALUE] = None
         if command.unconditional and not command.scope:
-            own = (_ASSIGNMENT.fullmatch(word.value) for word in words[len(command.loops) :])
+            own = (_ASSIGNMENT.fullmatch(word.value) for word in own_words)
             self._certain.update(match[1] for match in own if match)
         if name == "read":
             for word in arguments:
@@ -214,7 +238,7 @@ def _after_cd(
     one."""
     if not target:
         return directories.moved(directories.visited, unknown=unknown)
-    reached = list(_expand(target[0], directories, variables))
+    reached = list(islice(_expand(target[0], directories, variables), _MAX_PLACES + 1))
     if reached and all(os.path.isdir(path) for path in reached):
         return directories.moved(reached, unknown=unknown)
     return directories.moved([*directories.current, *reached], unknown=unknown)
@@ -282,7 +306,8 @@ def _wildcard_targets(path: str) -> Iterator[str]:
     if first is None:
         return
     matches = [_WildcardPath(os.sep.join(parts[:first]) or os.sep, is_linked=False)]
-    for index, part in enumerate(parts[first:], first):
+    for index, pattern in enumerate(parts[first:], first):
+        part = pattern if len(pattern) <= _MAX_PATTERN else "*"
         last = index == len(parts) - 1
         matches = [step for match in matches[:_MAX_DIRECTORIES] for step in _wildcard_step(match, part, last=last)]
     yield from dict.fromkeys(os.path.realpath(match.path) for match in matches if match.is_linked)

@@ -27,6 +27,8 @@ _SEPARATING_WORDS = frozenset(("then", "elif", "else", "do", "!"))
 _FUNCTION_BODIES = ("{", "(", "if", "while", "until", "for", "case", "select", "[[")
 _CASE_ENDS = (";;", ";&", ";|")
 _MAX_DEPTH = 50
+_MAX_COMMANDS = 1_000
+_MAX_LOOP_WORDS = 1_000
 
 _REDIRECTION = re.compile(r"&>>|&>|\d*(?:<<<|<<-|<<|<>|<&|<|>>|>&|>\||>)")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[.*?\])?\+?=", re.DOTALL)
@@ -404,12 +406,19 @@ class _CommandParser(WordReader):
             words=tuple(words),
             assignments=tuple(assignments),
             redirects=tuple(redirects),
-            loops=tuple(self.loops),
+            loops=self._loops_so_far(),
             loop_variables=tuple(state.loop_variable for state in (*self.open_blocks, self.state)),
             unconditional=not self.state.conditional and not self.open_blocks,
             scope=self.scope,
         )
         self.commands.append(command)
+        if len(self.commands) > _MAX_COMMANDS or len(self.loops) > _MAX_LOOP_WORDS:
+            raise Unparsable("too many commands, or words in loops")
+
+    def _loops_so_far(self) -> tuple[Word, ...]:
+        """Return the variables of loops, as the object that the command before has if there are no new ones."""
+        before = self.commands[-1].loops if self.commands else ()
+        return before if len(before) == len(self.loops) else tuple(self.loops)
 
     def _checked_word(self) -> Word | None:
         word = self.word()
@@ -486,7 +495,7 @@ class _CommandParser(WordReader):
             if char in BLANK:
                 self.at += 1
             elif self.peek(2) == "\\\n":
-                self.at += 2
+                self.continue_line()
             elif newlines and char == "\n":
                 self._newline()
             elif newlines and char == "#":

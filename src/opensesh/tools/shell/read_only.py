@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from .effects import certain_commands
-from .known_commands import inner_line
+from .known_commands import FIND_ACTIONS, inner_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,6 @@ _HARMLESS_TARGETS = ("/dev/null", "/dev/stdout", "/dev/stderr")
 _BIN = re.compile(r"(?:/usr)?/bin/")
 
 _SED_PRINT = re.compile(r"[0-9$]+(?:,[0-9$]+)?p")
-_FIND_ACTION = re.compile(r"-(?:exec|ok|delete|fprint|fls)")
 _GIT_WRITES = re.compile(r"--(?:ou|op|ext|exe|te|up)|-[oO]")
 _GIT_READS = frozenset(
     """
@@ -143,7 +142,7 @@ _ARGUMENT_CHECKS: dict[str, Callable[[Sequence[str]], bool]] = {
     "env": lambda words: not words,
     "fd": _without("xX", "--exec"),
     "file": _without("C", "--c"),
-    "find": lambda words: not any(_FIND_ACTION.match(word) for word in words),
+    "find": lambda words: not any(word.startswith(FIND_ACTIONS) for word in words),
     "git": _git,
     "hostname": lambda words: not words,
     "printf": lambda words: bool(words) and not words[0].startswith("-"),
