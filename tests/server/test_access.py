@@ -3,12 +3,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import os
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from opensesh.errors import UsageError
+from opensesh.server.access_log import access_log_path
 from opensesh.server.http_server import http_server
 from opensesh.server.state import ServerOptions
 
@@ -134,3 +136,16 @@ async def test_a_request_whose_head_never_ends_is_dropped(tmp_path: Path) -> Non
         async with asyncio.timeout(20):
             assert await reader.read() == b""
         writer.close()
+
+
+async def test_changes_are_in_the_access_log_and_reads_are_not(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        session_id = await client.create()
+        await client.get(f"/session/{session_id}")
+        headers = {"origin": "http://evil.example", "user-agent": "evil\x1b[2J"}
+        await request(client, "DELETE", f"/session/{session_id}?auth_token=secret", headers)
+    lines = [line.split(" ", 1)[1] for line in Path(access_log_path()).read_text().splitlines()]
+    own = [line for line in lines if session_id in line or line.startswith("POST /session 200")]
+    assert own[-2].startswith("POST /session 200 127.0.0.1 ")
+    assert own[-1] == f"DELETE /session/{session_id} 403 127.0.0.1 evil\\x1b[2J"
+    assert os.stat(access_log_path()).st_mode & 0o077 == 0

@@ -171,6 +171,27 @@ async def test_requests_come_first_and_are_listed_as_running(tmp_path: Path) -> 
         assert answered == {"session": session_id, "id": request["id"], "reply": "reject"}
 
 
+async def test_a_prompt_is_withdrawn_until_the_model_takes_it_up(tmp_path: Path) -> None:
+    async with serving(make_project(tmp_path / "p")) as client:
+        session_id = await client.create()
+        queue = f"/history/sessions/{session_id}/queue"
+        async with viewing(client, f"session={session_id}") as viewer:
+            ids: list[str] = []
+            for text in ("SAY First.\nHANG", "SAY Second."):
+                body = {"model": SCRIPTED, "parts": [{"type": "text", "text": text}]}
+                await client.http.post(f"/session/{session_id}/prompt_async", json=body)
+                infos = [message["info"] for message in await client.get(f"/session/{session_id}/message")]
+                ids.append([info["id"] for info in infos if info["role"] == "user"][-1])
+                if text.endswith("HANG"):
+                    await viewer.wait_for("op", lambda data: data["op"] == "text" or "document" in data)
+            assert (await client.http.delete(f"{queue}/{ids[0]}")).status_code == 409
+            assert (await client.http.delete(f"{queue}/{ids[1]}")).json() is True
+            assert (await client.http.delete(f"{queue}/{ids[1]}")).status_code == 409
+            await client.post(f"/session/{session_id}/abort")
+        stored = await client.get(f"/session/{session_id}/message")
+        assert ids[1] not in [message["info"]["id"] for message in stored]
+
+
 async def test_a_revert_does_what_its_preview_showed_or_nothing(tmp_path: Path) -> None:
     project = make_project(tmp_path / "p")
     async with serving(project) as client:

@@ -132,6 +132,16 @@ async def test_an_answer_streams_a_second_prompt_queues_and_esc_esc_stops(page: 
     await expect(log.locator(".streaming strong")).to_have_text("four")
     await prompt(page, "SAY The second.")
     await expect(page.locator(".queued")).to_contain_text("SAY The second.")
+    for action, text in (("Edit", "SAY The second."), ("Remove", "")):
+        await page.get_by_role("button", name=action).click()
+        await expect(page.locator(".queued")).to_be_hidden()
+        await expect(page.locator("#prompt")).to_have_value(text)
+        if text:
+            await page.locator("#prompt").press("Enter")
+            await expect(page.locator(".queued")).to_contain_text(text)
+    await page.locator("#prompt").fill("SAY The second.")
+    await page.locator("#prompt").press("Enter")
+    await expect(page.locator(".queued")).to_contain_text("SAY The second.")
     await page.keyboard.press("Escape")
     await page.keyboard.press("Escape")
     await is_idle(page)

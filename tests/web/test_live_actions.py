@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, expect
+from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
 
 from opensesh.sharing.share_server import ShareServerOptions, share_server
 
@@ -161,6 +161,20 @@ async def test_a_session_is_shared_after_a_question_and_taken_down(context: Brow
             await page.close()
 
 
+async def press(page: Page, *keys: str) -> None:
+    for key in keys:
+        await page.keyboard.press(key)
+
+
+async def press_until(page: Page, key: str, wanted: Locator) -> None:
+    """Press a key until an element has the focus."""
+    for _ in range(30):
+        await page.keyboard.press(key)
+        if await wanted.evaluate("(element) => element === document.activeElement"):
+            return
+    raise AssertionError(f"{key} does not lead to {wanted}")
+
+
 async def test_journey_14_a_session_is_driven_by_keyboard_alone(page: Page, server: WebServer) -> None:
     project = server.home / "keyboard"
     project.mkdir()
@@ -191,10 +205,7 @@ async def test_journey_14_a_session_is_driven_by_keyboard_alone(page: Page, serv
     await page.keyboard.press("Tab")
     await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     menu = page.get_by_label("More actions")
-    for _ in range(30):
-        await page.keyboard.press("Tab")
-        if await menu.evaluate("(element) => element === document.activeElement"):
-            break
+    await press_until(page, "Tab", menu)
     await page.keyboard.press("Enter")
     await page.keyboard.press("Tab")
     await page.keyboard.press("Enter")
@@ -203,6 +214,53 @@ async def test_journey_14_a_session_is_driven_by_keyboard_alone(page: Page, serv
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Named by keys")
     await expect(menu).to_be_focused()
+
+
+async def test_journey_14_a_session_is_found_continued_reverted_and_forked_by_keyboard_alone(
+    page: Page, server: WebServer
+) -> None:
+    project = server.home / "long-keyboard"
+    project.mkdir()
+    (project / "opencode.json").write_text('{"permission": {"edit": "ask"}}')
+    (project / "a.txt").write_text("one\n")
+    session_id = server.create(
+        'CALL bash {"command": "echo glockenspiel", "description": "Say"}\n---\nSAY Done.',
+        title="By keys",
+        directory=project,
+    )
+    await press(page, "/")
+    await page.keyboard.type("glockenspiel")
+    await press(page, "Enter")
+    await expect(page.locator("a.hit mark").first).to_have_text("glockenspiel")
+    await press(page, "j", "j", "j", "j")  # the command, its output: each has a hit
+    await press(page, "Enter")
+    await expect(page).to_have_url(re.compile(f"/ui/session/{session_id}"))
+    await is_idle(page)
+    await press(page, "i")
+    arguments = json.dumps({"filePath": str(project / "a.txt"), "oldString": "one", "newString": "two"})
+    await page.keyboard.insert_text(f"CALL read {arguments}\n---\nCALL edit {arguments}\n---\nSAY Edited.")
+    await press(page, "Enter")
+    await expect(page.locator(".dock .ask .diff")).to_contain_text("two")
+    await expect(page.locator(".dock .ask")).to_be_focused()
+    await page.wait_for_timeout(600)  # from which moment on keys act
+    await press(page, "y")
+    await expect(page.locator("#log .turn.answer").last).to_contain_text("Edited.")
+    await is_idle(page)
+    assert (project / "a.txt").read_text() == "two\n"
+    await press(page, "Escape", "G", "p", ".", "End", "Enter")
+    await expect(page.get_by_role("dialog")).to_contain_text("a.txt")
+    await press_until(page, "Tab", page.get_by_role("button", name="Revert files and conversation"))
+    await press(page, "Enter")
+    await expect(page.locator("#log [data-revert]")).to_contain_text("reverted from here")
+    assert (project / "a.txt").read_text() == "one\n"
+    await expect(page.locator("#prompt")).to_be_focused()
+    await press(page, "Escape", "g")
+    await page.wait_for_timeout(700)  # until "g" is not the beginning of a pair
+    await press(page, "j", ".")
+    await expect(page.get_by_role("menuitem", name="Copy link")).to_be_focused()
+    await press_until(page, "ArrowDown", page.get_by_role("menuitem", name="Fork from here"))
+    await press(page, "Enter")
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("fork")
 
 
 async def test_files_and_long_texts_are_attached_by_paste_and_drop(page: Page, server: WebServer) -> None:

@@ -359,6 +359,14 @@ class Engine:
         async with self._runs.session_lock(session_id):
             return await run_in_thread_uncancellable(redo_compaction, self.sessions, session_id)
 
+    async def withdraw(self, session_id: str, message_id: str) -> bool:
+        """Remove a prompt that waits for the next step of its session's run; whether it still waited."""
+        run = self._runs.get(session_id)
+        if run is None or not run.loop.withdraw(message_id):
+            return False
+        await run_in_thread_uncancellable(self.sessions.remove_message, session_id, message_id)
+        return True
+
     def abort(self, session_id: str) -> bool:
         """Stop a session's run; whether there was one. Its outcome is ``aborted`` for all who wait for it."""
         return self._runs.abort(session_id) if self._running is not None else False

@@ -140,6 +140,14 @@ class Loop:
         """Add a stored prompt, to be answered from the next step on."""
         self._inbox.append(message)
 
+    def withdraw(self, message_id: str) -> bool:
+        """Take a pending prompt back; whether it was still pending. A compaction may have read it already."""
+        pending = [message for message in self._inbox if message.info["id"] == message_id]
+        if not pending or any(message.info["id"] == message_id for message in self.history):
+            return False
+        self._inbox.remove(pending[0])
+        return True
+
     @property
     def has_pending_prompts(self) -> bool:
         """Whether a prompt was added since the last step."""

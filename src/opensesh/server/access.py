@@ -21,6 +21,7 @@ from urllib.parse import parse_qs
 from starlette.responses import Response
 
 from ..asgi.requests import AcceptedOrigins
+from .access_log import log_access
 from .responses import RequestError, error_response
 from .web.page_access import is_page_path
 from .web.pages import HEADERS as PAGE_HEADERS
@@ -111,6 +112,8 @@ class AccessMiddleware:
                 names = {name for name, _ in sent}
                 more = (*_SECURITY_HEADERS, *PAGE_HEADERS) if is_page else _SECURITY_HEADERS
                 message["headers"] = [*sent, *added, *(header for header in more if header[0] not in names)]
+                if scope["method"] not in _SAFE_METHODS:
+                    log_access(scope["method"], scope["path"], message["status"], self._client(scope, headers))
             await send(message)
 
         if response is None:
@@ -119,6 +122,14 @@ class AccessMiddleware:
             await send({"type": "websocket.close", "code": 1008, "reason": "not allowed"})
         else:
             await response(scope, receive, send_with_headers)
+
+    def _client(self, scope: Scope, headers: dict[str, str]) -> str:
+        """Return who sends a request: a browser that is signed in, or a program by its address and its name."""
+        browser = self._pages.authorizes(headers)
+        if browser is not None:
+            return f"browser {browser.id}"
+        program = headers.get("user-agent", "").partition(" ")[0][:80]
+        return f"{(scope.get('client') or ('',))[0]} {program}".strip()
 
     def _rejection(self, scope: Scope, headers: dict[str, str], *, is_accepted: bool) -> Response | None:
         """Return the response to a request that is not allowed; ``None`` if it is."""

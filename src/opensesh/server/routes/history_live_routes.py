@@ -195,6 +195,17 @@ async def redo_last_compaction(call: Call) -> object:
     return True
 
 
+@routes.delete(
+    "/history/sessions/{sessionID}/queue/{messageID}", "history.withdraw", response=bool, errors=(400, 404, 409)
+)
+async def withdraw_prompt(call: Call) -> object:
+    """Remove a prompt that waits until the model takes it up."""
+    async with call.session_engine() as engine:
+        if not await engine.withdraw(call.parameters["sessionID"], call.parameters["messageID"]):
+            raise RequestError(409, "ConflictError", "the model has taken this prompt up already")
+    return True
+
+
 @routes.post(
     "/history/sessions/{sessionID}/archive", "history.archive", response=dict[str, Any], errors=(400, 404, 409)
 )

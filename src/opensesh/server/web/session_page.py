@@ -6,6 +6,7 @@ for one with ``Accept: text/html-fragment``.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from urllib.parse import quote
 
@@ -13,6 +14,7 @@ from markupsafe import Markup
 from msgspec import Meta, Struct, field
 from starlette.responses import PlainTextResponse
 
+from ...engine.budget import budget_from_environment
 from ...errors import NotFoundError, RecordError
 from ...history.discovery import project_title
 from ...history.formats import ExportedSession, FormatOptions
@@ -349,6 +351,7 @@ async def session_panel(call: Call) -> object:
             "groups": range(0, max(len(prompts), 1), _PROMPT_GROUP),
             "group_size": _PROMPT_GROUP,
             "total": len(messages),
+            "budget": budget_from_environment(os.environ).session,
         }
 
     values = await call.state.read_history(read)

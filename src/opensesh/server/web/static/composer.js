@@ -109,6 +109,18 @@ export function attachComposer(form, facts, { onSending, onFailure }) {
     chips.append(chip);
   }
 
+  /** Adds a prompt that was sent, to be edited. @param {any[]} parts */
+  function insert(parts) {
+    const own = parts.filter((part) => !part.synthetic);
+    input.value = [input.value, ...own.filter((part) => part.type === "text").map((part) => part.text)].filter(Boolean).join("\n\n");
+    for (const { mime, url, filename, source } of own.filter((part) => part.type === "file")) {
+      if (source) mentions.set(filename, "file"); // its text names it
+      else attach({ kind: "file", name: filename, mime, url, text: "" });
+    }
+    changed();
+    input.focus();
+  }
+
   /** @param {Iterable<File>} chosen */
   async function attachFiles(chosen) {
     for (const file of chosen) {
@@ -226,7 +238,7 @@ export function attachComposer(form, facts, { onSending, onFailure }) {
     if (texts.length) { input.value = [input.value, ...texts].filter(Boolean).join("\n\n"); changed(); }
   });
   load().catch((error) => notify(`Agents and models could not be read: ${error.message}`, { bad: true }));
-  return { submit, focus: () => input.focus(), text: () => input.value };
+  return { focus: () => input.focus(), insert, text: () => input.value };
 }
 
 /** @param {HTMLSelectElement} picker @param {[string, string][]} choices @param {string} chosen */

@@ -119,11 +119,26 @@ function renderQueue() {
   const turns = [...log.querySelectorAll(".turn:not(.blank)")];
   const lastAnswer = turns.findLastIndex((turn) => turn.classList.contains("answer"));
   const waiting = isBusy() && lastAnswer >= 0 ? turns.slice(lastAnswer + 1).filter((turn) => turn.classList.contains("prompt")) : [];
-  const texts = waiting.map((turn) => turn.querySelector(".part.text")?.textContent?.trim() ?? "");
-  list.hidden = !texts.length;
-  if (list.dataset.texts === texts.join("\n")) return;
-  list.dataset.texts = texts.join("\n");
-  list.replaceChildren(...texts.map((text) => make("li", {}, text)));
+  list.hidden = !waiting.length;
+  const ids = waiting.map((turn) => turn.id.slice(2));
+  if (list.dataset.ids === ids.join()) return;
+  list.dataset.ids = ids.join();
+  list.replaceChildren(...waiting.map((turn, at) => {
+    const text = turn.querySelector(".part.text")?.textContent?.trim() ?? "";
+    return make("li", {}, make("span", { class: "cut grow" }, text), button("Edit", () => withdraw(ids[at], true)), button("Remove", () => withdraw(ids[at], false)));
+  }));
+}
+
+/** Takes a queued prompt back, into the prompt box if it is to be edited. @param {string} id @param {boolean} isEdited */
+async function withdraw(id, isEdited) {
+  try {
+    const { parts } = await send("GET", `/session/${session}/message/${id}`);
+    await send("DELETE", `/history/sessions/${session}/queue/${id}`);
+    if (isEdited) composer.insert(parts);
+    else if (hasFolder) composer.focus();
+  } catch (error) {
+    notify(/** @type {Error} */ (error).message, { bad: true });
+  }
 }
 
 function renderAsks() {
@@ -166,10 +181,15 @@ async function refresh() {
 }
 
 let figuresTimer = 0;
+let figuresWait = 1500;
 /** Loads the figures and the map again, soon. */
 function refreshFigures() {
   clearTimeout(figuresTimer);
-  figuresTimer = window.setTimeout(() => Promise.all([refreshPanel(), refreshMap()]).catch(() => {}), 1500);
+  figuresTimer = window.setTimeout(async () => {
+    const begun = Date.now();
+    await Promise.all([refreshPanel(), refreshMap()]).catch(() => {});
+    figuresWait = Math.max(1500, 10 * (Date.now() - begun)); // a long session must not keep the server busy with its figures
+  }, figuresWait);
 }
 
 async function tryAgain() {
@@ -211,7 +231,7 @@ const facts = { session, directory: dock.dataset.directory ?? "", agent: dock.da
 const composer = hasFolder ? attachComposer(form, facts, {
   onSending: (value) => { isSending = value; if (value) { failure = null; scrollToEnd(); } render(); },
   onFailure: fail,
-}) : { focus() {} };
+}) : { focus() {}, insert() {}, text: () => "" };
 attachActions({ session, facts, refresh, isBusy, focusComposer: composer.focus });
 attach(log, () => renderQueue());
 
