@@ -207,7 +207,8 @@ async def session_page(call: Call, query: SessionPageQuery) -> object:
         elif query.start is not None:
             starts = [min(query.start, last) // CHUNK * CHUNK]
         else:
-            starts = [start for start in (last - CHUNK, last) if start >= 0]
+            # A few turns would not fill the window.
+            starts = [last - CHUNK, last] if last and total - last < CHUNK // 2 else [last]
         chunks = [view.chunk(start, options) for start in starts]
         return session_head(view) | {
             "chunks": chunks,
