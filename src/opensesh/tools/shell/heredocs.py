@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from .lexer import Unparsable
+from .lexer import Unparsable, Word
 
 
 class Heredoc(Struct, frozen=True):
@@ -16,6 +16,15 @@ class Heredoc(Struct, frozen=True):
     strip_tabs: bool
     bodies: list[str]
     """Receives the text."""
+
+    @classmethod
+    def announced(cls, target: Word, *, strip_tabs: bool) -> Heredoc:
+        """Return the heredoc with ``target`` behind its operator. Raises :class:`Unparsable`."""
+        if "\\\n" in target.text:
+            raise Unparsable("a continued line in the delimiter of a heredoc, which does not quote it")
+        if not target.static and ("(" in target.text or "`" in target.text):
+            raise Unparsable("a substitution as the delimiter of a heredoc")
+        return cls(target.value, any(char in target.text for char in "'\"\\"), strip_tabs, [])
 
     def read(self, source: str, start: int) -> int:
         """Read the text, which begins at ``start``, and return where it ends. Raises :class:`Unparsable`."""

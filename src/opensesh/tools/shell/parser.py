@@ -401,12 +401,13 @@ class _CommandParser(WordReader):
             word = None if self.peek() == "#" else self._checked_word()
             if word is None:
                 break
+        before = self.commands[-1].loops if self.commands else ()
         command = ShellCommand(
             text=self.source[start:end],
             words=tuple(words),
             assignments=tuple(assignments),
             redirects=tuple(redirects),
-            loops=self._loops_so_far(),
+            loops=before if len(before) == len(self.loops) else tuple(self.loops),
             loop_variables=tuple(state.loop_variable for state in (*self.open_blocks, self.state)),
             unconditional=not self.state.conditional and not self.open_blocks,
             scope=self.scope,
@@ -414,11 +415,6 @@ class _CommandParser(WordReader):
         self.commands.append(command)
         if len(self.commands) > _MAX_COMMANDS or len(self.loops) > _MAX_LOOP_WORDS:
             raise Unparsable("too many commands, or words in loops")
-
-    def _loops_so_far(self) -> tuple[Word, ...]:
-        """Return the variables of loops, as the object that the command before has if there are no new ones."""
-        before = self.commands[-1].loops if self.commands else ()
-        return before if len(before) == len(self.loops) else tuple(self.loops)
 
     def _checked_word(self) -> Word | None:
         word = self.word()
@@ -464,12 +460,8 @@ class _CommandParser(WordReader):
         if target is None:
             raise Unparsable("a redirection without a target")
         if operator in ("<<", "<<-"):
-            if not target.static and ("(" in target.text or "`" in target.text):
-                raise Unparsable("a substitution as the delimiter of a heredoc")
-            quoted = any(char in target.text for char in "'\"\\")
-            bodies: list[str] = []
-            self.heredocs.append(Heredoc(target.value, quoted, operator == "<<-", bodies))
-            return Redirection(operator, target, bodies)
+            self.heredocs.append(Heredoc.announced(target, strip_tabs=operator == "<<-"))
+            return Redirection(operator, target, self.heredocs[-1].bodies)
         if operator in ("<&", ">&") and not _DUPLICATED.fullmatch(target.text):
             self.doubts.append("a descriptor that is not a number")
         if target.text.startswith("#"):
