@@ -114,3 +114,15 @@ async def test_credentials_that_auth_json_does_not_have_are_not_stored(client: C
     path = "/provider/acme/oauth/callback"
     assert await failure(client, path, method=1, code="x") == (400, "ProviderAuthOauthCallbackFailed")
     assert not (isolated / ".local/share/opencode/auth.json").exists()
+
+
+async def test_the_id_of_a_provider_may_contain_a_slash(client: Client, isolated: Path) -> None:
+    file = isolated / ".local/share/opencode/auth.json"
+    entry = {"type": "api", "key": "k"}
+    for provider_id, path in (("acme/models", "/auth/acme%2Fmodels"), ("acme%2Fmodels", "/auth/acme%252Fmodels")):
+        assert (await client.http.put(path, json=entry)).json() is True
+        assert json.loads(file.read_text()) == {provider_id: entry}
+        assert (await client.http.delete(path)).json() is True
+        assert json.loads(file.read_text()) == {}
+    assert (await client.http.put("/auth/acme/models", json=entry)).status_code == 404
+    assert await failure(client, "/provider/acme%2Fmodels/oauth/authorize", method=0) == (400, "ProviderAuthError")

@@ -25,7 +25,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from ..asgi.requests import BodyError, read_body
 from ..errors import RecordError
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from starlette.requests import Request
+    from starlette.types import Scope
 
     from ..engine.engine import Engine
     from .state import ServerState
@@ -175,7 +176,18 @@ def starlette_route(operation: Operation, state: ServerState) -> Route:
             return error_response(error)
 
     methods = [operation.method]
-    return Route(operation.path, endpoint, methods=methods, name=operation.id)
+    route_type = _ProviderRoute if "{providerID}" in operation.path else Route
+    return route_type(operation.path, endpoint, methods=methods, name=operation.id)
+
+
+class _ProviderRoute(Route):
+    """A route that matches the path as it was sent, in which the slash of a provider's id is encoded."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, child = super().matches({**scope, "path": scope["raw_path"].decode("latin-1")})
+        if match is not Match.NONE:
+            child["path_params"] = {name: unquote(value) for name, value in child["path_params"].items()}
+        return match, child
 
 
 async def respond(operation: Operation, state: ServerState, request: Request) -> Response:

@@ -21,6 +21,8 @@ PermissionID = Annotated[str, Meta(pattern=f"^per{_ALPHABET}")]
 RequestID = Annotated[str, Meta(pattern=f"^(per|que){_ALPHABET}")]
 PtyID = Annotated[str, Meta(pattern=f"^pty{_ALPHABET}")]
 ProjectID = Annotated[str, Meta(pattern=r"^[0-9A-Za-z_-]{1,200}$")]
+ProviderID = Annotated[str, Meta(pattern=r"^[^\\\x00-\x1f]{1,200}$")]
+"""It may contain a slash: ``acme/models``."""
 Name = Annotated[str, Meta(pattern=r"^[^/\\\x00-\x1f]{1,200}$")]
 
 _PATH_PARAMETERS: dict[str, Any] = {
@@ -31,7 +33,7 @@ _PATH_PARAMETERS: dict[str, Any] = {
     "requestID": RequestID,
     "ptyID": PtyID,
     "projectID": ProjectID,
-    "providerID": Name,
+    "providerID": ProviderID,
     "name": Name,
     "digest": Name,
     "browserID": Name,
