@@ -104,6 +104,11 @@ EXPECTED: dict[str, Expected] = {
         "the model that names a session is paid like any other; what it used is noted with the prompt",
         (Position("session.0.messages.0-user.opensesh", MISSING, ...),),
     ),
+    "cost of broken calls recorded": Expected(
+        "more",
+        "a call whose usage is never reported costs money too: it is estimated, beside OpenCode's own fields",
+        (Position("session.0.messages.*-assistant.opensesh", MISSING, ...),),
+    ),
     "parts in streaming order": Expected(
         "fix",
         "words after thoughts after words are one text in OpenCode, before the thoughts",
@@ -483,13 +488,14 @@ USED_BY: dict[str, tuple[str, ...]] = {
     "a request that is too long": ("context overflow compacts",),
     "a retry": ("retries recorded",),
     "an unknown finish reason": ("answers without tool calls complete",),
-    "an error during text": ("errors in a stream", "interrupted text closed"),
+    "an error during text": ("errors in a stream", "interrupted text closed", "cost of broken calls recorded"),
     "aborted during text": (
+        "cost of broken calls recorded",
         "abort message",
         "interrupted text closed",
         "interrupted text sent as stored",
     ),
-    "aborted during reasoning": ("abort message", "interrupted text closed"),
+    "aborted during reasoning": ("cost of broken calls recorded", "abort message", "interrupted text closed"),
     "aborted during a tool call": ("abort message", "aborted calls counted"),
     "aborted before a retry": ("abort message", "retries recorded"),
     "a prompt during a run": ("empty output shown to the model", "steering prompts marked"),

@@ -20,14 +20,13 @@ from msgspec.structs import replace
 
 from ..errors import ModelNotFoundError, OverBudgetError, UsageError
 from ..history.stats.counted_calls import CountedCalls
-from ..models import options, pricing
+from ..models import pricing
 from ..models.connect import Connections
-from ..models.model import Price
-from ..models.request import Assistant
-from ..models.stream_events import FinishStep, Usage
-from ..records import as_amount, as_object, as_whole
+from ..models.stream_events import FinishStep, ReasoningDelta, TextDelta, ToolInputDelta, Usage
+from ..records import as_amount, as_object
+from .call_costs import THINKING_OPTIONS, RequestEstimate, thinking_tokens
 from .cancellation import run_in_thread_uncancellable
-from .context_window import message_tokens, request_tokens
+from .context_window import estimate_length
 from .settings import Budget
 from .turn import closing_stream
 
@@ -46,10 +45,6 @@ BUDGET_VARIABLE = "OPENSESH_BUDGET"
 """Budget of a session where nothing else is set. It is not a key of the configuration file, which is shared with
 OpenCode: that refuses a file with a key it does not know."""
 _BUCKETS = ("input", "output", "reasoning", "cache_read", "cache_write")
-_MIN_ANSWER_TOKENS = 256
-"""A request whose answer the budget would limit to less is not sent."""
-_THINKING_OPTIONS = ("thinking", "reasoningConfig")
-"""Options with tokens for thinking that Claude is given in addition to the limit of the answer."""
 
 
 def parse_amount(text: str) -> Decimal:
@@ -209,68 +204,11 @@ class _Limit(Struct, frozen=True, kw_only=True):
         )
 
 
-class _Estimate(Struct, frozen=True, kw_only=True):
-    """What a request may cost. All of it is 0 if the model's price is not known."""
-
-    input_tokens: int
-    input_cost: Decimal
-    output_token_price: Decimal
-    max_output_tokens: int
-    """Including thinking."""
-
-    @staticmethod
-    def of(request: Request) -> _Estimate:
-        """Estimate a request.
-
-        The conversation up to the last answer was sent before, so that it has the price of cached input, where the
-        model has one; everything has the full price in the first request of a conversation.
-        """
-        model, messages = request.model, request.messages
-        total = sum(request_tokens(request).values())
-        answers = [at for at, message in enumerate(messages) if isinstance(message, Assistant)]
-        rates = pricing.rates_for(model.price, Usage(input=total))[0] if model.price is not None else None
-        cached = 0
-        if answers and rates is not None and rates.cache_read is not None:
-            cached = max(total - sum(map(message_tokens, messages[answers[-1] :])), 0)
-        charge = pricing.charge(model.price, Usage(input=total - cached, cache_read=cached))
-        thinking = sum(_thinking_tokens(request, name) for name in _THINKING_OPTIONS)
-        output = (request.max_output_tokens or options.max_output_tokens(model)) + thinking
-        return _Estimate(
-            input_tokens=total,
-            input_cost=charge.known,
-            output_token_price=max(
-                pricing.charge(Price(rates=charge.rates), Usage(output=1)).known,
-                pricing.charge(Price(rates=charge.rates), Usage(reasoning=1)).known,
-            ),
-            max_output_tokens=min(output, model.limit.output or output),
-        )
-
-    def cost(self, output_tokens: int) -> Decimal:
-        """Return US dollars, with an answer of this length."""
-        return self.input_cost + self.output_token_price * output_tokens
-
-    @property
-    def least_cost(self) -> Decimal:
-        """US dollars, with the shortest answer that is worth a request."""
-        return self.cost(min(_MIN_ANSWER_TOKENS, self.max_output_tokens))
-
-    def affordable_output(self, amount: Decimal) -> int:
-        """Return how many tokens of output ``amount`` pays, which is at least :attr:`least_cost`."""
-        if self.cost(self.max_output_tokens) <= amount:
-            return self.max_output_tokens
-        return int((amount - self.input_cost) / self.output_token_price)
-
-
-def _thinking_tokens(request: Request, option: str) -> int:
-    setting = as_object(request.options.get(option)) or {}
-    return max(as_whole(setting.get("budgetTokens") or setting.get("budget_tokens")), 0)
-
-
 def _limit_output(request: Request, tokens: int) -> Request:
     """Return the request with at most ``tokens`` for thinking and answer together, half of them for thinking."""
-    thinking = {name: min(_thinking_tokens(request, name), tokens // 2) for name in _THINKING_OPTIONS}
+    thinking = {name: min(thinking_tokens(request, name), tokens // 2) for name in THINKING_OPTIONS}
     limited = {
-        name: {**request.options[name], "budgetTokens": thinking[name]} for name in _THINKING_OPTIONS if thinking[name]
+        name: {**request.options[name], "budgetTokens": thinking[name]} for name in THINKING_OPTIONS if thinking[name]
     }
     return replace(request, max_output_tokens=tokens - max(thinking.values()), options={**request.options, **limited})
 
@@ -302,7 +240,7 @@ class Account:
         them. Raises :class:`~opensesh.errors.OverBudgetError` if the budget does not pay the request.
         """
         await self._root._prepare(request.model)
-        estimate = await run_in_thread_uncancellable(_Estimate.of, request)
+        estimate = await run_in_thread_uncancellable(RequestEstimate.of, request)
         while True:
             limits = self._limits()
             for limit in limits:
@@ -326,11 +264,7 @@ class Account:
 
         ``is_limited``: whether its answer was limited to what the budget pays.
         """
-        cost = pricing.charge(model.price, finished.usage).known
-        account: Account | None = self
-        while account is not None:
-            account._spent += cost
-            account = account._parent
+        self.add_spent(pricing.charge(model.price, finished.usage).known)
         limits = self._limits()
         over = next((limit for limit in limits if limit.spent > limit.budget), None)
         if over is not None:
@@ -343,6 +277,12 @@ class Account:
             return
         log.warning("%s", error.message)
         self._root.exceeded = self._root.exceeded or error
+
+    def add_spent(self, amount: Decimal) -> None:
+        """Add US dollars to what this account and those above it have spent."""
+        self._spent += amount
+        if self._parent is not None:
+            self._parent.add_spent(amount)
 
     async def _prepare(self, model: Model) -> None:
         """Refuse or report what has no known price, and compute what the session cost before this run."""
@@ -397,7 +337,7 @@ class Account:
         )
 
 
-def _check_limit(limit: _Limit, estimate: _Estimate) -> None:
+def _check_limit(limit: _Limit, estimate: RequestEstimate) -> None:
     """Raise if the limit would not pay a request even if no other were in progress."""
     if limit.spent >= limit.budget:
         raise limit.error(
@@ -443,8 +383,18 @@ class _MeteredProvider:
                 async for event in events:
                     yield event
             return
+        received: int | None = None
+        is_charged = False
         async with account.reserve(request) as sent, closing_stream(self._provider.stream(sent)) as events:
-            async for event in events:
-                if isinstance(event, FinishStep):
-                    account.charge(request.model, event, is_limited=sent is not request)
-                yield event
+            try:
+                async for event in events:
+                    received = received or 0
+                    if isinstance(event, FinishStep):
+                        account.charge(request.model, event, is_limited=sent is not request)
+                        is_charged = True
+                    elif isinstance(event, TextDelta | ReasoningDelta | ToolInputDelta):
+                        received += len(event.text)
+                    yield event
+            finally:
+                if received is not None and not is_charged:  # it broke off, and the provider charges it nevertheless
+                    account.add_spent(RequestEstimate.of(sent).cost(estimate_length(received)))

@@ -151,14 +151,16 @@ class _Compaction:
         self._agent = agent
         self._model = model
         self._request = request
+        self._answer = compactor.writer.new_answer(
+            request.info, model.provider_id, model.id, "compaction", summary=True
+        )
         self._session_id: str = request.info["sessionID"]
         self._prompt = summary_prompt()
         self._usage = stream.Usage()
         self._chunk_tokens = max_chunk_tokens(model, compactor.config)
 
     async def run(self, messages: Sequence[StoredMessage]) -> Compacted:
-        writer, model = self._compactor.writer, self._model
-        answer = writer.new_answer(self._request.info, model.provider_id, model.id, "compaction", summary=True)
+        answer, model = self._answer, self._model
         try:
             await answer.save()
             text = await self._summarise(await self._view(messages))
@@ -166,6 +168,7 @@ class _Compaction:
                 text += await self._carried_over(messages)
         except asyncio.CancelledError:
             answer.add_usage(self._usage, model)
+            await answer.break_off_call(0)
             await run_uncancellable(answer.finish(MessageAbortedError(message="The user stopped this")))
             raise
         except Exception as error:
@@ -256,14 +259,17 @@ class _Compaction:
 
         async def count_usage(event: stream.FinishStep) -> None:
             self._usage += event.usage
+            await self._answer.end_call(event.usage, model)
             if event.reason in ("content-filter", "error"):
                 raise CompactionError(f"the provider ended the summary: {event.reason}")
 
         attempt = 0
         while True:
+            await self._answer.begin_call(request)
             try:
                 answer = await read_text(compactor.models.provider(request.model), request, count_usage)
             except ModelError as error:
+                await self._answer.break_off_call(None)
                 attempt += 1
                 if retry_reason(compactor.retry, error, attempt) is None:
                     raise

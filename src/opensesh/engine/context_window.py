@@ -50,7 +50,12 @@ _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 def estimate(text: str) -> int:
     """Estimate the tokens of a text by its length."""
-    return (len(text) + 2) // 4
+    return estimate_length(len(text))
+
+
+def estimate_length(characters: int) -> int:
+    """Estimate the tokens of a text of this length."""
+    return (characters + 2) // 4
 
 
 def request_tokens(request: Request) -> dict[str, int]:
@@ -118,7 +123,7 @@ def file_tokens(mime: str, url: str) -> int:
     if mime == "application/pdf":
         return _PAGE_TOKENS * min(max(len(re.findall(_PDF_PAGE, content)), 1), _MAX_PAGES)
     if mime.startswith("text/"):
-        return (len(content) + 2) // 4
+        return estimate_length(len(content))
     pixels = _pixels(content)
     return -(-min(pixels, _MAX_PIXELS) // _PIXELS_PER_TOKEN) if pixels else _UNKNOWN_IMAGE_TOKENS
 

@@ -15,6 +15,7 @@ from ..records import MessageAbortedError, as_object, write_failure
 from ..storage import keys
 from ..storage.protocol import StoredMessage
 from ..storage.stream_journal import journals_of
+from .call_costs import add_side_call, journaled_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,13 +31,16 @@ INTERRUPTED = "Tool execution was interrupted: the program ended while it ran"
 def recover(sessions: Sessions, session_id: str, messages: Iterable[StoredMessage]) -> list[StoredMessage]:
     """Return the messages with every call in a final state, and store them so. The caller holds the session's lease."""
     journals = journals_of(sessions.store, keys.message(session_id, session_id))
-    if journals is not None and (texts := journals.texts(session_id)):
+    texts = journals.texts(session_id) if journals is not None else {}
+    if texts:
         # All messages, not only those that a revert has left: it can be undone.
         for part in (part for message in sessions.messages(session_id) for part in message.parts):
             if part.get("id") in texts and "end" not in (as_object(part.get("time")) or {}):
                 sessions.update_part(part)  # it was read with the text of its journal
+    recovered = [_recovered(sessions, message, texts.get(message.info["id"], "")) for message in messages]
+    if journals is not None and texts:
         journals.remove(session_id)
-    return [_recovered(sessions, message) for message in messages]
+    return recovered
 
 
 def close_interrupted(sessions: Sessions, history: History) -> None:
@@ -51,7 +55,8 @@ def close_interrupted(sessions: Sessions, history: History) -> None:
         sessions.update_message(message.info)
 
 
-def _recovered(sessions: Sessions, message: StoredMessage) -> StoredMessage:
+def _recovered(sessions: Sessions, message: StoredMessage, journal: str) -> StoredMessage:
+    """Return an answer in a final state, and store it so. ``journal`` has its model calls."""
     is_completed = "completed" in (as_object(message.info.get("time")) or {})
     if message.info.get("role") != "assistant" or (is_completed and not any(map(_is_open, message.parts))):
         return message
@@ -78,11 +83,23 @@ def _recovered(sessions: Sessions, message: StoredMessage) -> StoredMessage:
                 finish = step.get("reason", "unknown")
                 fields = {"cost": step.get("cost"), "tokens": step.get("tokens"), "finish": finish}
                 info |= {name: value for name, value in fields.items() if value is not None}
-            elif not info.get("summary"):
-                # A summary with any finish reason hides everything before it, in OpenCode too.
-                info |= {"finish": "unknown"}
+            else:
+                _add_calls(info, journaled_calls(journal, parts))
+                if not info.get("summary"):
+                    # A summary with any finish reason hides everything before it, in OpenCode too.
+                    info["finish"] = "unknown"
         sessions.update_message(info)
     return StoredMessage(info, parts)
+
+
+def _add_calls(info: Document, calls: Iterable[Document]) -> None:
+    """Add the model calls of an unfinished answer: the one that its provider reported to its own fields, others, such
+    as the requests for a summary, and what is only estimated to the calls in its extension."""
+    for call in calls:
+        if call.get("estimated") or info.get("summary"):
+            add_side_call(info, call)
+        else:
+            info |= {"cost": call["cost"], "tokens": call["tokens"]}
 
 
 def _is_open(part: Document) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
@@ -216,11 +216,25 @@ class Runs:
             if not any(message.info.get("role") == "user" for message in stored):
                 stored = reverts.remaining(session_id)
             messages = recover(sessions, session_id, stored)
+            if lease.previous is not None:
+                self._recover_subagents(session_id)
             self._services.writer.note_newest(session_id, messages[-1] if messages else None)
             return session, lease, visible(messages)
         except BaseException:
             lease.release()
             raise
+
+    def _recover_subagents(self, session_id: str) -> None:
+        """Recover the subagents of a runner that died: most of their sessions are never run again."""
+        sessions = self._services.writer.sessions
+        for child in sessions.descendants(session_id):
+            with suppress(BusyError):
+                lease = self._leases.acquire(child.id, self._services.settings.owner)
+                try:
+                    if lease.previous is not None:
+                        recover(sessions, child.id, sessions.messages(child.id))
+                finally:
+                    lease.release()
 
     def _wait_for_other_program(self, session_id: str) -> None:
         """Wait for a program that runs the session without a lease, as OpenCode does, or raise :class:`BusyError`."""

@@ -28,9 +28,8 @@ from ..records import (
     Tokens,
     ToolPart,
     UserMessage,
-    as_list,
-    as_object,
     document_of,
+    dumps_compact,
     order,
     read_message,
     write_failure,
@@ -38,6 +37,7 @@ from ..records import (
 from ..storage import keys
 from ..storage.protocol import StoredMessage
 from ..storage.stream_journal import ENCODING, StreamJournal, journals_of
+from .call_costs import add_side_call, broken_off, call_in_progress, call_record
 from .cancellation import run_in_thread_uncancellable
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from ..bus import Bus
     from ..models.model import Model
+    from ..models.request import Request
     from ..models.stream_events import FinishStep, Metadata, Usage
     from ..records import Document, Failure, Rule, Session
     from ..sessions import Sessions
@@ -183,6 +184,11 @@ class AnswerWriter:
         self._publish = publish
         self._ids: dict[str, Any] = {"session_id": info["sessionID"], "message_id": info["id"]}
         self._journals: dict[str, StreamJournal] = {}
+        """By the id of a part; that of the message for its model calls."""
+        self._call: Document | None = None
+        """The model call in progress."""
+        self.ended_call: Document = {}
+        """The last model call whose usage was reported."""
 
     @property
     def message(self) -> StoredMessage:
@@ -252,22 +258,24 @@ class AnswerWriter:
         added = [(part.id, data) for part in parts if part.is_stored and (data := part.take_unwritten())]
 
         def write() -> None:
-            session_id, message_id = self.info["sessionID"], self.info["id"]
             for part_id, data in added:
-                if part_id not in self.parts:
-                    continue
-                if part_id not in self._journals:
-                    journals = journals_of(self._sessions.store, keys.message(session_id, message_id))
-                    if journals is None:
-                        return
-                    self._journals[part_id] = journals.begin(session_id, part_id)
-                self._journals[part_id].append(data)
+                if part_id in self.parts:
+                    self._append_to_journal(part_id, data)
 
         if added:
-            try:
-                await run_in_thread_uncancellable(write)
-            except (OSError, WriteError) as error:
-                log.warning("streamed text of %s could not be journaled: %s", self.info["sessionID"], error)
+            await run_in_thread_uncancellable(write)
+
+    def _append_to_journal(self, name: str, data: bytes) -> None:
+        session_id, message_id = self.info["sessionID"], self.info["id"]
+        try:
+            if name not in self._journals:
+                journals = journals_of(self._sessions.store, keys.message(session_id, message_id))
+                if journals is None:
+                    return
+                self._journals[name] = journals.begin(session_id, name)
+            self._journals[name].append(data)
+        except (OSError, WriteError) as error:
+            log.warning("the answer that %s receives could not be journaled: %s", session_id, error)
 
     def new_tool_part(self, tool: str, call_id: str | None = None) -> Document:
         """Return a part for a tool call that begins; it is not stored."""
@@ -310,19 +318,33 @@ class AnswerWriter:
         self.info["tokens"] = document_of(tokens)
         return cost, tokens
 
-    def record_aborted_call(self, usage: Usage, model: Model) -> None:
-        """Record the cost of a model call whose tools were aborted as that of a side call: as in OpenCode, the message
-        itself has no cost then. It is not stored yet."""
-        extension = as_object(self.info.get(EXTENSION_KEY)) or {}
-        call: Document = {
-            "agent": self.info["agent"],
-            "providerID": model.provider_id,
-            "modelID": model.id,
-            "time": {"created": self.info["time"]["created"], "completed": ids.now_ms()},
-            "cost": pricing.charge(model.price, usage).stored,
-            "tokens": document_of(pricing.tokens(usage)),
-        }
-        self.info[EXTENSION_KEY] = extension | {"calls": [*(as_list(extension.get("calls")) or ()), call]}
+    async def begin_call(self, request: Request) -> None:
+        """Journal a model call that is about to be sent, so that its cost is known even if the process dies."""
+
+        def write() -> None:
+            self._call = call_in_progress(self.info["agent"], request)
+            self._append_to_journal(self.info["id"], dumps_compact(self._call) + b"\n")
+
+        await run_in_thread_uncancellable(write)
+
+    async def end_call(self, usage: Usage, model: Model) -> None:
+        """Journal the usage of the model call in progress."""
+        self.ended_call = call_record(self.info["agent"], model, usage, self.info["time"]["created"])
+        await self._journal_end(self.ended_call)
+
+    async def break_off_call(self, output_tokens: int | None) -> None:
+        """Record the estimated cost of the model call in progress, if there is one: its usage will not be reported.
+        ``None``: the provider refused it, which costs nothing. The message is not stored yet."""
+        if self._call is not None:
+            record = {} if output_tokens is None else broken_off(self._call, output_tokens)
+            if record:
+                add_side_call(self.info, record)
+            await self._journal_end(record)
+
+    async def _journal_end(self, record: Document) -> None:
+        self._call = None
+        line = dumps_compact(record) + b"\n"
+        await run_in_thread_uncancellable(self._append_to_journal, self.info["id"], line)
 
     async def finish(self, failure: Failure | None = None) -> None:
         """Store the message as completed, with the error that ended it if there was one. This is activity of the
@@ -331,8 +353,14 @@ class AnswerWriter:
             self.info["error"] = write_failure(failure)
         self.info["time"]["completed"] = max(ids.now_ms(), self.info["time"]["created"])
         await self.save()
-        with suppress(NotFoundError):  # the session was removed meanwhile
-            await run_in_thread_uncancellable(self._sessions.touch, self.info["sessionID"])
+
+        def close() -> None:
+            if self.info["id"] in self._journals:
+                self._journals.pop(self.info["id"]).remove()
+            with suppress(NotFoundError):  # the session was removed meanwhile
+                self._sessions.touch(self.info["sessionID"])
+
+        await run_in_thread_uncancellable(close)
 
 
 def _ends_in_half(text: str) -> bool:
@@ -355,7 +383,8 @@ class StreamingPart:
         self._message = message
         self._start = ids.now_ms()
         self._text: bytearray = bytearray()  # grows in place; many small strings would fragment the memory
-        self._length = 0
+        self.length = 0
+        """Characters that were received."""
         self._half: str = ""
         """The first surrogate of a character whose second one has not arrived."""
         self._stored_length = 0
@@ -372,7 +401,7 @@ class StreamingPart:
     @property
     def has_unstored_text(self) -> bool:
         """Whether text was added since it was last stored."""
-        return self._length > self._stored_length
+        return self.length > self._stored_length
 
     def add(self, text: str, metadata: Metadata | None = None) -> str:
         """Append ``text``, and replace the metadata if there is any. Returns what was appended: a server may split a
@@ -382,7 +411,7 @@ class StreamingPart:
             self._half = text[-1:] if _ends_in_half(text) else ""
             text = text[: len(text) - len(self._half)]
         self._text += text.encode(*ENCODING)
-        self._length += len(text)
+        self.length += len(text)
         if metadata is not None:
             self.metadata = metadata
         return text
@@ -397,8 +426,8 @@ class StreamingPart:
     def is_due(self) -> bool:
         """Whether it has grown enough to be stored again."""
         if not self._stored_length:
-            return self._length > 0
-        has_doubled = 2 * self._stored_length <= self._length <= _STORED_WHILE_SHORT
+            return self.length > 0
+        has_doubled = 2 * self._stored_length <= self.length <= _STORED_WHILE_SHORT
         return has_doubled and monotonic() - self._stored_at > JOURNAL_SECONDS
 
     def take_unwritten(self) -> bytes:
@@ -409,7 +438,7 @@ class StreamingPart:
 
     def document(self, *, end: bool = False) -> Document:
         """Return the part to store, and note that it is stored."""
-        self._stored_length, self._stored_at = max(self._length, 1), monotonic()
+        self._stored_length, self._stored_at = max(self.length, 1), monotonic()
         fields: dict[str, Any] = {
             "id": self.id,
             "session_id": self._message["sessionID"],

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import logging
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .. import ids
 from ..errors import OpenseshError, OverBudgetError
 from ..events import MessageUpdated
-from ..models import options, pricing
+from ..models import options
 from ..models.request import Request, System, Text, User
-from ..records import EXTENSION_KEY, as_list, as_object, document_of, merged
+from ..records import EXTENSION_KEY, as_object, merged
 from ..storage import keys
+from .call_costs import add_side_call, call_record
 from .cancellation import run_in_thread_uncancellable
 from .turn import read_text
 
@@ -99,19 +101,7 @@ class TitleWriter:
 
         async def record_cost(event: FinishStep) -> None:
             # With the prompt, since there is no answer to record it with.
-            call: Document = {
-                "agent": "title",
-                "providerID": model.provider_id,
-                "modelID": model.id,
-                "time": {"created": started, "completed": ids.now_ms()},
-                "cost": pricing.charge(model.price, event.usage).stored,
-                "tokens": document_of(pricing.tokens(event.usage)),
-            }
-
-            def edit(info: Document) -> None:
-                extension = as_object(info.get(EXTENSION_KEY)) or {}
-                info[EXTENSION_KEY] = extension | {"calls": [*(as_list(extension.get("calls")) or ()), call]}
-
+            edit = partial(add_side_call, call=call_record("title", model, event.usage, started))
             key = keys.message(prompt.info["sessionID"], prompt.info["id"])
             info = await run_in_thread_uncancellable(self._writer.sessions.store.update, key, edit)
             self._writer.publish(MessageUpdated(info=info))

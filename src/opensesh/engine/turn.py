@@ -17,6 +17,8 @@ from msgspec import Struct
 from .. import ids
 from ..errors import ModelError
 from ..models import stream_events as stream
+from .call_costs import add_side_call, output_tokens
+from .context_window import estimate_length
 from .model_errors import failure_of, requested_delay_ms, retry_reason
 from .session_writer import JOURNAL_SECONDS, StreamingPart
 
@@ -120,9 +122,10 @@ class Turn:
         except asyncio.CancelledError:
             if self._files.is_ready:  # an abort does not wait for the snapshot of a large project
                 await self._add_snapshot()
+            await self._writer.break_off_call(self._received_tokens())
             if self._finished is not None:  # record usage even though the tools were cancelled
-                if self._settings.opencode_events:
-                    self._writer.record_aborted_call(self._finished.usage, request.model)
+                if self._settings.opencode_events:  # as in OpenCode, the message itself has no cost then
+                    add_side_call(self._writer.info, self._writer.ended_call)
                 else:
                     await self._finish_step(self._finished, request.model, None)
             if self._called and not self._compared:
@@ -135,16 +138,27 @@ class Turn:
         """Make one attempt. Tools start as soon as their call is complete, and are waited for."""
         failure: ModelError | None = None
         is_over = asyncio.Event()
+        await self._writer.begin_call(request)
         async with asyncio.TaskGroup() as self._group:
             self._group.create_task(self._journal_until(is_over))
             try:
                 async with closing_stream(provider.stream(request)) as events:
                     async for event in events:
                         await self._fold(event)
+                        if isinstance(event, stream.FinishStep):
+                            await self._writer.end_call(event.usage, request.model)
             except ModelError as error:
                 failure = error
+                # A provider that answers with an error charges nothing.
+                await self._writer.break_off_call(self._received_tokens() if self._step_start is not None else None)
             is_over.set()
         return failure
+
+    def _received_tokens(self) -> int:
+        """Estimate the tokens that the call in progress has returned."""
+        streaming = {part.id: part.length for part in self._streaming.values()}
+        complete = [part for part_id, part in self._writer.parts.items() if part_id not in streaming]
+        return output_tokens(complete) + sum(map(estimate_length, streaming.values()))
 
     async def _journal_until(self, is_over: asyncio.Event) -> None:
         """Write streamed text to its journals until the stream is over, and once more then: tools may still run."""
@@ -285,7 +299,7 @@ class Turn:
                 await self._writer.drop(part_id)
         self._streaming.clear()
         self._tool_parts.clear()
-        self._finished = None
+        self._step_start = self._finished = None
 
 
 class FilesAfter(NamedTuple):
