@@ -12,6 +12,9 @@ from tests.history.sample_tree import Sample
 RUN = ("run", "--quiet", "-m", "scripted/prompt")
 INVOCATIONS: dict[str, tuple[str, ...]] = {
     "agents": ("agents",),
+    "auth list": ("auth", "list"),
+    "auth login": ("auth", "login", "anthropic"),
+    "auth logout": ("auth", "logout", "missing"),
     "completion": ("completion", "bash"),
     "config": ("config",),
     "demo": ("demo", "somewhere"),
