@@ -252,6 +252,18 @@ def test_a_diff_has_line_numbers_and_marks_the_words_that_differ() -> None:
     assert count_changes("@@ -1,2 +1,1 @@\n--- x\n-y\n+++ z") == (1, 2)
 
 
+@pytest.mark.parametrize("end", ["", "\n "])
+def test_the_edits_of_one_file_do_not_name_it_again(end: str) -> None:
+    names = "Index: a.py\n===\n--- a.py\told\n+++ a.py\tnew\n"
+    edits = f"{names}@@ -1,2 +1,2 @@\n-one\n+two{end}\n{names}@@ -8,1 +8,1 @@\n---- three\n+four"
+    for made in (Elements(diff_html(edits)).text, Elements(split_diff_html(edits)).text):
+        assert "a.py" not in made
+        assert "===" not in made
+        assert "--- three" in made
+    assert count_changes(edits) == (2, 2)
+    assert "+++ b.py" in diff_html(f"{edits}\n{names.replace('a.py', 'b.py')}@@ -1,1 +1,1 @@\n-x\n+y")
+
+
 def call(number: int, tool: str = "read", **state: Any) -> dict[str, Any]:
     fields = {"status": "completed", "input": {"filePath": f"/a{number}"}, "output": "x\ny\n", **state}
     return {"id": f"prt_{number}", "type": "tool", "tool": tool, "state": fields}

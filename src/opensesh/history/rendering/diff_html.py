@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@.*")
 _HEADERS = ("+++", "---", "Index:", "===", "diff ", "index ", "new file", "deleted file", "similarity ", "rename ")
 _NAMES = ("+++", "---", "Index:", "===", "diff ", "index ")
+_BEGINNINGS = ("Index: ", "diff --git ")
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 _MAX_MARKED_LENGTH = 400
 _MAX_CHANGED_SHARE = 0.6
@@ -75,10 +76,13 @@ def _cells(kind: str, number: str, content: Markup) -> Markup:
 
 
 def _shown_lines(diff: str) -> list[_DiffLine]:
-    """Return the lines of a diff; those that only name its file are left out unless it is of several."""
+    """Return the lines of a diff; those that only name its file are left out unless it is of several.
+
+    The edits of one file, one after the other, are one diff that names the file again before each edit.
+    """
     lines = list(_lines(diff.rstrip("\n").split("\n")))
-    is_of_one = sum(line.kind == "head" and line.text.startswith("+++") for line in lines) == 1
-    return [line for line in lines if not (is_of_one and line.kind == "head" and line.text.startswith(_NAMES))]
+    named = {line.text.partition("\t")[0] for line in lines if line.kind == "head" and line.text.startswith("+++")}
+    return [line for line in lines if not (len(named) == 1 and line.kind == "head" and line.text.startswith(_NAMES))]
 
 
 def _lines(lines: Iterable[str]) -> Iterator[_DiffLine]:
@@ -89,6 +93,8 @@ def _lines(lines: Iterable[str]) -> Iterator[_DiffLine]:
             old, old_left, new, new_left = (int(number or 1) for number in hunk.groups())
             yield _DiffLine("hunk", text)
             continue
+        if text.startswith(_BEGINNINGS):  # of the next diff, after a hunk that is shorter than it states
+            old_left = new_left = 0
         in_hunk = bool(old_left or new_left)
         if not in_hunk and text.startswith(_HEADERS):
             yield _DiffLine("head", text)
