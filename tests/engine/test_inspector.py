@@ -78,6 +78,18 @@ async def test_the_providers_own_count_stands_beside_the_estimate() -> None:
         assert look(harness).before == 103
 
 
+async def test_growth_compares_the_parts_that_are_known_of_both_steps() -> None:
+    async with open_harness("SAY one\n---\nSAY two") as harness:
+        await harness.ask("first")
+        await harness.ask("second prompt")
+        own = look(harness, 2).growth(look(harness, 1))
+        assert own["system prompt"] == own["tools"] == 0
+        assert own["prompts"] > 0
+        assert sum(own.values()) == look(harness, 2).tokens - look(harness, 1).tokens
+        harness.engine.sessions.update(harness.session, lambda document: document.update(version="1.2.0"))
+        assert look(harness).growth(look(harness, 2)).keys() == {"prompts", "answers"}
+
+
 async def test_a_step_is_named_by_its_number_its_message_or_its_prompt() -> None:
     async with open_harness("SAY one\n---\nSAY two") as harness:
         await harness.ask("first")

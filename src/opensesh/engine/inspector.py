@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     NewPlanner = Callable[[Session, History, FileTimes, Callable[[StoredMessage], None]], Planner]
 
+_BESIDE_CONVERSATION = ("system prompt", "instructions", "tools", "not stored")
 _LEFT_OUT = re.compile(r"\[.* was left out: .*\]", re.DOTALL)
 
 
@@ -114,6 +115,17 @@ class Inspection(NamedTuple):
         for piece in self.pieces:
             sums[piece.part] = sums.get(piece.part, 0) + piece.tokens
         return sums
+
+    def growth(self, before: Inspection) -> dict[str, int]:
+        """Return the tokens that each part has more than in the step before, for the parts that are known of both.
+
+        What another program sent beside the conversation is one figure, which does not compare with our own system
+        prompt, instructions and tools.
+        """
+        parts = list(dict.fromkeys([*self.parts, *before.parts]))
+        if ("system prompt" in self.parts) != ("system prompt" in before.parts):
+            parts = [part for part in parts if part not in _BESIDE_CONVERSATION]
+        return {part: self.parts.get(part, 0) - before.parts.get(part, 0) for part in parts}
 
     @property
     def sources(self) -> dict[str, str]:

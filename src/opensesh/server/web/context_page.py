@@ -40,8 +40,7 @@ async def context_page(call: Call, query: ContextPageQuery) -> object:
         raise NotFoundError("this session has no step yet", step=step)
     async with call.state.session_engine(values["session"].id, call.directory) as engine:
         inspection = await engine.context(values["session"].id, step)
-    before = None
-    if inspection.step > 1:
-        async with call.state.session_engine(values["session"].id, call.directory) as engine:
-            before = await engine.context(values["session"].id, str(inspection.step - 1))
-    return render(call, "context.html", inspection=inspection, before=before, **values)
+        growth = None
+        if inspection.step > 1:
+            growth = inspection.growth(await engine.context(values["session"].id, str(inspection.step - 1)))
+    return render(call, "context.html", inspection=inspection, growth=growth, **values)
