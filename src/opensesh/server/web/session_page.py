@@ -27,10 +27,10 @@ from ...history.search.search_filters import Filters
 from ...history.search.text_search import Query
 from ...history.session_changes import prompt_changes, session_changes
 from ...history.session_figures import session_figures
-from ...history.session_outline import prompt_words
+from ...history.session_outline import outline
 from ...history.session_table import store_label
 from ...history.session_turns import DamagedMessage, SessionTurns, turn_id
-from ...history.transcript import ToolBlock, part_block, transcript_message
+from ...history.transcript import ToolBlock, part_block
 from ...records import as_object, dumps
 from ...storage.protocol import CompositeStore
 from ..attachments import attachment_response
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ...history.library import Library, SessionEntry
+    from ...history.session_outline import OutlineRow
     from ...history.session_turns import SessionTurn
     from ...records import Document
     from ...storage.protocol import StoredMessage
@@ -344,11 +345,12 @@ async def session_panel(call: Call) -> object:
     def read(library: Library) -> dict[str, Any]:
         view = SessionView(call, library)
         messages = library.store.messages(view.id, report=library.report)
-        files = session_changes(library.store, view.id, messages)
+        rows = list(outline(messages))
         return session_head(view) | {
             "figures": session_figures(library, view.entry, [message.info for message in messages]),
-            "files": files,
-            "prompts": (prompts := _prompts(messages)),
+            "files": session_changes(library.store, view.id, messages),
+            "map_lines": "\n".join(f"{_map_kind(row)} {row.size} {row.id}" for row in rows),
+            "prompts": (prompts := _prompts(rows)),
             "groups": range(0, max(len(prompts), 1), _PROMPT_GROUP),
             "group_size": _PROMPT_GROUP,
             "total": len(messages),
@@ -356,7 +358,14 @@ async def session_panel(call: Call) -> object:
         }
 
     values = await call.state.read_history(read)
-    return render(call, "session_panel_body.html" if is_fragment(call) else "session_panel.html", **values)
+    return render(call, "session_panel_fragment.html" if is_fragment(call) else "session_panel.html", **values)
+
+
+def _map_kind(row: OutlineRow) -> str:
+    """Return what a message is on the map of its session."""
+    if "c" in row.flags:
+        return "compaction"
+    return "error" if "e" in row.flags else "prompt" if row.role == "user" else "answer"
 
 
 @pages.get("/ui/session/{sessionID}/prompts", "ui.session.prompts", response=None)
@@ -365,7 +374,7 @@ async def session_prompts(call: Call, query: PromptsQuery) -> object:
 
     def read(library: Library) -> dict[str, Any]:
         view = SessionView(call, library)
-        prompts = _prompts(library.store.messages(view.id, report=library.report))
+        prompts = _prompts(outline(library.store.messages(view.id, report=library.report)))
         listed = prompts[query.start : query.start + _PROMPT_GROUP]
         return session_head(view) | {"prompts": listed, "start": query.start}
 
@@ -373,10 +382,9 @@ async def session_prompts(call: Call, query: PromptsQuery) -> object:
     return render(call, "session_prompt_list.html" if is_fragment(call) else "session_prompts.html", **values)
 
 
-def _prompts(messages: Iterable[StoredMessage]) -> list[tuple[str, str]]:
+def _prompts(rows: Iterable[OutlineRow]) -> list[tuple[str, str]]:
     """Return the id and the beginning of each prompt."""
-    prompts = (transcript_message(message) for message in messages if message.info.get("role") == "user")
-    return [(message.id, words) for message in prompts if (words := prompt_words(message))]
+    return [(row.id, row.words) for row in rows if row.words]
 
 
 @pages.get("/ui/session/{sessionID}/find", "ui.session.find", response=None)
@@ -433,7 +441,7 @@ async def session_changes_page(call: Call, query: ChangesPageQuery) -> object:
             "layout": query.view,
             "additions": sum(file.additions for file in files),
             "deletions": sum(file.deletions for file in files),
-            "prompts": _prompts(messages),
+            "prompts": _prompts(outline(messages)),
             "prompt": query.prompt,
             "most": _MAX_UNFOLDED_CHANGES,
         }

@@ -1,11 +1,10 @@
 // The map of a session: a mark for each turn, as tall as the turn is large; click or drag to go there.
-import { bottomTurn, goTo, sessionId, topTurn } from "./log.js";
-import { send } from "./requests.js";
+import { bottomTurn, goTo, topTurn } from "./log.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 1000;
 const map = /** @type {HTMLElement} */ (document.getElementById("map"));
-/** @typedef {[id: string, role: string, created: number, size: number, flags: string, cost: number, words: string]} Row */
+/** @typedef {{kind: string, size: number, id: string}} Row */
 /** @type {Row[]} */
 let rows = [];
 /** Where each turn begins, and the end of the last. @type {number[]} */
@@ -22,12 +21,8 @@ function shape(name, attributes) {
   return element;
 }
 
-/** @param {Row} row */
-const kindOf = ([, role, , , flags]) =>
-  flags.includes("c") ? "compaction" : flags.includes("e") ? "error" : role === "user" ? "prompt" : "answer";
-
 function draw() {
-  const weights = rows.map(([, , , size]) => 1 + Math.log2(1 + size / 200));
+  const weights = rows.map(({ size }) => 1 + Math.log2(1 + size / 200));
   const scale = HEIGHT / Math.max(weights.reduce((sum, weight) => sum + weight, 0), 1);
   tops = [0];
   for (const weight of weights) tops.push(tops[tops.length - 1] + weight * scale);
@@ -35,8 +30,7 @@ function draw() {
   const paths = { answer: [], prompt: [], compaction: [], error: [] };
   /** @type {Record<string, number>} */
   const drawn = {};
-  rows.forEach((row, at) => {
-    const kind = kindOf(row);
+  rows.forEach(({ kind }, at) => {
     const height = tops[at + 1] - tops[at];
     // Marks of a kind that would be drawn on the same line of pixels are drawn once.
     if (height < 1 && tops[at] - (drawn[kind] ?? -9) < 1) return;
@@ -75,9 +69,9 @@ function outlineWindow() {
 function markPrompt(at) {
   const list = document.querySelector(".prompt-list");
   if (!list) return;
-  while (at >= 0 && rows[at][1] !== "user") at -= 1;
+  while (at >= 0 && rows[at].kind !== "prompt") at -= 1;
   list.querySelector("[aria-current]")?.removeAttribute("aria-current");
-  if (at >= 0) list.querySelector(`[data-turn="${CSS.escape(rows[at][0])}"]`)?.setAttribute("aria-current", "true");
+  if (at >= 0) list.querySelector(`[data-turn="${CSS.escape(rows[at].id)}"]`)?.setAttribute("aria-current", "true");
 }
 
 /** @param {PointerEvent} event */
@@ -86,7 +80,7 @@ function jump(event) {
   const y = (HEIGHT * (event.clientY - place.top)) / place.height;
   let at = tops.findIndex((top) => top > y) - 1;
   if (at < 0) at = rows.length - 1;
-  if (rows[at]) void goTo(rows[at][0]);
+  if (rows[at]) void goTo(rows[at].id);
 }
 
 let waiting = false;
@@ -101,12 +95,16 @@ map.addEventListener("pointerdown", (event) => {
 });
 map.addEventListener("pointermove", (event) => { if (event.buttons) jump(event); });
 
-/** Loads the outline, and draws it again. */
-export async function refreshMap() {
+/**
+ * Draws the map again, from a line for each turn: its kind, its size and its id.
+ * @param {string} lines
+ */
+export function drawMap(lines) {
   if (getComputedStyle(map).display === "none") return;
-  const outline = await send("GET", `/history/sessions/${sessionId}/outline`);
-  rows = outline.turns;
-  positions = new Map(rows.map(([id], at) => [id, at]));
+  rows = lines.split("\n").map((line) => {
+    const [kind, size, id] = line.split(" ");
+    return { kind, size: Number(size), id };
+  });
+  positions = new Map(rows.map(({ id }, at) => [id, at]));
   draw();
 }
-

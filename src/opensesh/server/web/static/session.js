@@ -4,16 +4,19 @@ import { focusFind } from "./find.js";
 import { scrollToEnd } from "./following.js";
 import { onKeys } from "./keys.js";
 import { address, current, goTo, select, sessionId, settleOn, topTurn } from "./log.js";
-import { refreshMap } from "./map.js";
+import { drawMap } from "./map.js";
 import { fetchHtml, send } from "./requests.js";
 import { loadBody, openMenu } from "./transcript.js";
 
 const panel = /** @type {HTMLElement} */ (document.getElementById("panel"));
 const log = /** @type {HTMLElement} */ (document.getElementById("log"));
 
-/** Loads the figures of the session again. */
+/** Loads the figures of the session again, and its map, for which the server reads the same messages. */
 export async function refreshPanel() {
   fill(panel, await fetchHtml(panel.dataset.source ?? ""));
+  const lines = panel.querySelector(".map-lines");
+  if (lines) drawMap(lines.textContent ?? "");
+  lines?.remove();
   const line = panel.querySelector("details");
   if (line && matchMedia("(width <= 60rem)").matches) line.open = false;
 }
@@ -110,4 +113,3 @@ for (const link of document.querySelectorAll(".toggle")) {
 }
 
 refreshPanel().catch((error) => notify(`The figures could not be loaded: ${error.message}`, { bad: true }));
-refreshMap().catch((error) => notify(`The map could not be loaded: ${error.message}`, { bad: true }));

@@ -10,7 +10,6 @@ import { connect, currentConnection, on, reconnect, watch } from "./live.js";
 import "./notifications.js";
 import { attach, discard, enqueue } from "./operations.js";
 import { deliver, messageId } from "./outbox.js";
-import { refreshMap } from "./map.js";
 import { RequestFailed, send } from "./requests.js";
 import { refreshPanel } from "./session.js";
 
@@ -187,7 +186,7 @@ function refreshFigures() {
   clearTimeout(figuresTimer);
   figuresTimer = window.setTimeout(async () => {
     const begun = Date.now();
-    await Promise.all([refreshPanel(), refreshMap()]).catch(() => {});
+    await refreshPanel().catch(() => {});
     figuresWait = Math.max(1500, 10 * (Date.now() - begun)); // a long session must not keep the server busy with its figures
   }, figuresWait);
 }
