@@ -43,16 +43,17 @@ JSON_FILES = "1.1.65"
 DATABASE = "1.18.33"
 """A version that keeps them in ``opencode.db``."""
 
-OTHER_VERSIONS = ("1.18.34", "1.17.0", "1.15.13", "1.14.41", "1.2.27")
+_ENVIRONMENT = dict(os.environ)
+_CHOSEN_VERSIONS = tuple(_ENVIRONMENT.get("OPENSESH_TEST_VERSIONS", "").split())
+OTHER_VERSIONS = _CHOSEN_VERSIONS or ("1.18.34", "1.17.0", "1.15.13", "1.14.41", "1.2.27")
 """Other versions with a database, one a change of what they store."""
-UPGRADES = ("1.2.1>1.2.27>1.14.41>1.18.33", "1.1.65>1.2.4>1.15.13>1.17.11", "1.14.34>1.18.33")
+UPGRADES = (
+    () if _CHOSEN_VERSIONS else ("1.2.1>1.2.27>1.14.41>1.18.33", "1.1.65>1.2.4>1.15.13>1.17.11", "1.14.34>1.18.33")
+)
 """Versions that open one data folder in turn."""
 
 MODEL = {"providerID": "fake", "modelID": "scripted"}
 
-_ENVIRONMENT = dict(os.environ)
-if "OPENSESH_TEST_VERSIONS" in _ENVIRONMENT:
-    OTHER_VERSIONS, UPGRADES = tuple(_ENVIRONMENT["OPENSESH_TEST_VERSIONS"].split()), ()
 CACHE = Path(_ENVIRONMENT.get("OPENSESH_TEST_CACHE") or Path.home() / ".cache" / "opensesh-tests")
 
 _NO_NETWORK = re.compile(

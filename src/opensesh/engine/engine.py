@@ -166,8 +166,7 @@ class Engine:
     def prompt_parts(self, text: str, *, typed: str | None = None) -> tuple[Document, ...]:
         """Return ``text`` and the files and agents that it mentions with ``@`` as parts of a prompt. ``typed`` limits
         mentions to what the user wrote, where ``text`` holds more (output of a program, standard input)."""
-        components = self.components
-        return mentioned_parts(text, components.location, components.agents, typed=typed)
+        return mentioned_parts(text, self.location, self.components.agents, typed=typed)
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
@@ -197,8 +196,7 @@ class Engine:
         info = ended.message.info if ended.message is not None else {}
         messages = await run_in_thread_uncancellable(self.sessions.messages, session_id)
         answers = [message.info for message in messages if message.info.get("parentID") == info.get("parentID", "")]
-        cost = self.spent(answers).cost
-        yield Envelope(self.bus.last, ended.event(session_id, cost), self.components.location.directory)
+        yield Envelope(self.bus.last, ended.event(session_id, self.spent(answers).cost), self.location.directory)
 
     async def run(self, session_id: str, prompt: str | Prompt, **options: Unpack[PromptOptions]) -> Outcome:
         """Submit a prompt and wait for its outcome. Cancelling this aborts the session's run, and waits for its end."""
@@ -271,10 +269,8 @@ class Engine:
             answer = None if done.cancelled() or done.exception() else done.result().message
             if answer is None:
                 return
-            message_id = str(answer.info["id"])
-            publish(
-                CommandExecuted(name=command.name, session_id=session_id, arguments=arguments, message_id=message_id)
-            )
+            answer_id = str(answer.info["id"])
+            publish(CommandExecuted(name=command.name, session_id=session_id, arguments=arguments, message_id=answer_id))
             if command.name == "init":
                 project.initialized(self.sessions.store, self.location)
 
@@ -361,11 +357,7 @@ class Engine:
 
     async def withdraw(self, session_id: str, message_id: str) -> bool:
         """Remove a prompt that waits for the next step of its session's run; whether it still waited."""
-        run = self._runs.get(session_id)
-        if run is None or not run.loop.withdraw(message_id):
-            return False
-        await run_in_thread_uncancellable(self.sessions.remove_message, session_id, message_id)
-        return True
+        return await self._runs.withdraw(session_id, message_id)
 
     def abort(self, session_id: str) -> bool:
         """Stop a session's run; whether there was one. Its outcome is ``aborted`` for all who wait for it."""
@@ -449,9 +441,8 @@ class Engine:
 
     async def unrevert(self, session_id: str, *, force: bool = False) -> RevertResult:
         """Undo a revert. See :meth:`opensesh.workspace.Reverts.unrevert`."""
-        reverts = self.components.leased_reverts()
         async with self._runs.session_lock(session_id):
-            return await run_in_thread_uncancellable(reverts.unrevert, session_id, force=force)
+            return await run_in_thread_uncancellable(self.components.leased_reverts().unrevert, session_id, force=force)
 
     async def diff(self, session_id: str, message_id: str | None = None) -> list[Document]:
         """Return the file changes of a session, or of one prompt and its answers."""

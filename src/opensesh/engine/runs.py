@@ -330,6 +330,14 @@ class Runs:
             run.abort()
         return run is not None
 
+    async def withdraw(self, session_id: str, message_id: str) -> bool:
+        """Remove a prompt that waits for the next step of its session's run; whether it still waited."""
+        run = self._runs.get(session_id)
+        if run is None or not run.loop.withdraw(message_id):
+            return False
+        await run_in_thread_uncancellable(self._services.writer.sessions.remove_message, session_id, message_id)
+        return True
+
     def files(self, session_id: str) -> FileTimes:
         """Return the files that a session has read and written while the engine is open."""
         if session_id not in self._files:
