@@ -269,8 +269,8 @@ class Engine:
             answer = None if done.cancelled() or done.exception() else done.result().message
             if answer is None:
                 return
-            answer_id = str(answer.info["id"])
-            publish(CommandExecuted(name=command.name, session_id=session_id, arguments=arguments, message_id=answer_id))
+            fields = {"name": command.name, "arguments": arguments}
+            publish(CommandExecuted(session_id=session_id, message_id=str(answer.info["id"]), **fields))
             if command.name == "init":
                 project.initialized(self.sessions.store, self.location)
 
