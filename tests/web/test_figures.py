@@ -4,9 +4,11 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,6 +53,25 @@ async def table_rows(page: Page, label: str) -> list[list[str]]:
     rows = page.get_by_role("region", name=label, exact=True).locator("tbody tr")
     cells = [await row.locator("th, td").all_inner_texts() for row in await rows.all()]
     return [[text.strip() for text in row if text.strip()] for row in cells]
+
+
+async def test_the_panel_shows_what_a_session_spent_of_its_budget(
+    context: BrowserContext, figures_server: WebServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENSESH_BUDGET", "0.50")
+    page = await context.new_page()
+    with web_server(tmp_path) as server:
+        session_id = server.create("SAY One.", title="Limited")
+        await server.enter(page, f"/ui/session/{session_id}")
+        line = page.locator("#panel .figures div", has_text="budget")
+        await expect(line.locator("dd")).to_have_text("$0.0015 of $0.50")
+        await page.locator("#prompt").fill("SAY Two.")
+        await page.locator("#prompt").press("Enter")
+        await expect(line.locator("dd")).to_have_text(re.compile(r"^\$0\.00[2-9]\d of \$0\.50$"))
+    unlimited = figures_server.http.get("/session").json()[0]["id"]
+    await figures_server.enter(page, f"/ui/session/{unlimited}")
+    await expect(page.locator("#panel .figures div", has_text="stored")).to_be_visible()
+    await expect(page.locator("#panel")).not_to_contain_text("budget")
 
 
 async def test_costs_are_those_of_the_command_line_to_the_cent(figures_server: WebServer, figures_page: Page) -> None:

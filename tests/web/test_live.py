@@ -130,23 +130,26 @@ async def test_an_answer_streams_a_second_prompt_queues_and_esc_esc_stops(page: 
     await expect(log.locator(".turn.answer .streaming")).to_contain_text("One two")
     await expect(page.locator(".run-state")).to_contain_text("Running")
     await expect(log.locator(".streaming strong")).to_have_text("four")
-    await prompt(page, "SAY The second.")
-    await expect(page.locator(".queued")).to_contain_text("SAY The second.")
-    for action, text in (("Edit", "SAY The second."), ("Remove", "")):
+    second = f"SAY {'The second. ' * 20}".strip()
+    await prompt(page, second)
+    await expect(page.locator(".queued")).to_contain_text(second)
+    assert await page.locator(".dock").evaluate("dock => dock.scrollWidth <= dock.clientWidth")
+    for action, text in (("Edit", second), ("Remove", "")):
         await page.get_by_role("button", name=action).click()
         await expect(page.locator(".queued")).to_be_hidden()
         await expect(page.locator("#prompt")).to_have_value(text)
         if text:
             await page.locator("#prompt").press("Enter")
             await expect(page.locator(".queued")).to_contain_text(text)
-    await page.locator("#prompt").fill("SAY The second.")
+    await page.locator("#prompt").fill(second)
     await page.locator("#prompt").press("Enter")
-    await expect(page.locator(".queued")).to_contain_text("SAY The second.")
+    await expect(page.locator(".queued")).to_contain_text(second)
     await page.keyboard.press("Escape")
     await page.keyboard.press("Escape")
     await is_idle(page)
     await expect(log.locator(".streaming")).to_have_count(0)
     await expect(page.locator(".queued")).to_be_hidden()
+    await expect(page.locator("#panel .prompt-list a")).to_have_count(3)
     await prompt(page, "SAY The third.")
     await expect(log.locator(".turn.answer").last).to_contain_text("The third.")
     await is_idle(page)
@@ -154,7 +157,7 @@ async def test_an_answer_streams_a_second_prompt_queues_and_esc_esc_stops(page: 
     assert [text.rpartition("\n")[2] for text in prompts(server, session_id)] == [
         "SAY Ready.",
         "HANG",
-        "SAY The second.",
+        second,
         "SAY The third.",
     ]
     shown = await log.locator(".turn").evaluate_all("turns => turns.map(turn => turn.id)")
@@ -235,6 +238,7 @@ async def test_an_edit_shows_its_diff_and_is_answered_in_one_of_two_tabs(
     for one in (page, other, live):
         await expect(one.locator(".ask .diff .del")).to_contain_text("return None")
         await expect(one.locator(".ask .diff .add")).to_contain_text("return []")
+        await expect(one.locator(".ask-file")).to_have_text("parser.py")
     await live.wait_for_timeout(600)
     await live.get_by_role("button", name="Allow once").click()
     for one in (page, other, live):

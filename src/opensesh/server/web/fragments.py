@@ -82,7 +82,8 @@ def _request(request: UserRequest) -> str:
         patterns=[str(pattern) for pattern in as_list(document.get("patterns")) or ()],
         always=[str(pattern) for pattern in as_list(document.get("always")) or ()],
         command=command if isinstance(command, str) else None,
-        diff=diff_html(diff[max(diff.find("\n@@") + 1, 0) :]) if isinstance(diff, str) and diff else None,
+        diff=diff_html(diff) if isinstance(diff, str) and diff else None,
+        file=str(arguments.get("filePath") or "") if diff else "",
         fields=[
             (name, value if isinstance(value, str) else dumps(value).decode(errors="replace"))
             for name, value in shown.items()

@@ -240,6 +240,7 @@ on("status", (data) => {
   if (data.error) failure = data.error.name === "MessageAbortedError" ? null : data.error;
   if (data.status) {
     if (data.status.type !== "idle" && !isBusy()) { since = Date.now(); failure = null; }
+    if (data.status.type !== status.type) refreshFigures();
     status = data.status;
   }
   render();
