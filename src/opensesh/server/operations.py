@@ -231,9 +231,9 @@ async def respond(operation: Operation, state: ServerState, request: Request) ->
 
 def _with_zeros(query: type[Struct], values: dict[str, str]) -> dict[str, str]:
     """Return the values of a query with 0 for empty numbers and switches, as JavaScript reads them."""
-    hints = get_type_hints(query, include_extras=True)
-    zeros = {name: "0" for name, value in values.items() if not value.strip() and hints.get(name) in _EMPTY_IS_ZERO}
-    return values | zeros
+    empty = [name for name, value in values.items() if not value.strip()]
+    hints = get_type_hints(query, include_extras=True) if empty else {}  # costs more than the rest of the check
+    return values | {name: "0" for name in empty if hints.get(name) in _EMPTY_IS_ZERO}
 
 
 def _is_json(request: Request) -> bool:
@@ -252,6 +252,6 @@ def _refuse_nulls(operation: Operation, document: Any) -> None:
     if operation.path.startswith("/history/") or operation.path.endswith("/config") or not isinstance(document, dict):
         return
     if isinstance(operation.body, type) and issubclass(operation.body, Struct):
-        for field in msgspec.structs.fields(operation.body):
-            if field.encode_name in document and document[field.encode_name] is None:
-                raise msgspec.ValidationError(f"Expected a value, got `null` - at `$.{field.encode_name}`")
+        for name in operation.body.__struct_encode_fields__:
+            if name in document and document[name] is None:
+                raise msgspec.ValidationError(f"Expected a value, got `null` - at `$.{name}`")
