@@ -341,17 +341,33 @@ class OpenCode:
         """The sessions that are not idle."""
         return self.request("GET", "/session/status")
 
-    def settle(self, timeout: float = 30.0) -> None:
-        """Wait until no session runs and nothing is being written any more: titles and summaries come late."""
+    def settle(self, timeout: float = 60.0) -> None:
+        """Wait until no session runs and nothing is being written any more.
+
+        Titles come late, and so do the summaries of prompts: git compares the snapshots after the run has ended.
+        """
         deadline = time.monotonic() + timeout
         before: object = None
+        unchanged_since = 0.0
         while time.monotonic() < deadline:
-            now = None if self.status() else _traces(self.data)
-            if now is not None and now == before:
+            now = None if self._runs_git() or self.status() else _traces(self.data)
+            if now is None or now != before:
+                unchanged_since = time.monotonic()
+            elif time.monotonic() - unchanged_since > 0.3:
                 return
             before = now
-            time.sleep(0.3)
+            time.sleep(0.03)
         raise OpenCodeError(f"OpenCode was still busy after {timeout:g} s: {self.status()}")
+
+    def _runs_git(self) -> bool:
+        """Whether the server has a git process; False where the system has no ``/proc``."""
+        assert self._process is not None
+        with suppress(FileNotFoundError, ProcessLookupError):  # of a thread or a process that has just ended
+            for thread in Path(f"/proc/{self._process.pid}/task").glob("*/children"):
+                for child in thread.read_text().split():
+                    if Path(f"/proc/{child}/comm").read_text() == "git\n":
+                        return True
+        return False
 
     # Its command line
 

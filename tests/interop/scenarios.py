@@ -350,7 +350,7 @@ SCENARIOS: tuple[Scenario, ...] = (
             Ask("SAY more"),
         ),
     ),
-    Scenario("aborted before a retry", (Stop("ERROR rate-limit after=20\nSAY never", "retry"), Ask("SAY more"))),
+    Scenario("aborted before a retry", (Stop("ERROR rate-limit after=20", "retry"), Ask("SAY more"))),
     Scenario(
         "a prompt during a run",
         (

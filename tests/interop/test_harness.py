@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +11,7 @@ import pytest
 
 from opensesh.testing.wire import WireServer
 
-from .opencode import OpenCode, OpenCodeError, opencode_binary
+from .opencode import DATABASE, OpenCode, OpenCodeError, opencode_binary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,6 +132,22 @@ def test_a_new_opencode_starts_again_on_its_data(new_opencode: Callable[..., Ope
         answer = opencode.prompt(session, "more")
         assert [part["text"] for part in answer["parts"] if part["type"] == "text"] == ["second"]
     wire.model.assert_complete()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the processes of a server are found in /proc")
+def test_a_summary_that_is_written_after_the_run_is_awaited(
+    new_opencode: Callable[..., OpenCode], wire: WireServer, tmp_path: Path
+) -> None:
+    git = tmp_path / "git"
+    git.write_text(f'#!/bin/sh\ncase "$*" in *" diff "*) sleep 1;; esac\nexec {shutil.which("git")} "$@"\n')
+    git.chmod(0o755)
+    path = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    opencode = new_opencode(wire, version=DATABASE, environment=path)
+    session = opencode.create("one")["id"]
+    opencode.prompt(session, "SAY hello.")
+    opencode.summarize(session)
+    opencode.settle()
+    assert [message["info"].get("summary") for message in opencode.messages(session)][2:] == [{"diffs": []}, True]
 
 
 def test_the_program_is_kept_where_the_tests_of_tomorrow_find_it() -> None:
