@@ -312,6 +312,11 @@ async def test_a_session_is_exported_in_every_format(page: Page, server: WebServ
             await page.get_by_role("button", name=label, exact=True).click()
         path = await (await download.value).path()
         assert "zither" in Path(path).read_text("utf-8")
+    await page.set_viewport_size({"width": 390, "height": 800})
+    for menu in await page.locator(".session-actions .menu").all():
+        await menu.locator("summary").click()
+        await expect(menu.locator(".menu-items")).to_be_in_viewport(ratio=1)
+        await menu.locator("summary").click()
 
 
 async def test_a_session_that_another_process_runs_is_read_only_and_its_runner_named(
