@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -321,6 +322,35 @@ class Held(Playing):
 def said(text: str, **usage: int) -> list[Any]:
     ending = FinishStep(reason="stop", usage=Usage(**usage))
     return [StartStep(), TextStart("t"), TextDelta("t", text), TextEnd("t"), ending]
+
+
+class HeldHistory(Memory):
+    """Gives engines the history of a session that is being compacted only when ``go_on`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+
+    def messages(self, session_id: str, **options: Any) -> Sequence[StoredMessage]:
+        messages = super().messages(session_id, **options)
+        is_compacted = any(part["type"] == "compaction" for message in messages for part in message.parts)
+        if not is_compacted or threading.current_thread() is threading.main_thread():
+            return messages
+        assert self.go_on.wait(60)
+        return super().messages(session_id, **options)
+
+
+async def test_a_prompt_that_comes_before_the_history_is_read_for_a_summary_is_sent_once() -> None:
+    model, store = Playing(said("one", input=199_000), said("summary", input=9), said("two", input=9)), HeldHistory()
+    async with open_harness(model, store=store) as harness:
+        await harness.ask("First.")
+        outcome = await harness.submit("Second.")
+        await harness.until(lambda: harness.parts("compaction"))
+        joined = await harness.submit("Third.")
+        store.go_on.set()
+        assert (await outcome).kind == (await joined).kind == "answered"
+        assert ["Third." in str(request.messages) for request in model.requests] == [False, False, True]
+        assert str(model.requests[-1].messages[1:]).count("Third.") == 1
 
 
 async def test_a_prompt_that_comes_while_a_session_is_summed_up_is_sent_once() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import events, ids
@@ -381,7 +382,8 @@ class Compactions:
         compactor = self._compactor
         messages = await compactor.writer.messages(request.info["sessionID"])
         try:
-            before = [message for message in messages if message.info["id"] != request.info["id"]]
+            # A prompt that was stored after the request stays visible, so it is not summarised.
+            before = list(takewhile(lambda message: message.info["id"] != request.info["id"], messages))
             compacted = await compactor.compact(request, before)
         except asyncio.CancelledError:
             await self._reload_history(request)
