@@ -206,6 +206,9 @@ _WITH_SHELL_TEXT = _SHELLS.keys() | set(
 _INTERPRETERS = frozenset("bun deno lua node osascript perl php psql python python3 ruby sqlite3 tsx".split())
 """Interpreters of other languages, which may read a program from their input."""
 
+_INPUT_FILE = re.compile(r"stdin|(?:^|/)(?:dev|proc|fd)/")
+"""Names by which a program finds its own input, however the path to it is spelled."""
+
 FIND_ACTIONS = tuple("-exec -execdir -ok -okdir -delete -fls -fprint -fprint0 -fprintf".split())
 """Actions of find that change something; the first four run a command."""
 _EXEC_FLAGS = {
@@ -243,9 +246,13 @@ def reads_program_from_input(command: ShellCommand) -> bool:
         return False
     if any(redirect.operator.startswith("<<") for redirect in command.redirects):
         return True
+    if name not in _SHELLS and name not in _INTERPRETERS:
+        return False
     words = [word.value for word in command.words[1:]]
-    return (name in _SHELLS or name in _INTERPRETERS) and all(
-        (word.startswith("-") and not word.startswith("--")) or word.startswith(("/dev/", "/proc/")) for word in words
+    has_script = any(not word.startswith("-") or word.startswith("--") for word in words)
+    flag = "s" if name in _SHELLS else "i"  # the input besides a script, or in place of it
+    return not has_script or any(
+        word == "-" or _INPUT_FILE.search(word) or (re.match("-[A-Za-z]", word) and flag in word) for word in words
     )
 
 
