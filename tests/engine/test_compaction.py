@@ -353,7 +353,7 @@ async def test_a_prompt_that_comes_before_the_history_is_read_for_a_summary_is_s
         assert str(model.requests[-1].messages[1:]).count("Third.") == 1
 
 
-async def test_a_prompt_that_comes_while_a_session_is_summed_up_is_sent_once() -> None:
+async def test_a_prompt_that_comes_while_a_session_is_compacted_is_sent_once() -> None:
     model = Held(said("one", input=199_000), said("summary", input=9), said("two", input=9))
     async with open_harness(model) as harness:
         await harness.ask("First.")

@@ -45,7 +45,7 @@ def answer(text: str, **usage: int) -> list[StreamEvent | BaseException]:
 # T5.1: loops.
 
 
-async def test_t5_1_a_window_that_is_always_full_is_summed_up_once_not_with_every_prompt() -> None:
+async def test_t5_1_a_window_that_is_always_full_is_compacted_once_not_with_every_prompt() -> None:
     turns = [f"SAY hi\n{FULL}", "SAY in short", *[f"SAY hi\n{FULL}"] * 8]
     async with open_harness("\n---\n".join(turns)) as harness:
         for _ in range(6):
@@ -87,7 +87,7 @@ async def test_t5_1_what_the_last_run_found_out_the_next_one_knows() -> None:
         assert kinds.count("compaction") == 1
 
 
-async def test_t5_1_instructions_and_tools_that_fill_the_window_alone_are_named_and_nothing_is_summed_up() -> None:
+async def test_t5_1_instructions_and_tools_that_fill_the_window_alone_are_named_and_nothing_is_compacted() -> None:
     Path("AGENTS.md").write_text("Mind this. " * 80_000)
     async with open_harness("ERROR overflow") as harness:
         outcome = await harness.ask("hi")
@@ -146,7 +146,7 @@ async def test_t5_2_a_request_for_a_summary_that_is_too_long_is_cut_smaller_unti
         assert len(in_view(harness)) == 2
 
 
-async def test_t5_2_a_conversation_larger_than_the_window_is_summed_up_in_pieces_that_each_fit() -> None:
+async def test_t5_2_a_conversation_larger_than_the_window_is_compacted_in_pieces_that_each_fit() -> None:
     narrow = Narrow(10**9)
     async with open_harness(narrow) as harness:
         for _ in range(12):
@@ -210,7 +210,7 @@ async def test_t5_3_a_summary_as_long_as_the_conversation_is_none() -> None:
 # T5.4: forgets.
 
 
-async def summed_up(harness: EngineHarness) -> str:
+async def compacted(harness: EngineHarness) -> str:
     await (await harness.engine.compact(harness.session))
     return [part["text"] for part in harness.messages()[-1].parts if part["type"] == "text"][-1]
 
@@ -219,7 +219,7 @@ async def test_t5_4_what_the_user_asked_for_is_kept_to_the_letter() -> None:
     async with open_harness("SAY ok\n---\nSAY ok\n---\nSAY in short") as harness:
         await harness.ask("NEVER touch `src/api/v1.py`, and no tabs.")
         await harness.ask("Call it frobnicate_v2, not frobnicate2.")
-        summary = await summed_up(harness)
+        summary = await compacted(harness)
         assert "> NEVER touch `src/api/v1.py`, and no tabs." in summary
         assert "> Call it frobnicate_v2, not frobnicate2." in summary
 
@@ -233,7 +233,7 @@ async def test_t5_4_what_is_still_to_be_done_is_in_the_summary_and_stays_a_list(
         f"CALL todowrite {json.dumps({'todos': todos})}\n---\nSAY ok\n---\nSAY in short"
     ) as harness:
         await harness.ask("Go")
-        summary = await summed_up(harness)
+        summary = await compacted(harness)
         assert "- [in_progress] write the tests" in summary
         assert "write the parser" not in summary
         assert [todo["content"] for todo in harness.engine.sessions.todos(harness.session)] == [
@@ -282,7 +282,7 @@ async def test_t5_5_a_summary_can_be_taken_back_and_the_request_is_what_it_was()
         assert harness.model.model_text(2) == harness.model.model_text(3)
 
 
-async def test_t5_5_what_was_summed_up_is_still_stored_to_the_byte() -> None:
+async def test_t5_5_what_was_compacted_is_still_stored_to_the_byte() -> None:
     async with open_harness("SAY one\n---\nSAY in short") as harness:
         await harness.ask("first")
         before = harness.messages()
@@ -295,7 +295,7 @@ async def test_t5_5_another_model_can_be_chosen_for_it() -> None:
     config = {"agent": {"compaction": {"model": "scripted/small"}}}
     async with open_harness("SAY one", config=config, small=small) as harness:
         await harness.ask("first")
-        assert (await summed_up(harness)).startswith("by the other")
+        assert (await compacted(harness)).startswith("by the other")
         assert harness.messages()[-1].info["modelID"] == "small"
 
 

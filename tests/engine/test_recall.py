@@ -22,7 +22,7 @@ def opening(harness: EngineHarness, number: int) -> str:
     return first.content[0].text
 
 
-async def test_recall_is_there_once_something_was_summed_up_and_gone_when_that_is_taken_back() -> None:
+async def test_recall_is_there_once_something_was_compacted_and_gone_when_that_is_taken_back() -> None:
     look = 'CALL recall {"query":"mauve"}'
     async with open_harness(
         f"SAY noted\n---\nSAY in short\n---\n{look}\n---\nSAY it was mauve\n---\nSAY ok"

@@ -146,7 +146,7 @@ def test_the_database_of_the_same_afternoon_gives_the_same_lines(store: JsonTree
     assert written(database, "jsonl") == written(store, "jsonl")
 
 
-def test_tools_are_left_out_or_summed_up_in_a_line(store: JsonTree) -> None:
+def test_tools_are_left_out_or_compacted_in_a_line(store: JsonTree) -> None:
     [skipped] = written(store, "jsonl", Selection(ids=(BUSY,)), tools="skip").splitlines()
     assert "[bash]" not in skipped.decode()
     [summed] = written(store, "jsonl", Selection(ids=(BUSY,)), tools="summary").splitlines()

@@ -210,7 +210,7 @@ def test_ignored_text_is_not_exported(sample: Sample) -> None:
     assert len(messages(sample.root, session["id"], reasoning=False)) == 1
 
 
-def test_tools_can_be_left_out_or_summed_up(sample: Sample) -> None:
+def test_tools_can_be_left_out_or_compacted(sample: Sample) -> None:
     session = sample.session()
     sample.tool(sample.answer(session, "Look."))
     assert messages(sample.root, session["id"], tools="skip")[0]["content"] == "Look."

@@ -75,14 +75,14 @@ def _session(sessions: Sessions, name: str) -> Json:
     info, stored = whole(lambda: (sessions.get(name).document, sessions.messages(name, report=_give_up)))
     changed = any(part["type"] == "patch" for message in stored for part in message.parts)
     messages = [
-        {**_summed_up(message.info, changed=changed), "parts": [_part(part) for part in message.parts]}
+        {**_compacted(message.info, changed=changed), "parts": [_part(part) for part in message.parts]}
         for message in stored
     ]
-    document = {**_summed_up(info, changed=changed), "todo": sessions.todos(name), "messages": messages}
+    document = {**_compacted(info, changed=changed), "todo": sessions.todos(name), "messages": messages}
     return document | ({"diff": sessions.diff(name)} if changed else {})
 
 
-def _summed_up(info: Json, *, changed: bool) -> Json:
+def _compacted(info: Json, *, changed: bool) -> Json:
     """Changes are published where there are some; OpenCode also publishes empty ones, and has a title for each prompt
     that it shows nobody."""
     kept = {key: value for key, value in info.items() if key != "summary"}
