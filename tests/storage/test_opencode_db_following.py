@@ -57,16 +57,6 @@ input()
 """
 
 
-WHOLE_ROWS = """
-import sqlite3, sys, time
-connection = sqlite3.connect(sys.argv[1], isolation_level=None)
-while connection.execute("SELECT title FROM session").fetchone() == ("before",):
-    time.sleep(0.002)
-connection.execute("UPDATE session SET title = 'before'")
-input()
-"""
-
-
 class Received:
     def __init__(self) -> None:
         self.changes: list[tuple[Key, bool, bool]] = []
@@ -160,21 +150,34 @@ def test_messages_of_other_programs_are_distinguished_from_those_of_this_store(p
         assert store.foreign_messages("ses_1", {"msg_2"}) == ["msg_3"]
 
 
+def wait_for_another_process(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not other_processes(str(path)):
+        if not sys.platform.startswith("linux"):
+            pytest.skip("the system does not tell who has a file open")
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 def test_a_title_that_another_program_overwrites_with_an_old_row_is_set_again(path: Path) -> None:
+    overwritten: list[str] = []
+
+    def overwrite_once(changes: Sequence[RecordChange]) -> None:
+        # Called after the update is committed and before its row is read again.
+        if not overwritten:
+            overwritten.append(store.read(SESSION)["title"])
+            execute(path, "UPDATE session SET title = 'before'")
+
     with OpencodeDB(path) as store:
         store.write(SESSION, new_session(title="before"))
-        process = subprocess.Popen([sys.executable, "-c", WHOLE_ROWS, str(path)], stdin=subprocess.PIPE)
+        process = subprocess.Popen([sys.executable, "-c", READER, str(path)], stdin=subprocess.PIPE)
         try:
-            deadline = time.monotonic() + 60
-            while not other_processes(str(path)):
-                if not sys.platform.startswith("linux"):
-                    pytest.skip("the system does not tell who has a file open")
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            wait_for_another_process(path)
+            store.subscribe(overwrite_once)
             store.update(SESSION, lambda info: info.update(title="after"))
-            assert store.read(SESSION)["title"] == "after"
         finally:
             process.communicate(b"\n")
+        assert overwritten == ["after"]
         assert store.read(SESSION)["title"] == "after"
 
 
@@ -189,12 +192,7 @@ def test_a_turn_that_another_process_has_not_ended_is_a_run(path: Path, other: O
         assert store.foreign_run("ses_1") == ""
         process = subprocess.Popen([sys.executable, "-c", READER, str(path)], stdin=subprocess.PIPE)
         try:
-            deadline = time.monotonic() + 60
-            while not other_processes(str(path)):
-                if not sys.platform.startswith("linux"):
-                    pytest.skip("the system does not tell who has a file open")
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            wait_for_another_process(path)
             assert f"pid {process.pid}" in store.foreign_run("ses_1")
             ended = {"created": now, "completed": now}
             write("msg_2", new_answer(at=now, time=ended, finish="tool-calls"))
