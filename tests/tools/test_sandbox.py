@@ -158,7 +158,7 @@ def test_the_memory_of_a_process_outside_is_not_changed(lock: Lock, strict: bool
 @pytest.mark.parametrize("strict", [True, False])
 def test_the_filter_refuses_what_landlock_does_not_know(strict: bool) -> None:
     calls = {"mount": 165, "fsopen": 430, "move_mount": 429, "io_uring_setup": 425, "setns": 308}
-    only_strict = {"fchmod": 91, "setxattr": 188, "utimensat": 280, "shmat": 30, "file_setattr": 469}
+    only_strict = {"fchmod": 91, "setxattr": 188, "utimensat": 280, "shmat": 30, "file_setattr": 469, "mq_open": 240}
     ioctls = {"FS_IOC_SETFLAGS": 0x40086602, "BTRFS_IOC_SUBVOL_CREATE": 0x5000940E, "TIOCSTI": 0x5412}
     for number in (*calls.values(), *(only_strict.values() if strict else ())):
         assert outcome(number, 0, strict=strict) == "refused", number
@@ -167,11 +167,13 @@ def test_the_filter_refuses_what_landlock_does_not_know(strict: bool) -> None:
     for command in (0x5401, 0x5413, 0x541B, 0x80086601, 0x802C542A, 0x8933):
         assert outcome(16, command, strict=strict) == "allowed", hex(command)
     assert outcome(0, 0, strict=strict) == "allowed"
+    assert outcome(302, 0, strict=strict, first_argument=0) == "allowed"  # limits of the process itself
+    assert outcome(302, 0, strict=strict, first_argument=1) == ("refused" if strict else "allowed")
 
 
-def outcome(number: int, second_argument: int, *, strict: bool) -> str:
+def outcome(number: int, second_argument: int, *, strict: bool, first_argument: int = 0) -> str:
     """What the filter decides about a system call of x86_64, by running its program as the kernel would."""
-    data = {0: number, 4: 0xC000003E, 16: 0, 24: second_argument}
+    data = {0: number, 4: 0xC000003E, 16: first_argument, 24: second_argument}
     accumulator, position = 0, 0
     program = sandbox_launcher.filter_program("x86_64", strict=strict, network=True)
     while True:
@@ -195,6 +197,45 @@ def test_no_process_outside_is_signalled(lock: Lock, folder: Path) -> None:
         assert run(f"kill {sleeper.pid}", folder, SandboxPolicy(), lock).returncode != 0
         assert sleeper.poll() is None
         sleeper.kill()
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_no_limit_of_a_process_outside_is_set(lock: Lock, folder: Path) -> None:
+    set_limits = "import resource, sys; resource.prlimit(int(sys.argv[1]), resource.RLIMIT_FSIZE, (0, 0))"
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        done = run(f"python3 -c '{set_limits}' {sleeper.pid}", folder, SandboxPolicy(), lock)
+        assert done.returncode != 0
+        assert "Max file size             0 " not in Path(f"/proc/{sleeper.pid}/limits").read_text()
+        sleeper.kill()
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("device", ["c 1 3", "b 7 0"])
+def test_root_writes_to_no_device_that_it_creates(lock: Lock, strict: bool, device: str, folder: Path) -> None:
+    command = f"mknod writable/device {device}; dd if=/dev/zero of=writable/device conv=notrunc,nocreat count=0"
+    done = run(command, folder, SandboxPolicy(writable=(str(folder / "writable"),), strict=strict), lock)
+    assert done.returncode != 0, done
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("strict", [True, False])
+def test_root_changes_no_setting_of_the_kernel(lock: Lock, strict: bool, folder: Path) -> None:
+    setting = "/proc/sys/kernel/core_pattern"
+    done = run(
+        f"cat {setting} > writable/old && cat writable/old > {setting}",
+        folder,
+        SandboxPolicy(writable=(str(folder / "writable"),), strict=strict),
+        lock,
+    )
+    assert (folder / "writable" / "old").exists()
+    assert done.returncode != 0, done
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_no_program_stores_the_memory_of_a_command_that_crashes(lock: Lock, folder: Path) -> None:
+    read_limit = "import resource; print(resource.getrlimit(resource.RLIMIT_CORE))"
+    assert run(f"python3 -c '{read_limit}'", folder, SandboxPolicy(), lock).stdout in ("(1, 1)\n", "(0, 0)\n")
 
 
 def test_a_command_does_not_run_where_its_lock_cannot_be_applied(tmp_path: Path) -> None:

@@ -101,7 +101,9 @@ def sandboxed_arguments(arguments: Sequence[str], policy: SandboxPolicy, lock: L
         return [*launcher, "--landlock", *writes, "--", *arguments]
     existing = [path for path in policy.writable if os.path.exists(path)]
     binds = [item for path in existing for item in ("--bind", path, path)]
-    bwrap = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", *binds, "--die-with-parent"]
+    # Behind settings of the kernel (/proc/sys), root could have programs started outside.
+    kernel = ["--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc"]
+    bwrap = ["bwrap", "--ro-bind", "/", "/", *kernel, *binds, "--die-with-parent"]
     # Without process ids of its own, a command could change the memory of this process, which is not confined.
     isolated = ["--unshare-ipc", "--unshare-pid"] + ["--unshare-net"] * (not policy.network)
     return [*bwrap, *isolated, *launcher, "--", *arguments]

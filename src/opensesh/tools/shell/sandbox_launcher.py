@@ -35,6 +35,8 @@ _ABI_NETWORK, _ABI_DEVICES, _ABI_SCOPES = 4, 5, 6
 _WRITE_FILE, _TRUNCATE, _IOCTL_DEV = 1 << 1, 1 << 14, 1 << 15
 _CHANGE_FOLDER = sum(1 << bit for bit in range(4, 14))
 """Remove (4, 5), create (6 to 12), and move between folders (13)."""
+_CREATE_DEVICE = 1 << 6 | 1 << 11
+"""Character and block devices: behind one that root creates, a disk could be written past all checks of files."""
 _TCP = 0b11
 _ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/random", "/dev/urandom")
@@ -109,12 +111,24 @@ _METADATA = {
     "utimes": (235, _NONE),
 }
 _OTHER_PROGRAMS = {
+    "mq_open": (240, 180),
     "mq_timedsend": (242, 182),
+    "mq_unlink": (241, 181),
+    "msgctl": (71, 187),
+    "msgget": (68, 186),
     "msgsnd": (69, 189),
+    "semctl": (66, 191),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semtimedop": (220, 192),
     "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "shmget": (29, 194),
 }
-"""Messages to other programs, and memory shared with them: what they do then, they do outside of the sandbox."""
+"""Messages to other programs, and memory and semaphores shared with them: what they do then, they do outside of the
+sandbox. The kernel keeps these objects until they are removed."""
 _SOCKET = (41, 198)
+_PRLIMIT = (302, 261)
 _IOCTL = (16, 29)
 _TYPED_INPUT = (0x5412, 0x541C)
 """Input for a terminal as if it were typed."""
@@ -190,7 +204,7 @@ def _allow_writing(ruleset: int, path: str, handled: int) -> None:
     except OSError:
         return  # what does not exist stays refused
     is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
-    allowed = handled if is_folder else handled & (_WRITE_FILE | _TRUNCATE | _IOCTL_DEV)
+    allowed = handled & (~_CREATE_DEVICE if is_folder else _WRITE_FILE | _TRUNCATE | _IOCTL_DEV)
     rule = struct.pack("=Qi", allowed, descriptor)
     failed = _syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0)
     os.close(descriptor)
@@ -230,6 +244,8 @@ def filter_program(machine: str, *, strict: bool, network: bool) -> list[tuple[i
         allowed = [step for family in families for step in ((_EQUAL, 0, 1, family), allow)]
         program += [(_EQUAL, 0, len(allowed) + 2, _SOCKET[column]), (_LOAD, 0, 0, _FIRST_ARGUMENT), *allowed, refuse]
     if strict:
+        # A limit of processor time or file size ends another process as a signal does. 0 is the process itself.
+        program += [(_EQUAL, 0, 4, _PRLIMIT[column]), (_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 0, 1, 0), allow, refuse]
         # File systems have too many of their own to list what they change, so only what is known to read is allowed.
         checks = [step for command in _TYPED_INPUT for step in ((_EQUAL, 0, 1, command), refuse)]
         checks += [step for command in _READING_IOCTLS for step in ((_EQUAL, 0, 1, command), allow)]
@@ -244,11 +260,16 @@ def filter_program(machine: str, *, strict: bool, network: bool) -> list[tuple[i
 
 def main(arguments: list[str]) -> int:
     """Apply what the flags say and run the program. Returns only if that fails."""
+    import resource  # does not exist on Windows, where this module is imported by tests only
+
     separator = arguments.index("--")
     flags, program = arguments[:separator], arguments[separator + 1 :]
     writable = [value for flag, value in pairwise(flags) if flag == "--write"]
     strict, network = "--strict" in flags, "--no-network" not in flags
     try:
+        if strict and resource.getrlimit(resource.RLIMIT_CORE)[1] != 0:
+            # Only with 1 does the kernel start no program that stores the memory of a crashed process in a file.
+            resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
         _control(_PR_SET_NO_NEW_PRIVS, 1)
         if "--landlock" in flags:
             restrict_files(writable, strict=strict, network=network)
