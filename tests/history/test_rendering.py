@@ -285,6 +285,39 @@ def test_a_call_is_one_line_with_its_outcome_at_the_end() -> None:
     assert 'data-status="running"' in render_part(call(3, "bash", status="running"), PAGE)
 
 
+@pytest.mark.parametrize(
+    ("error", "word"),
+    [
+        ("The user dismissed this question", "skipped"),
+        ("Error: the user dismissed the question", "skipped"),
+        ("The user rejected permission to use this specific tool call.", "denied"),
+        ("Error: The user refused this use of bash with this message: not now", "denied"),
+        ("Error: bash was not allowed for a\nb: the user refused it", "denied"),
+        ("Tool execution aborted", "stopped"),
+    ],
+)
+def test_what_the_user_ended_is_not_shown_as_a_failure(error: str, word: str) -> None:
+    part = call(1, "question", status="error", error=error)
+    assert Elements(render_part(part, PAGE)).text.split() == ["question", "/a1", word, "Show"]
+    assert "bad" not in render_part(part, PAGE)
+    assert "failure" not in render_body(part, PAGE)
+    assert f'<div class="label">{word}</div>' in render_body(part, PAGE)
+
+
+def test_an_error_that_only_mentions_the_user_is_a_failure() -> None:
+    for error in ("Error: no such file: The user dismissed this question", "bash was not allowed for x: a rule"):
+        part = call(1, "bash", status="error", error=error)
+        assert '<span class="bad">failed</span>' in render_part(part, PAGE)
+        assert '<pre class="failure"' in render_body(part, PAGE)
+
+
+def test_a_stopped_answer_is_not_shown_as_a_failure() -> None:
+    stopped = answer(error={"name": "MessageAbortedError", "data": {"message": "The user stopped this"}})
+    assert '<p class="stopped">The user stopped this</p>' in render_turn(stopped, PAGE)
+    failed = answer(error={"name": "APIError", "data": {"message": "overloaded", "isRetryable": True}})
+    assert '<p class="failure">overloaded</p>' in render_turn(failed, PAGE)
+
+
 def test_three_lookups_in_a_row_are_one_line() -> None:
     parts = [call(1), call(2), call(3), call(4, "grep"), call(5, "bash"), call(6), call(7)]
     made = render_turn(answer(*parts), PAGE)

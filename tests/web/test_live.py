@@ -149,6 +149,8 @@ async def test_an_answer_streams_a_second_prompt_queues_and_esc_esc_stops(page: 
     await is_idle(page)
     await expect(log.locator(".streaming")).to_have_count(0)
     await expect(page.locator(".queued")).to_be_hidden()
+    await expect(log.locator(".turn > .stopped")).to_have_text("The user stopped this")
+    await expect(log.locator(".failure")).to_have_count(0)
     await expect(page.locator("#panel .prompt-list a")).to_have_count(3)
     await prompt(page, "SAY The third.")
     await expect(log.locator(".turn.answer").last).to_contain_text("The third.")
@@ -286,6 +288,8 @@ async def test_questions_are_answered_skipped_and_answered_freely(page: Page, se
     await page.keyboard.press("Escape")
     await expect(ask).to_have_count(0)
     await expect(page.locator(".composer")).to_be_visible()
+    await expect(page.locator("#log details.call").last.locator(".outcome")).to_contain_text("skipped")
+    await expect(page.locator("#log .bad, #log .failure")).to_have_count(0)
 
 
 async def test_files_agents_and_commands_are_completed_and_files_attached(page: Page, server: WebServer) -> None:
@@ -332,6 +336,15 @@ async def test_a_draft_stays_and_a_refused_prompt_is_not_lost(page: Page, server
     await page.get_by_role("button", name="Try again").click()
     await expect(page.locator("#log .turn.prompt")).to_have_count(3)
     await expect(page.locator(".run-state")).to_contain_text("the model is out of order")
+    await page.reload()  # as if it were opened days later
+    await expect(page.locator(".run-state")).to_contain_text("the model is out of order")
+    await page.get_by_role("button", name="Try again").click()
+    await expect(page.locator("#log .turn.prompt")).to_have_count(4)
+    await expect(page.locator(".run-state")).to_contain_text("the model is out of order")
+    await prompt(page, "SAY Well again.")
+    await is_idle(page)
+    await page.reload()
+    await is_idle(page)
 
 
 async def test_a_new_session_is_started_in_a_folder(page: Page, server: WebServer) -> None:

@@ -36,7 +36,7 @@ class OutlineRow(NamedTuple):
     size: int
     """Characters of text, reasoning and output."""
     flags: str
-    """Letters: ``c`` compaction, ``e`` error, ``f`` failed call, ``s`` summary, ``t`` tool call."""
+    """Letters: ``a`` aborted, ``c`` compaction, ``e`` error, ``f`` failed call, ``s`` summary, ``t`` tool call."""
     cost: float
     words: str
     """The beginning of a prompt; empty for an answer."""
@@ -59,6 +59,7 @@ def outline(messages: Iterable[StoredMessage]) -> Iterator[OutlineRow]:
                 case _:
                     pass
         flags = {
+            "a": message.is_aborted,
             "c": is_compaction,
             "e": bool(message.failure),
             "f": any(call.status == "error" or call.exit_code for call in calls),

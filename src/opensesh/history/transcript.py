@@ -7,6 +7,7 @@ newer version, are read as far as possible.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..errors import RecordError
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
 
     Children = Callable[[str], "Transcript | None"]
     Report = Callable[[Damage], None]
+
+
+_USER_DECISIONS = {
+    "(?i)the user dismissed th(is|e) question": "skipped",
+    "The user (rejected permission|refused this use) ": "denied",
+    r"(?s)[\w-]+ was not allowed for .*: the user refused it$": "denied",
+    "Tool execution aborted": "stopped",
+}
+"""The errors that OpenCode and opensesh store with a call that the user ended, as patterns."""
 
 
 class TranscriptOptions(NamedTuple):
@@ -92,6 +102,13 @@ class ToolBlock(NamedTuple):
     """Files that it returned besides its output."""
     id: str = ""
 
+    @property
+    def user_decision(self) -> str:
+        """What the user did instead, where that and not a failure ended it: ``skipped`` for a question, ``denied``, or
+        ``stopped``; else empty."""
+        reason = self.error.removeprefix("Error: ") if self.status == "error" else ""
+        return next((word for pattern, word in _USER_DECISIONS.items() if re.match(pattern, reason)), "")
+
 
 class FileBlock(NamedTuple):
     """A file attached to a prompt, or returned by a tool."""
@@ -134,6 +151,8 @@ class TranscriptMessage(NamedTuple):
     blocks: tuple[Block, ...]
     failure: str = ""
     """The error that ended it, if any."""
+    is_aborted: bool = False
+    """Whether the user or the end of the program stopped it, which ``failure`` says."""
     cost: float = 0.0
     tokens: int = 0
     completed: int | None = None
@@ -217,6 +236,7 @@ class _TranscriptReader:
             model="/".join(filter(None, (text(model, "providerID"), text(model, "modelID")))),
             blocks=tuple(block for part in message.parts for block in self.blocks(part)),
             failure=_failure(info),
+            is_aborted=(as_object(info.get("error")) or {}).get("name") == "MessageAbortedError",
             cost=as_amount(info.get("cost")),
             tokens=sum(map(as_whole, counts)),
             completed=as_time(time.get("completed")) or None,

@@ -247,7 +247,9 @@ def _subject(call: ToolBlock, directory: str) -> str:
 def call_outcome(call: ToolBlock) -> list[tuple[str, str]]:
     """Return how a call ended, as words with a CSS class: status, exit code, changed lines, duration."""
     words: list[tuple[str, str]] = []
-    if call.status == "error":
+    if call.user_decision:
+        words.append(("", call.user_decision))
+    elif call.status == "error":
         words.append(("bad", "failed"))
     elif call.status != "completed":
         words.append(("live" if call.status == "running" else "", visible(one_line(call.status)) or "unknown"))

@@ -129,7 +129,8 @@ def _turn(turn: SessionTurn, *, outputs: bool) -> Document:
         return {"id": turn.id, "damage": {"path": turn.path, "reason": turn.reason}}
     message = transcript_message(turn, TranscriptOptions.everything()._replace(outputs=outputs))
     blocks = [_block(block) for block in message.blocks]
-    return {**message._asdict(), "blocks": blocks, "failure": message.failure or None}
+    fields = {name: value for name, value in message._asdict().items() if name != "is_aborted"}
+    return {**fields, "blocks": blocks, "failure": message.failure or None}
 
 
 def _block(block: Block) -> Document:

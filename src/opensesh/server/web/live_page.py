@@ -105,10 +105,13 @@ def live_facts(state: ServerState, session: Session, last: Sequence[StoredMessag
     prompts = [message.info for message in last if message.info.get("role") == "user"]
     prompt: Document = prompts[-1] if prompts else {}
     model = as_object(prompt.get("model")) or {}
+    failure = as_object(last[-1].info.get("error")) if last and session.revert is None else None
+    is_aborted = failure is not None and failure.get("name") == "MessageAbortedError"
     return {
         "status": dumps_compact(statuses.get(session.id)).decode(),
         "since": holder.started if holder is not None else "",
         "holder": str(holder) if is_elsewhere else "",
+        "failure": dumps_compact(None if is_aborted else failure).decode(),
         "revert": dumps_compact(session.document.get("revert")).decode(),
         "agent": prompt.get("agent") or "",
         "model": f"{model['providerID']}/{model['modelID']}" if "modelID" in model and "providerID" in model else "",

@@ -365,7 +365,8 @@ def _map_kind(row: OutlineRow) -> str:
     """Return what a message is on the map of its session."""
     if "c" in row.flags:
         return "compaction"
-    return "error" if "e" in row.flags else "prompt" if row.role == "user" else "answer"
+    is_failed = "e" in row.flags and "a" not in row.flags
+    return "error" if is_failed else "prompt" if row.role == "user" else "answer"
 
 
 @pages.get("/ui/session/{sessionID}/prompts", "ui.session.prompts", response=None)

@@ -115,7 +115,7 @@ function applyPart(operation, existing) {
   }
   const turn = document.getElementById(`t-${operation.turn}`);
   if (!turn) return 0;
-  const failure = turn.querySelector(":scope > .failure");
+  const failure = turn.querySelector(":scope > :is(.failure, .stopped)");
   if (failure) failure.before(next);
   else turn.append(next);
   turn.classList.remove("blank");
@@ -149,7 +149,7 @@ function applyTurn(operation) {
     existing.classList.toggle("step", isStep);
     existing.classList.toggle("blank", isBlank && !parts.length);
     replaceChild(existing, next, ".head");
-    replaceChild(existing, next, ".failure");
+    replaceChild(existing, next, ":is(.failure, .stopped)");
     onTurn(existing);
     return 0;
   }

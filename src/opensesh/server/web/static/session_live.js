@@ -25,8 +25,8 @@ const sendButton = /** @type {HTMLButtonElement} */ (form.querySelector(".send")
 const announcer = /** @type {HTMLElement} */ (dock.querySelector(".announce"));
 /** @type {any} */
 let status = JSON.parse(dock.dataset.status ?? "null") ?? { type: "idle" };
-/** @type {any} */
-let failure = null;
+/** The error that ended the session, also long ago. @type {any} */
+let failure = JSON.parse(dock.dataset.failure ?? "null");
 let holder = dock.dataset.holder ?? "";
 let since = Number(dock.dataset.since) || Date.now();
 let isSending = false;
@@ -249,7 +249,7 @@ on("session", (data) => {
   if (data.parent && family.has(data.parent)) family.add(data.id);
   if (data.id !== session) return;
   const changed = JSON.stringify(data.revert ?? null);
-  if ((revert || "null") !== changed) { revert = changed; refresh(); }
+  if ((revert || "null") !== changed) { revert = changed; failure = null; refresh(); }
   document.dispatchEvent(new CustomEvent("opensesh:session", { detail: data }));
 });
 on("connected", (data, event) => {
