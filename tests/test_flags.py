@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from opensesh.config import Flags
+from opensesh.flags import Flags
 
 
 @pytest.mark.parametrize(

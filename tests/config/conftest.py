@@ -9,7 +9,8 @@ import pytest
 from opensesh.config import load
 
 if TYPE_CHECKING:
-    from opensesh.config import Config, Fetch
+    from opensesh.config import Config
+    from opensesh.config.source import Fetch
 
 
 class ConfigFolders:

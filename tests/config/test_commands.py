@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.config import Command, Skill, commands, expand, hints, mentions, split_arguments
+from opensesh.config import Skill, commands, expand, mentions
+from opensesh.config.commands import hints, split_arguments
 
 if TYPE_CHECKING:
     from .conftest import ConfigFolders
@@ -119,9 +120,7 @@ def test_built_in_commands_come_with_templates(folders: ConfigFolders) -> None:
 def test_configured_commands_override_and_skills_do_not(folders: ConfigFolders) -> None:
     folders.write("project/opencode.json", {"command": {"review": {"template": "mine $1", "model": "p/m"}}})
     skills = [Skill("review", "d", "/x/SKILL.md", "skill"), Skill("pdf", "reads PDF", "/y/SKILL.md", "How to")]
-    prompts = [Command(name="server:ask", template="$1", source="mcp", hints=("$1",))]
-    result = commands(folders.load(), skills, prompts)
+    result = commands(folders.load(), skills)
     assert (result["review"].template, result["review"].model, result["review"].subtask) == ("mine $1", "p/m", None)
     assert result["review"].source == "command"
     assert (result["pdf"].source, result["pdf"].template, result["pdf"].description) == ("skill", "How to", "reads PDF")
-    assert result["server:ask"].source == "mcp"

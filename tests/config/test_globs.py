@@ -52,7 +52,7 @@ def test_files_are_found_in_order_through_links_and_each_folder_once(tmp_path: P
     os.symlink(tmp_path, tmp_path / "b" / "again")
 
     def found(pattern: str) -> list[str]:
-        return [os.path.relpath(path, tmp_path) for path in globs.find(str(tmp_path), pattern)]
+        return [os.path.relpath(path, tmp_path) for path in globs.Search().find(str(tmp_path), pattern)]
 
     assert found("**/*.md") == [".c/deep/y.md", "a.md", "b/x.md"]
     assert found("*.md") == ["a.md"]

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.config import evaluate, matches, rule, rules
+from opensesh.config import evaluate, rule, rules
+from opensesh.config.rules import matches
 
 if TYPE_CHECKING:
-    from opensesh.config import Permission
+    from opensesh.config.schema import Permission
 
 
 def triples(permission: Permission | None) -> list[tuple[str, str, str]]:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -90,78 +89,8 @@ def test_a_skill_without_name_or_description_is_left_out_and_reported(
 BASE = "https://skills.example/x"
 
 
-class Site:
-    def __init__(self, files: dict[str, bytes]) -> None:
-        self.files = files
-        self.asked: list[str] = []
-
-    def __call__(self, url: str, /, *, timeout: float) -> bytes:
-        self.asked.append(url.removeprefix(BASE))
-        if url.removeprefix(BASE) not in self.files:
-            raise FileNotFoundError(url)
-        return self.files[url.removeprefix(BASE)]
-
-
-def index(*entries: tuple[str, list[str]]) -> bytes:
-    return json.dumps(
-        {"skills": [{"name": name, "description": "d", "files": files} for name, files in entries]}
-    ).encode()
-
-
-def test_skills_behind_a_url_are_fetched_once(folders: ConfigFolders) -> None:
-    folders.write("project/opencode.json", {"skills": {"urls": [f"{BASE}/"]}})
-    site = Site(
-        {
-            "/index.json": index(("pdf", ["SKILL.md", "scripts/run.py"])),
-            "/pdf/SKILL.md": b"---\nname: pdf\ndescription: d\n---\nHow.",
-            "/pdf/scripts/run.py": b"print()",
-        }
-    )
-    skill = skills(folders.load(), fetch=site)["pdf"]
-    assert skill == skills(folders.load(), fetch=site)["pdf"]
-    assert skill.content == "How."
-    assert site.asked == ["/index.json", "/pdf/SKILL.md", "/pdf/scripts/run.py", "/index.json"]
-    assert skill.folder.startswith(str(folders.home / ".cache/opensesh/skills"))
-    assert (folders.root / skill.folder / "scripts/run.py").read_bytes() == b"print()"
-
-
-def test_without_a_way_to_fetch_urls_are_reported_and_left_alone(folders: ConfigFolders) -> None:
+def test_urls_are_reported_and_not_fetched(folders: ConfigFolders) -> None:
     folders.write("project/opencode.json", {"skills": {"urls": [BASE]}})
     reported: list[ConfigError] = []
     assert skills(folders.load(), report=reported.append) == {}
     assert [item.path for item in reported] == [BASE]
-
-
-@pytest.mark.parametrize(
-    ("name", "files"),
-    [
-        ("../evil", ["SKILL.md"]),
-        ("pdf", ["SKILL.md", "../../evil.py"]),
-        ("pdf", ["SKILL.md", "/etc/evil"]),
-        ("pdf", ["SKILL.md", "a\\..\\evil"]),
-        (".hidden", ["SKILL.md"]),
-        ("a/b", ["SKILL.md"]),
-        ("pdf", ["README.md"]),
-        ("pdf", ["SKILL.md", "missing.txt"]),
-    ],
-)
-def test_a_skill_that_would_leave_its_folder_or_is_incomplete_is_left_out(
-    folders: ConfigFolders, name: str, files: list[str]
-) -> None:
-    folders.write("project/opencode.json", {"skills": {"urls": [BASE]}})
-    offered = {f"/{name}/{file}": b"---\nname: p\ndescription: d\n---\n" for file in files if file != "missing.txt"}
-    site = Site({"/index.json": index((name, files)), **offered})
-    reported: list[ConfigError] = []
-    before = sorted(folders.root.rglob("*"))
-    assert skills(folders.load(), fetch=site, report=reported.append) == {}
-    assert len(reported) == 1
-    assert sorted(folders.root.rglob("*")) == before
-
-
-@pytest.mark.parametrize("answer", [b"<html>", b"[]", b"\xff", None])
-def test_an_invalid_index_is_reported(folders: ConfigFolders, answer: bytes | None) -> None:
-    folders.write("project/opencode.json", {"skills": {"urls": [BASE]}})
-    reported: list[ConfigError] = []
-    site = Site({} if answer is None else {"/index.json": answer})
-    assert skills(folders.load(), fetch=site, report=reported.append) == {}
-    assert len(reported) == (0 if answer == b"[]" else 1)

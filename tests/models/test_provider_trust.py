@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from opensesh.cli.main import run
-from opensesh.config import Config, load, replace_document
+from opensesh.config import Config, load
+from opensesh.config.config import replace_document
 from opensesh.config.trust import Trust
 from opensesh.models.provider_trust import provider_trust_items, untrusted_reason
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.config.fetching import FRESH_SECONDS, CachedFetch
+from opensesh.config.source import FRESH_SECONDS, CachedFetch
 from opensesh.engine.opening import open_engine
 from opensesh.models.request import System
 from opensesh.storage.memory import Memory

@@ -27,8 +27,6 @@ from .prompts import prompt
 from .rules import Rules, evaluate, followed, matches, rule, rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .config import Config
 
 _GUARDS = ("external_directory", "private_address", "doom_loop")
@@ -65,11 +63,8 @@ class Agent(View, frozen=True, kw_only=True):
     """The maximum number of model calls in one turn."""
 
 
-def agents(config: Config, skill_folders: Sequence[str] = ()) -> dict[str, Agent]:
-    """Return all agents by name: the default agent, the built-in ones, then those of the configuration.
-
-    ``skill_folders`` are folders outside of the project that agents may read.
-    """
+def agents(config: Config) -> dict[str, Agent]:
+    """Return all agents by name: the default agent, the built-in ones, then those of the configuration."""
     tool_output = rule("external_directory", "allow", config.folders.tool_output)
     defaults = (
         rule("*", "allow"),
@@ -77,7 +72,6 @@ def agents(config: Config, skill_folders: Sequence[str] = ()) -> dict[str, Agent
         rule("external_directory", "ask"),
         rule("private_address", "ask"),
         tool_output,
-        *(rule("external_directory", "allow", os.path.join(folder, "*")) for folder in skill_folders),
         *(rule(tool, "deny") for tool in ("question", "plan_enter", "plan_exit")),
         rule("read", "allow"),
         *_SECRETS,

@@ -60,8 +60,8 @@ class Expansion(Struct, frozen=True):
         return "".join(piece + output for piece, output in zip(self.pieces, inner, strict=True)).strip()
 
 
-def commands(config: Config, skills: Iterable[Skill] = (), prompts: Iterable[Command] = ()) -> dict[str, Command]:
-    """Return all commands by name: built-in, configured, ``prompts`` of MCP servers, and skills with a free name."""
+def commands(config: Config, skills: Iterable[Skill] = ()) -> dict[str, Command]:
+    """Return all commands by name: built-in, configured, and skills with a free name."""
     init, review = _BUILTINS
     builtins = {
         init: CommandConfig(
@@ -85,7 +85,6 @@ def commands(config: Config, skills: Iterable[Skill] = (), prompts: Iterable[Com
         )
         for name, section in {**builtins, **config.settings.command}.items()
     }
-    commands |= {prompt.name: prompt for prompt in prompts}
     for skill in skills:
         if skill.name not in commands:
             commands[skill.name] = Command(

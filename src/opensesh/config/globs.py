@@ -84,11 +84,6 @@ class Search:
         return True
 
 
-def find(folder: str, pattern: str) -> list[str]:
-    """Return the files below ``folder`` that match ``pattern``, as :meth:`Search.find` does."""
-    return Search().find(folder, pattern)
-
-
 def matches(pattern: str, path: str) -> bool:
     """Return whether ``path``, relative and with ``/``, matches ``pattern``.
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from . import globs
-from .fetching import TIMEOUT_SECONDS
-from .source import read_limited, upward
+from .source import TIMEOUT_SECONDS, read_limited, upward
 from .trust import owner_of
 
 if TYPE_CHECKING:

@@ -36,12 +36,10 @@ from ..flags import Flags
 from ..records import Document, as_object
 from . import globs
 from .config import Config, Layer, Merge, file_url, finish, normalise
-from .fetching import TIMEOUT_SECONDS, CachedFetch
 from .instructions import own_urls, project_urls, system_instructions
-from .project_folders import project_folders
 from .schema import AgentConfig, CommandConfig, ConfigSettings
-from .source import Folders, ProjectFolders, Source, folders, read_text
-from .trust import user_folders, without_revealing_prompts
+from .source import TIMEOUT_SECONDS, CachedFetch, Folders, ProjectFolders, Source, folders, read_text
+from .trust import project_folders, user_folders, without_revealing_prompts
 from .validation import check, unknown_keys
 
 if TYPE_CHECKING:
@@ -91,7 +89,7 @@ def load_and_fetch(directory: str | os.PathLike[str], worktree: str | os.PathLik
 
 def plugin_files(folder: str, pattern: str) -> list[str]:
     """Return the files matching ``pattern`` in the plugin folders of a configuration folder."""
-    return [path for kind in ("plugin", "plugins") for path in globs.find(os.path.join(folder, kind), pattern)]
+    return [path for kind in ("plugin", "plugins") for path in globs.Search().find(os.path.join(folder, kind), pattern)]
 
 
 class _LayerReader:

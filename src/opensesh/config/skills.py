@@ -2,30 +2,26 @@
 
 Of several with the same name the last one wins, in this order: ``~/.claude/skills`` and ``~/.agents/skills``, the
 same folders in the project from the worktree down to the directory, ``skill/`` and ``skills/`` in each configuration
-folder, ``skills.paths``, and ``skills.urls``. As with configuration folders, and unlike OpenCode 1.1.65, the closest
-to the directory wins.
+folder, and ``skills.paths``. As with configuration folders, and unlike OpenCode 1.1.65, the closest to the directory
+wins. Skills of ``skills.urls`` are not fetched.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ..errors import ConfigError
-from ..records import Document, as_list, as_object
 from . import globs
 from .trust import owner_of, user_folders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from .config import Config
-    from .source import Fetch
 
     Report = Callable[[ConfigError], None]
 
@@ -33,7 +29,6 @@ log = logging.getLogger("opensesh.config")
 FILE = "SKILL.md"
 _MAX_SKILLS = 500
 _EXTERNAL_FOLDERS = (".claude", ".agents")
-_SAFE_PATH = r"[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*)*"
 
 
 class Skill(Struct, frozen=True):
@@ -57,11 +52,9 @@ def log_problem(problem: ConfigError) -> None:
     log.warning("%s", problem)
 
 
-def skills(config: Config, *, fetch: Fetch | None = None, report: Report = log_problem) -> dict[str, Skill]:
-    """Return all skills by name; those of URLs only if ``fetch`` is given.
-
-    A skill that cannot be read, or whose ``SKILL.md`` has no name or description, is left out and passed to ``report``.
-    """
+def skills(config: Config, *, report: Report = log_problem) -> dict[str, Skill]:
+    """Return all skills by name. One that cannot be read, or whose ``SKILL.md`` has no name or description, is left out
+    and passed to ``report``."""
     folders: list[str] = []
     if not config.flags.disable_external_skills:
         bases = dict.fromkeys((config.folders.home, *config.project_folders.used[::-1]))
@@ -85,8 +78,7 @@ def skills(config: Config, *, fetch: Fetch | None = None, report: Report = log_p
         report(ConfigError(f"only the first {_MAX_SKILLS} of {len(paths)} skills are used", path=config.directory))
     del paths[_MAX_SKILLS:]
     for url in config.settings.skills.urls:
-        fetched = _fetched(url.rstrip("/"), os.path.join(config.folders.cache, "skills"), fetch, report)
-        paths += [os.path.join(folder, FILE) for folder in fetched]
+        report(ConfigError("skills from the network are not fetched here", path=url.rstrip("/")))
     skills: dict[str, Skill] = {}
     for path in paths:
         from .frontmatter import read  # imports yaml, which few projects need
@@ -110,55 +102,3 @@ def is_own_skill(config: Config, skill: Skill) -> bool:
 
 def _own_folders(config: Config) -> set[str]:
     return {*user_folders(config), *(os.path.join(config.folders.home, other) for other in _EXTERNAL_FOLDERS)}
-
-
-def _fetched(base: str, cache: str, fetch: Fetch | None, report: Report) -> Iterator[str]:
-    """Yield the folders of the skills that a URL offers. Downloaded skills are cached."""
-    from .jsonc import decode
-
-    cache = os.path.join(cache, sha256(base.encode()).hexdigest()[:16])
-    if fetch is None:
-        report(ConfigError("skills from the network are not fetched here", path=base))
-        return
-    try:
-        index, source = decode(fetch(f"{base}/index.json", timeout=5).decode(), f"{base}/index.json")
-    except (OSError, UnicodeDecodeError) as error:
-        report(ConfigError(f"cannot be fetched: {error}", path=f"{base}/index.json"))
-        return
-    except ConfigError as problem:
-        report(problem)
-        return
-    for at, item in enumerate(as_list((as_object(index) or {}).get("skills")) or []):
-        entry = as_object(item) or {}
-        try:
-            yield _fetch_skill(base, entry, cache, fetch)
-        except (OSError, ValueError) as error:
-            report(source.error(f"skill left out: {error}", ("skills", at)))
-
-
-def _fetch_skill(base: str, entry: Document, cache: str, fetch: Fetch) -> str:
-    name, files = str(entry.get("name")), [str(file) for file in as_list(entry.get("files")) or []]
-    if FILE not in files or "/" in name or not all(re.fullmatch(_SAFE_PATH, part) for part in (name, *files)):
-        raise ValueError("it needs a simple name, and simple file names including SKILL.md")
-    folder = os.path.join(cache, name)
-    if os.path.exists(os.path.join(folder, FILE)):
-        return folder
-    contents = {file: fetch(f"{base}/{name}/{file}", timeout=30) for file in files}
-    # A skill appears whole or not at all.
-    from tempfile import TemporaryDirectory
-
-    os.makedirs(os.path.dirname(folder), exist_ok=True)
-    with TemporaryDirectory(prefix=".", dir=os.path.dirname(folder)) as temporary:
-        whole = os.path.join(temporary, "skill")
-        for file, content in contents.items():
-            path = os.path.join(whole, *file.split("/"))
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "wb") as target:
-                target.write(content)
-        try:
-            os.rename(whole, folder)
-        except OSError:
-            # Another process may have been faster.
-            if not os.path.exists(os.path.join(folder, FILE)):
-                raise
-    return folder

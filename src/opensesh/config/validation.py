@@ -56,9 +56,9 @@ def check(document: Document, kind: type[S], source: Source) -> S:
     return view
 
 
-def unknown_keys(view: object, raw: Any, path: SettingPath = ()) -> Iterator[UnknownKey]:
+def unknown_keys(view: Struct, raw: Document) -> Iterator[UnknownKey]:
     """Yield the keys of ``raw`` that its typed ``view`` has no field for. In an agent, such keys are options."""
-    for section, members, here in _pairs(view, raw, path):
+    for section, members, here in _pairs(view, raw, ()):
         if not isinstance(section, AgentConfig):
             known = section.__struct_encode_fields__
             yield from (UnknownKey((*here, key), known) for key in members if key not in known)

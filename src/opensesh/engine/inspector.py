@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..config import system_instructions
-from ..config.fetching import CachedFetch
+from ..config.source import CachedFetch
 from ..errors import NotFoundError, OpenseshError, UsageError
 from ..models.model import Model
 from ..models.request import Assistant, File, Reasoning, System, Text, ToolResults, ToolUse, User

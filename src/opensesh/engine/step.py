@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config import evaluate, skills, system_instructions, system_paths
-from ..config.fetching import CachedFetch
+from ..config.source import CachedFetch
 from ..models import options
 from ..models.request import Assistant, Request, Text, ToolSpec, User
 from ..permissions import disabled

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from opensesh.config import Config, load, replace_document
+from opensesh.config import Config, load
+from opensesh.config.config import replace_document
 from opensesh.config.trust import Trust
 from opensesh.errors import NotFoundError
 from opensesh.tools.mcp.server_trust import servers_needing_trust, untrusted_reason
