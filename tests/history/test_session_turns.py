@@ -11,6 +11,7 @@ from opensesh.history.session_changes import prompt_changes, session_changes, un
 from opensesh.history.session_figures import session_figures
 from opensesh.history.session_outline import outline
 from opensesh.history.session_turns import DamagedMessage, SessionTurns, TurnOrders, turn_id
+from opensesh.history.stats.usage_stats import statistics
 from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.protocol import Damage, Key, log_damage
 
@@ -187,8 +188,7 @@ def test_figures_add_up_what_the_session_used(sample: Sample) -> None:
     sample.write(("todo", session["id"]), [{"content": "dig", "status": "pending"}, 5])
     library = Library(store=JsonTree(sample.root))
     entry = library.session(session["id"])
-    infos = [message.info for message in library.store.messages(entry.id)]
-    figures = session_figures(library, entry, infos)
+    figures = session_figures(library, entry, library.store.messages(entry.id))
     assert (figures.usage.input, figures.usage.cache_read) == (2000, 1000)
     assert (str(entry.cost), str(figures.inclusive)) == ("0.50", "1.00")
     assert figures.context == 1650
@@ -196,6 +196,22 @@ def test_figures_add_up_what_the_session_used(sample: Sample) -> None:
     assert [agent.title for agent in figures.subagents] == ["child"]
     assert figures.todos == [{"content": "dig", "status": "pending"}]
     assert figures.repriced is not None
+
+
+def test_figures_are_those_of_statistics_for_old_answers_of_several_calls_and_for_forks(sample: Sample) -> None:
+    session = sample.talk(answers=1)
+    old = sample.answer(session, finish=None)
+    sample.part(old, type="step-finish", tokens={"input": 7, "output": 3, "reasoning": 0, "cache": {}})
+    fork = sample.fork(session)
+    sample.answer(fork, cost=0.5)
+    store = JsonTree(sample.root)
+    library = Library(store=store)
+    counted = {row.key: row.totals for row in statistics(store, "session").rows}
+    for one in (session, fork):
+        figures = session_figures(library, library.session(one["id"]), store.messages(one["id"]))
+        assert figures.usage == counted[one["id"]]
+    assert counted[session["id"]].input == 2007
+    assert counted[fork["id"]].input == 1000
 
 
 def test_messages_that_are_added_after_the_positions_were_read_do_not_shift_them(sample: Sample) -> None:

@@ -196,6 +196,11 @@ async def test_separators_damage_and_figures_are_shown(
     ):
         await expect(panel).to_contain_text(text)
     await expect(page.locator("#map .window")).to_have_count(1)
+    await page.set_viewport_size({"width": 390, "height": 800})  # without room for the map
+    async with page.expect_response(re.compile("/panel")) as answered:
+        await page.reload()
+    assert "map-lines" not in await (await answered.value).text()
+    await expect(panel.locator("summary").first).to_contain_text("$")
 
 
 async def test_a_turn_can_be_copied_and_seen_as_it_is_stored(

@@ -12,13 +12,13 @@ from ..errors import NotFoundError, RecordError
 from ..records import Project, Session, as_amount, as_object, order
 from ..storage import open_store, unfinished
 from ..storage.keys import GLOBAL
-from ..storage.protocol import CompositeStore, Damage, Key, SessionQueries, Store
+from ..storage.protocol import CompositeStore, Damage, Key, SessionQueries, Store, StoredMessage
 from ..storage.queries import SessionQuery
 from ..storage.record_ids import project_at, session_at
 from . import discovery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ..records import Document
     from .cache.derived_cache import DerivedCache
@@ -346,9 +346,11 @@ class Library:
         first, last = (min(prompts)[1], max(prompts)[1]) if prompts else ("", "")
         return SessionTotals(len(infos), len(prompts), cost, first, last)
 
-    def counted_usage(self, session: Document, repricer: Repricer) -> list[UsageEntry]:
-        """Return the usage of the model calls that count for a session, priced again."""
-        return self._counted_calls.usage_of(session, repricer)
+    def counted_usage(
+        self, session: Document, messages: Iterable[StoredMessage], repricer: Repricer
+    ) -> list[UsageEntry]:
+        """Return the usage of the model calls that count for a session with these messages, priced again."""
+        return self._counted_calls.usage_of(session, messages, repricer)
 
     @cached_property
     def _counted_calls(self) -> CountedCalls:

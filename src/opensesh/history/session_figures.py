@@ -12,10 +12,11 @@ from .stats.money import Repricer, dollars
 from .stats.session_usage import UsageTotals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
     from decimal import Decimal
 
     from ..records import Document
+    from ..storage.protocol import StoredMessage
     from .library import Library, SessionEntry
     from .stats.money import PriceTable
 
@@ -51,13 +52,14 @@ class SessionFigures(NamedTuple):
         return None if self.usage.unpriced else dollars(self.usage.repriced)
 
 
-def session_figures(library: Library, entry: SessionEntry, infos: Iterable[Document]) -> SessionFigures:
-    """Return the figures of a session; ``infos`` are the records of its messages, oldest first."""
+def session_figures(library: Library, entry: SessionEntry, messages: Sequence[StoredMessage]) -> SessionFigures:
+    """Return the figures of a session with these messages, oldest first."""
     repricer = Repricer()
     usage = UsageTotals()
-    for call in library.counted_usage(entry.record.document, repricer):
+    for call in library.counted_usage(entry.record.document, messages, repricer):
         usage = usage.plus(call.totals)
-    last: Document = next((info for info in reversed(list(infos)) if _context_tokens(info)), dict[str, Any]())
+    infos = (message.info for message in reversed(messages))
+    last: Document = next((info for info in infos if _context_tokens(info)), dict[str, Any]())
     provider, model = text(last, "providerID"), text(last, "modelID")
     return SessionFigures(
         usage,

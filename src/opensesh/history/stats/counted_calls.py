@@ -6,9 +6,11 @@ Every call counts once, for the session that made it. What a fork copied counts 
 
 from __future__ import annotations
 
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from ...errors import RecordError
 from ...records import as_object, as_whole, side_calls
 from ...sessions import removed_calls
 from ...storage.protocol import store_ids
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ...records import Document
-    from ...storage.protocol import Store
+    from ...storage.protocol import Store, StoredMessage
     from .money import Repricer
     from .session_usage import UsageEntry
 
@@ -48,18 +50,19 @@ class CountedCalls:
             calls |= {f"{name}#{number}": call for number, call in enumerate(side_calls(info))}
         return [call for name, call in calls.items() if name not in copied]
 
-    def usage_of(self, session: Document, repricer: Repricer) -> list[UsageEntry]:
-        """Return the usage of the same calls, priced again, and of the prompts."""
-        from ...storage.change_feeds import feeds_of  # these load msgspec's views; lists of sessions do without
-        from .usage_writer import read_usage
+    def usage_of(self, session: Document, messages: Iterable[StoredMessage], repricer: Repricer) -> list[UsageEntry]:
+        """Return the usage of the same calls, priced again, and of the prompts, from the messages of a session."""
+        from ...storage.change_feeds import RawRecord  # these load msgspec's views; lists of sessions do without
+        from .usage_writer import message_usage, with_removed_calls
 
         session_id = str(session.get("id"))
-        feeds = feeds_of(self._store)
-        try:
-            entries = read_usage(session_id, feeds, repricer).entries
-        finally:
-            for feed in feeds:
-                feed.close()
+        usage: dict[str, list[UsageEntry]] = {}
+        for message in messages:
+            name = str(message.info.get("id"))
+            with suppress(RecordError):
+                record = RawRecord(name, "", name, message.info)
+                usage[name] = message_usage(record, partial(iter, message.parts), repricer)
+        entries = with_removed_calls(usage, store_ids(self._store), session_id, repricer)
         head = session_info(session, str(session.get("projectID") or ""), session_id)
         is_fork = bool(entries) and may_be_fork(head, min(entry.created for entry in entries))
         copied = self._copied.get(session_id, set()) if is_fork else set[str]()

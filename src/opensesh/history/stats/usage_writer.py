@@ -6,6 +6,8 @@ import json
 import time
 from array import array
 from contextlib import suppress
+from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +22,7 @@ from .money import units
 from .session_usage import UsageEntry, buckets_of, session_info
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from sqlite3 import Connection
 
     from ...records import Document
@@ -100,12 +102,13 @@ def read_usage(session: str, feeds: Sequence[ChangeFeed], repricer: Repricer) ->
         entries: dict[str, list[UsageEntry]] = {}
         for record in feed.messages(session):
             try:
-                entries[record.id] = _usage_of(record, session, feed, repricer)
+                parts = partial(_parts, session, record.id, feed)
+                entries[record.id] = message_usage(record, parts, repricer)
                 if not entries[record.id][0].completed and entries[record.id][0].role == "assistant":
                     # The fingerprint must not be newer than what is read, so the message is read once more.
                     _watch(feed, session, record.id, watched)
                     for again in feed.messages(session, [record.id]):
-                        entries[record.id] = _usage_of(again, session, feed, repricer)
+                        entries[record.id] = message_usage(again, parts, repricer)
             except RecordError as error:
                 entries.pop(record.id, None)
                 damaged.append(record.id)
@@ -113,16 +116,22 @@ def read_usage(session: str, feeds: Sequence[ChangeFeed], repricer: Repricer) ->
                 _watch(feed, session, record.id, watched)
         copies.append(entries)
     merged = copies[0] if len(copies) == 1 else _merge(copies)
-    for info in removed_calls.read([feed.store_id for feed in feeds], session):
-        if (name := str(info.get("id"))) not in merged:
+    entries_in_order = with_removed_calls(merged, [feed.store_id for feed in feeds], session, repricer)
+    return SessionUsage(entries_in_order, watched, damage, damaged)
+
+
+def with_removed_calls(
+    usage: Mapping[str, list[UsageEntry]], store_ids: Iterable[str], session: str, repricer: Repricer
+) -> list[UsageEntry]:
+    """Return the usage of a session's messages, and of the messages that were removed from it, in the order of time."""
+    removed: dict[str, list[UsageEntry]] = {}
+    for info in removed_calls.read(store_ids, session):
+        if (name := str(info.get("id"))) not in usage:
             record = RawRecord(name, "", name, {"finish": "unknown", **info})
-            try:
-                answer, *others = _usage_of(record, session, feeds[0], repricer)
-            except RecordError:
-                continue
-            merged[name] = [answer._replace(role="removed"), *others] if answer.role == "assistant" else others
-    in_order = sorted((entry for group in merged.values() for entry in group), key=attrgetter("created", "id"))
-    return SessionUsage(in_order, watched, damage, damaged)
+            with suppress(RecordError):
+                answer, *others = message_usage(record, tuple, repricer)
+                removed[name] = [answer._replace(role="removed"), *others] if answer.role == "assistant" else others
+    return sorted(chain(*usage.values(), *removed.values()), key=attrgetter("created", "id"))
 
 
 def _merge(copies: Sequence[dict[str, list[UsageEntry]]]) -> dict[str, list[UsageEntry]]:
@@ -140,10 +149,11 @@ def _merge(copies: Sequence[dict[str, list[UsageEntry]]]) -> dict[str, list[Usag
     return merged
 
 
-def _usage_of(record: RawRecord, session: str, feed: ChangeFeed, repricer: Repricer) -> list[UsageEntry]:
+def message_usage(record: RawRecord, parts: Callable[[], Iterable[Document]], repricer: Repricer) -> list[UsageEntry]:
     """Return the usage of a message, and of the side calls stored with it, such as one for a title.
 
-    A field of the wrong type is ignored. Raises :class:`RecordError` if the record is not a message.
+    ``parts`` returns the parts of the message, which only old answers need. A field of the wrong type is ignored.
+    Raises :class:`RecordError` if the record is not a message.
     """
     info, name = record.document(), record.id
     role = info.get("role")
@@ -158,7 +168,7 @@ def _usage_of(record: RawRecord, session: str, feed: ChangeFeed, repricer: Repri
     else:
         # Before OpenCode 1.0.69 an answer had several model calls and no finish reason, and kept only the tokens of
         # the last call.
-        steps = [] if info.get("finish") is not None else list(_step_tokens(session, name, feed))
+        steps = [] if info.get("finish") is not None else list(_step_tokens(parts()))
         entries = [_answer(name, "assistant", created, info, repricer, steps)]
     for number, call in enumerate(side_calls(info) if EXTENSION_KEY in info else ()):
         entries.append(_answer(f"{name}#{number}", "call", _time(call, "created") or 0, call, repricer))
@@ -184,14 +194,18 @@ def _answer(
     return UsageEntry(name, role, created, completed, *model, _agent_of(info), *used, stored, repriced)
 
 
-def _step_tokens(session: str, message: str, feed: ChangeFeed) -> Iterator[Document]:
-    """Yield the tokens of each step of an answer."""
+def _parts(session: str, message: str, feed: ChangeFeed) -> Iterator[Document]:
     for record in feed.message_parts(session, [message]):
         with suppress(RecordError):
-            part = record.document()
-            tokens = as_object(part.get("tokens"))
-            if part.get("type") == "step-finish" and tokens is not None:
-                yield tokens
+            yield record.document()
+
+
+def _step_tokens(parts: Iterable[Document]) -> Iterator[Document]:
+    """Yield the tokens of each step of an answer."""
+    for part in parts:
+        tokens = as_object(part.get("tokens"))
+        if part.get("type") == "step-finish" and tokens is not None:
+            yield tokens
 
 
 def _time(info: Document, name: str) -> int | None:

@@ -97,6 +97,12 @@ class PromptsQuery(Struct, frozen=True):
     start: Annotated[int, Meta(ge=0)] = field(default=0, name="from")
 
 
+class PanelQuery(Struct, frozen=True):
+    """Whether the page has room for the map: a line for each message of the session."""
+
+    map: bool = False
+
+
 class FindQuery(Struct, frozen=True):
     """What to find in the session."""
 
@@ -339,7 +345,7 @@ async def session_file(call: Call, query: AttachmentQuery) -> object:
 
 
 @pages.get("/ui/session/{sessionID}/panel", "ui.session.panel", response=None)
-async def session_panel(call: Call) -> object:
+async def session_panel(call: Call, query: PanelQuery) -> object:
     """Show the figures of a session: context, cost, tokens, to do, files, subagents, prompts."""
 
     def read(library: Library) -> dict[str, Any]:
@@ -347,9 +353,9 @@ async def session_panel(call: Call) -> object:
         messages = library.store.messages(view.id, report=library.report)
         rows = list(outline(messages))
         return session_head(view) | {
-            "figures": session_figures(library, view.entry, [message.info for message in messages]),
+            "figures": session_figures(library, view.entry, messages),
             "files": session_changes(library.store, view.id, messages),
-            "map_lines": "\n".join(f"{_map_kind(row)} {row.size} {row.id}" for row in rows),
+            "map_lines": "\n".join(f"{_map_kind(row)} {row.size} {row.id}" for row in rows) if query.map else "",
             "prompts": (prompts := _prompts(rows)),
             "groups": range(0, max(len(prompts), 1), _PROMPT_GROUP),
             "group_size": _PROMPT_GROUP,

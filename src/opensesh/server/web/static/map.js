@@ -95,12 +95,14 @@ map.addEventListener("pointerdown", (event) => {
 });
 map.addEventListener("pointermove", (event) => { if (event.buttons) jump(event); });
 
+/** Whether the window has room for the map. */
+export const isMapShown = () => getComputedStyle(map).display !== "none";
+
 /**
  * Draws the map again, from a line for each turn: its kind, its size and its id.
  * @param {string} lines
  */
 export function drawMap(lines) {
-  if (getComputedStyle(map).display === "none") return;
   rows = lines.split("\n").map((line) => {
     const [kind, size, id] = line.split(" ");
     return { kind, size: Number(size), id };

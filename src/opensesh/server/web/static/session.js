@@ -4,7 +4,7 @@ import { focusFind } from "./find.js";
 import { scrollToEnd } from "./following.js";
 import { onKeys } from "./keys.js";
 import { address, current, goTo, select, sessionId, settleOn, topTurn } from "./log.js";
-import { drawMap } from "./map.js";
+import { drawMap, isMapShown } from "./map.js";
 import { fetchHtml, send } from "./requests.js";
 import { loadBody, openMenu } from "./transcript.js";
 
@@ -13,7 +13,7 @@ const log = /** @type {HTMLElement} */ (document.getElementById("log"));
 
 /** Loads the figures of the session again, and its map, for which the server reads the same messages. */
 export async function refreshPanel() {
-  fill(panel, await fetchHtml(panel.dataset.source ?? ""));
+  fill(panel, await fetchHtml(`${panel.dataset.source}${isMapShown() ? "?map=1" : ""}`));
   const lines = panel.querySelector(".map-lines");
   if (lines) drawMap(lines.textContent ?? "");
   lines?.remove();
