@@ -179,6 +179,26 @@ def test_a_diff_of_two_texts_has_three_lines_of_context_and_says_what_has_no_end
     assert [line for line in lines if line.startswith(("+", "-"))][2:] == ["-5", "+five", "-25", "+end"]
     assert lines[-2] == "\\ No newline at end of file"
     assert unified_diff("f", "x", "x") == ""
+    same = [line[1:] for line in unified_diff("f", before, after, len(before)).split("\n") if line.startswith(" ")]
+    assert same == [str(number) for number in range(30) if number not in (5, 25)]
+
+
+def test_the_diff_of_a_file_has_all_of_its_lines_where_they_are_recorded(sample: Sample) -> None:
+    session = sample.session()
+    lines = "".join(f"line {number}\n" for number in range(100))
+    record = {"file": "a.py", "before": lines, "after": lines.replace("50", "fifty"), "additions": 1, "deletions": 1}
+    patched = {"file": "b.py", "patch": "--- b.py\n+++ b.py\n@@ -1,1 +1,1 @@\n-x\n+y\n"}
+    added = record | {"file": "c.py", "before": ""}
+    sample.write(("session_diff", session["id"]), [record, patched, added])
+    store = JsonTree(sample.root)
+    short = session_changes(store, session["id"], [])
+    whole = session_changes(store, session["id"], [], "a.py")
+    assert [file.has_more_lines for file in short] == [True, False, False]
+    assert [file.has_more_lines for file in whole] == [False, False, False]
+    assert " line 99\n" not in short[0].diff
+    assert " line 0\n" in whole[0].diff
+    assert " line 99\n" in whole[0].diff
+    assert [file.document() for file in whole[1:]] == [file.document() for file in short[1:]]
 
 
 def test_figures_add_up_what_the_session_used(sample: Sample) -> None:

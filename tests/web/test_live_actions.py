@@ -292,12 +292,25 @@ async def test_files_and_long_texts_are_attached_by_paste_and_drop(page: Page, s
 
 async def test_changes_are_shown_side_by_side(page: Page, server: WebServer, repository: Path, axe: str) -> None:
     file = repository / "sides.txt"
-    session_id = server.create(write(file, "one\n"), write(file, "two\n"), directory=repository, title="Sides")
+    lines = "".join(f"line {number}\n" for number in range(20))
+    file.write_text(f"{lines}one\n")
+    read = f"CALL read {json.dumps({'filePath': str(file)})}"
+    session_id = server.create(f"{read}\n---\n{write(file, f'{lines}two')}", directory=repository, title="Sides")
     await page.goto(f"{server.url}/ui/session/{session_id}/changes")
     await page.get_by_role("button", name="side by side").click()
     await expect(page).to_have_url(re.compile("view=split"))
     await expect(page.locator(".split .add").first).to_have_text("two")
     await is_usable(page, axe)
+    await page.get_by_role("button", name="side by side").click()
+    await expect(page.locator(".split")).to_have_count(0)
+    diff = page.locator("pre.diff")
+    await expect(diff).not_to_contain_text("line 0")
+    await page.get_by_role("link", name="show the whole file").click()
+    await expect(diff).to_contain_text("line 0")
+    await expect(diff.locator(".add")).to_have_text("+two")
+    await expect(page.get_by_role("link", name="show the whole file")).to_have_count(0)
+    await is_usable(page, axe)
+    await page.get_by_role("button", name="side by side").click()
     await page.get_by_label("Changes of").select_option(label="the whole session")
     await page.get_by_role("button", name="Show", exact=True).click()
     await expect(page.locator(".split .add").first).to_have_text("two")

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _CONTEXT_LINES = 3
 _MAX_TEXT_LENGTH = 4_000_000
 """Of a file; larger ones are listed without a diff."""
+_MAX_WHOLE_LENGTH = 400_000
+"""Of a file that is shown as a whole."""
 
 
 class FileSummary(NamedTuple):
@@ -33,34 +35,39 @@ class FileSummary(NamedTuple):
     deletions: int
     diff: str
     """Unified; empty if it is not known."""
+    has_more_lines: bool = False
+    """Whether the lines around the changes are recorded too."""
 
     def document(self) -> Document:
         """Return it as JSON data."""
-        return self._asdict()
+        return {name: value for name, value in self._asdict().items() if name != "has_more_lines"}
 
 
-def session_changes(store: Store, session_id: str, messages: Sequence[StoredMessage]) -> list[FileSummary]:
-    """Return the changes of a session: those that OpenCode recorded, else those of its tool calls."""
+def session_changes(
+    store: Store, session_id: str, messages: Sequence[StoredMessage], whole: str = ""
+) -> list[FileSummary]:
+    """Return the changes of a session: those that OpenCode recorded, else those of its tool calls. The diff of the file
+    ``whole`` has all of its lines, if they are recorded."""
     try:
         recorded = as_list(store.read(keys.diff(session_id))) or []
     except (NotFoundError, RecordError):
         recorded = []
-    return _recorded_changes(recorded) or _called_changes(messages)
+    return _recorded_changes(recorded, whole) or _called_changes(messages)
 
 
-def prompt_changes(messages: Sequence[StoredMessage], prompt_id: str) -> list[FileSummary]:
-    """Return the changes between a prompt and the next one."""
+def prompt_changes(messages: Sequence[StoredMessage], prompt_id: str, whole: str = "") -> list[FileSummary]:
+    """Return the changes between a prompt and the next one; see :func:`session_changes`."""
     names = [str(message.info.get("id")) for message in messages]
     if prompt_id not in names:
         raise NotFoundError(f"there is no message {prompt_id} in this session", id=prompt_id)
     start = names.index(prompt_id)
     end = next((at for at in range(start + 1, len(messages)) if messages[at].info.get("role") == "user"), len(messages))
     summary = as_object(messages[start].info.get("summary")) or {}
-    return _recorded_changes(as_list(summary.get("diffs")) or []) or _called_changes(messages[start:end])
+    return _recorded_changes(as_list(summary.get("diffs")) or [], whole) or _called_changes(messages[start:end])
 
 
-def unified_diff(path: str, before: str, after: str) -> str:
-    """Return the unified diff of two texts."""
+def unified_diff(path: str, before: str, after: str, context: int = _CONTEXT_LINES) -> str:
+    """Return the unified diff of two texts, with so many lines around each change."""
     old, new = split_lines(before), split_lines(after)
     changes = line_changes(old, new)
     if not changes:
@@ -68,11 +75,11 @@ def unified_diff(path: str, before: str, after: str) -> str:
     lines = [f"--- {path}\n", f"+++ {path}\n"]
     groups = [[changes[0]]]
     for change in changes[1:]:
-        near = change.start - groups[-1][-1].end <= 2 * _CONTEXT_LINES
+        near = change.start - groups[-1][-1].end <= 2 * context
         groups[-1].append(change) if near else groups.append([change])
     for group in groups:
-        start, new_start = max(group[0].start - _CONTEXT_LINES, 0), max(group[0].new_start - _CONTEXT_LINES, 0)
-        end, new_end = group[-1].end + _CONTEXT_LINES, group[-1].new_end + _CONTEXT_LINES
+        start, new_start = max(group[0].start - context, 0), max(group[0].new_start - context, 0)
+        end, new_end = group[-1].end + context, group[-1].new_end + context
         end, new_end = min(end, len(old)), min(new_end, len(new))
         lines.append(
             f"@@ -{start + (end > start)},{end - start} +{new_start + (new_end > new_start)},{new_end - new_start} @@\n"
@@ -87,20 +94,23 @@ def unified_diff(path: str, before: str, after: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-def _recorded_changes(records: Iterable[object]) -> list[FileSummary]:
+def _recorded_changes(records: Iterable[object], whole: str) -> list[FileSummary]:
     changed: list[FileSummary] = []
     for record in map(as_object, records):
         if record is None or not (path := text(record, "file")):
             continue
         before, after, patch = (text(record, name) for name in ("before", "after", "patch"))
         is_known = "before" in record or "after" in record
-        if not patch and is_known and max(len(before), len(after)) <= _MAX_TEXT_LENGTH:
-            patch = unified_diff(path, before, after)
+        length = max(len(before), len(after))
+        has_more_lines = bool(before and after) and length <= _MAX_WHOLE_LENGTH
+        is_whole = has_more_lines and path == whole
+        if is_whole or (not patch and is_known and length <= _MAX_TEXT_LENGTH):
+            patch = unified_diff(path, before, after, length if is_whole else _CONTEXT_LINES)
         additions, deletions = as_whole(record.get("additions")), as_whole(record.get("deletions"))
         status = text(record, "status")
         if status not in ("added", "deleted", "modified"):
             status = "added" if is_known and not before else "deleted" if is_known and not after else "modified"
-        changed.append(FileSummary(path, status, additions, deletions, patch))
+        changed.append(FileSummary(path, status, additions, deletions, patch, has_more_lines and not is_whole))
     return changed
 
 

@@ -122,6 +122,8 @@ class ChangesPageQuery(Struct, frozen=True):
     prompt: ChosenMessageID = ""
     view: Literal["", "split"] = ""
     """``split`` for old and new lines side by side."""
+    whole: str = ""
+    """A file of which all lines are shown."""
 
 
 class TranscriptChunk(NamedTuple):
@@ -438,10 +440,14 @@ async def session_changes_page(call: Call, query: ChangesPageQuery) -> object:
         view = SessionView(call, library)
         messages = library.store.messages(view.id, report=library.report)
         files = (
-            prompt_changes(messages, query.prompt)
+            prompt_changes(messages, query.prompt, query.whole)
             if query.prompt
-            else session_changes(library.store, view.id, messages)
+            else session_changes(library.store, view.id, messages, query.whole)
         )
+        if is_fragment(call):
+            files = [file for file in files if file.path == query.whole][:1]
+            if not files:
+                raise NotFoundError(f"{query.whole} was not changed", path=query.whole)
         render_diff = split_diff_html if query.view else diff_html
         return session_head(view) | {
             "files": [(file, render_diff(file.diff) if file.diff else "") for file in files],
@@ -453,4 +459,8 @@ async def session_changes_page(call: Call, query: ChangesPageQuery) -> object:
             "most": _MAX_UNFOLDED_CHANGES,
         }
 
-    return render(call, "session_changes.html", **await call.state.read_history(read))
+    values = await call.state.read_history(read)
+    if is_fragment(call):
+        file, diff = values["files"][0]
+        return render(call, "session_changed_file.html", file=file, diff=diff, **values)
+    return render(call, "session_changes.html", **values)
