@@ -260,6 +260,57 @@ async def test_a_link_among_the_plans_leads_nowhere(project: Path) -> None:
         assert (project / "a.txt").read_text() == "one\n"
 
 
+@pytest.mark.parametrize("target", ["..", "../.git/hooks", "../../outside"])
+async def test_a_link_in_place_of_the_folder_of_plans_leads_nowhere(project: Path, target: str) -> None:
+    (project / ".opencode").mkdir()
+    (project / ".opencode" / "plans").symlink_to(target)
+    async with planning(project, ScriptedModel(None), BROAD[0], answer="always") as (harness, _):
+        before = sorted(os.listdir(project / ".opencode" / "plans"))
+        session = harness.engine.sessions.get(harness.session)
+        plan = plan_file(harness.engine.config, harness.engine.location, session)
+        await harness.ask(f"{call('write', filePath=plan, content='x')}\n---\nSAY tried", agent="plan")
+        assert harness.parts("tool")[-1]["state"]["status"] == "error"
+        assert sorted(os.listdir(project / ".opencode" / "plans")) == before
+
+
+@pytest.mark.parametrize("slug", ["x/../../../*", "*", "?", "x/../../../new", "../../../outside/new", "\0", ""])
+async def test_the_slug_of_a_session_allows_no_other_file_than_its_plan(project: Path, slug: str) -> None:
+    async with planning(project, ScriptedModel(None), BROAD[0], answer="always") as (harness, _):
+        harness.engine.sessions.update(harness.session, lambda info: info.update(slug=slug))
+        others = [
+            project / "new.md",
+            project / ".opencode" / "plans" / "1-other.md",
+            project.parent / "outside" / "n.md",
+        ]
+        for path in others:
+            await harness.ask(f"{call('write', filePath=str(path), content='x')}\n---\nSAY tried", agent="plan")
+            assert not path.exists()
+        session = harness.engine.sessions.get(harness.session)
+        plan = Path(plan_file(harness.engine.config, harness.engine.location, session))
+        await harness.ask(f"{call('write', filePath=str(plan), content='x')}\n---\nSAY ok", agent="plan")
+        assert plan.resolve().parent == project / ".opencode" / "plans"
+        assert plan.read_text() == "x"
+
+
+async def test_rules_of_a_session_allow_no_edits_while_it_plans(project: Path) -> None:
+    rules = [Rule(permission=name, pattern="*", action="allow") for name in ("edit", "*", "ed*")]
+    calls = [
+        call("write", filePath=str(project / "new.txt"), content="x"),
+        call("read", filePath=str(project / "a.txt")),
+        call("edit", filePath=str(project / "a.txt"), oldString="one", newString="two"),
+        call("apply_patch", patchText=PATCH),
+        call("bash", command="echo x > a.txt", description="x"),
+    ]
+    for model in ("it", "gpt-5"):
+        script = ScriptedModel("\n---\n".join(f"{item}\n---\nSAY tried" for item in calls))
+        more: dict[str, Any] = {model: script}
+        async with planning(project, script, {}, answer="always", rules=rules, **more) as (harness, _):
+            before = digest(*folders(project))
+            for item in calls:
+                await harness.ask("Try.", agent="plan", model=f"scripted/{model}", tools={"write": True, "edit": True})
+                assert digest(*folders(project)) == before, item
+
+
 def mcp_calls(project: Path) -> list[str]:
     target = str(project / "a.txt")
     nested = [{"tool": "box_put", "parameters": {"path": target}}]

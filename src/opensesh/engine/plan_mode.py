@@ -11,13 +11,14 @@ before the mode: those that are declared read-only need the user's permission ea
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from .. import ids
 from ..config import rules as rules_of
-from ..config.rules import EDITING, decide
+from ..config.rules import EDITING, decide, matches
 from ..errors import InvalidArgumentsError, PermissionDeniedError
 from ..records import ModelRef, Rule, TextPart, UserMessage
 from ..storage.protocol import StoredMessage
@@ -47,6 +48,7 @@ _READ_ONLY = frozenset(
     todowrite webfetch websearch
     """.split()
 )
+_NOT_IN_SLUGS = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class PlanModeGuard:
@@ -106,6 +108,14 @@ def plan_agent_rules(agent: Agent, config: Config, plan: str) -> tuple[Rule, ...
         replace(rule, pattern=own_plan) if rule.permission == "edit" and rule.pattern in all_plans else rule
         for rule in agent.permission
     )
+
+
+def plan_session_rules(agent: Agent, session: Session) -> tuple[Rule, ...]:
+    """Return the session's own rules; in plan mode without those that allow edits, which would follow the agent's."""
+    rules = tuple(session.permission or ())
+    if agent.name != PLAN and PLAN_MODE_RULE not in rules:
+        return rules
+    return tuple(rule for rule in rules if rule.action != "allow" or not matches("edit", rule.permission))
 
 
 def _is_read_only_command(arguments: Mapping[str, Any]) -> bool:
@@ -171,7 +181,9 @@ class SessionModes:
 def plan_file(config: Config, location: ProjectLocation, session: Session) -> str:
     """Return the path of a session's plan: in the project, or in OpenCode's data folder outside of version control."""
     base = os.path.join(location.sandbox, ".opencode", "plans") if location.vcs else config.folders.plans
-    return os.path.join(base, f"{session.time.created}-{session.slug}.md")
+    # The slug of a session that was imported may be anything, and the name is also the pattern that allows the edit.
+    slug = _NOT_IN_SLUGS.sub("-", session.slug)
+    return os.path.join(base, f"{session.time.created}-{slug}.md")
 
 
 def plan_reminders(config: Config, plan: str, agent: str | None, before: str | None) -> list[str]:

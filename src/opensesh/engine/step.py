@@ -14,7 +14,7 @@ from ..records import as_object, merged
 from ..tools.custom import load_installed_tools
 from ..tools.tool_registry import CatalogEntry, DescriptionVariables, Features, Registry, to_spec
 from .model_choice import subagents
-from .plan_mode import SessionModes, plan_agent_rules, plan_file, plan_mode_guard
+from .plan_mode import SessionModes, plan_agent_rules, plan_file, plan_mode_guard, plan_session_rules
 from .projection import mark_cache_points
 from .prompts import prompt_text, system_prompt
 from .subtasks import USER_REQUESTED, ChildSessions
@@ -184,7 +184,7 @@ class Planner:
     def rules(self, agent: Agent) -> tuple[Rule, ...]:
         """Return the agent's rules, then the session's."""
         plan = plan_file(self._config, self._location, self._session)
-        return (*plan_agent_rules(agent, self._config, plan), *(self._session.permission or ()))
+        return (*plan_agent_rules(agent, self._config, plan), *plan_session_rules(agent, self._session))
 
     async def request_after_hooks(self, step: Step) -> Request:
         """Return a step's request as plugins change it."""

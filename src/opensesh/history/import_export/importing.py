@@ -117,7 +117,7 @@ class Importer:
             runner = self.target.foreign_run(source.id) if isinstance(self.target, SharedSessions) else ""
             if runner:
                 return ImportResult(source.id, "skipped", title, 0, f"being run here by {runner}")
-            source = self._paths.applied(source)
+            source = self._without_allowing_rules(self._paths.applied(source))
             if isinstance(self.target, CanonicalRecords):
                 source = _completed(source, self.target.canonical_record, self._report)
             return self._merge(source, title)
@@ -138,6 +138,16 @@ class Importer:
                 return ImportResult(source.id, "skipped", title, 0, error.message)
             self._report(Damage(source.origin, error.message))
             return ImportResult(source.id, "skipped", title, 0, error.message)
+
+    def _without_allowing_rules(self, source: SourceSession) -> SourceSession:
+        """Return a session without its rules that allow something: another person's file answers no questions here."""
+        rules = as_list(source.info.get("permission")) or []
+        others = [rule for rule in rules if (as_object(rule) or {}).get("action") != "allow"]
+        if len(others) == len(rules):
+            return source
+        reason = f"{source.id}: rules of the session that allow something without asking are left out"
+        self._report(Damage(source.origin, reason))
+        return source._replace(info=source.info | {"permission": others})
 
     def _merge(self, source: SourceSession, title: str) -> ImportResult:
         key = self._session_keys.get(source.id)
@@ -183,7 +193,8 @@ class Importer:
             records.append((keys.project(session_key[1]), _project_of(session, session_key[1], messages)))
         stored = as_object(self._read(session_key))
         if stored is None or _updated(session.info) >= _updated(stored):
-            kept = {name: stored[name] for name in ("projectID", "directory") if stored and name in stored}
+            own = ("projectID", "directory", "permission")
+            kept = {name: stored[name] for name in own if stored and name in stored}
             newer = {name: stored[name] for name in _NEWER_FIELDS if stored and name in stored}
             records.append((session_key, newer | session.info | kept))
         count = self._store(records, mark=session.id)
