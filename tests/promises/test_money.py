@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+import opensesh
 from opensesh import history
+from opensesh.history.session_figures import session_figures
+from opensesh.history.stats.money import dollars
 from opensesh.project import resolve
 from opensesh.sessions import Sessions, trash
 from opensesh.storage import open_store
@@ -29,9 +34,17 @@ def agree(terminal: Terminal) -> dict[str, float]:
     by_session = {row["key"]: row["cost"] for row in terminal.json("stats", "--by", "session")["rows"]}
     listed = costs(terminal)
     assert listed == pytest.approx({name: by_session.get(name, 0) for name in listed})
-    entries = {entry.id: float(entry.cost) for entry in history.open().sessions()}
+    library = history.open()
+    entries = {entry.id: float(entry.cost) for entry in library.sessions()}
     assert entries == pytest.approx(listed)
+    figures = {entry.id: session_figures(library, entry, ()).usage.cost for entry in library.sessions()}
+    assert {name: dollars(cost) for name, cost in figures.items()} == pytest.approx(listed)
     return listed
+
+
+async def engine_costs(sessions: Iterable[str]) -> dict[str, float]:
+    async with opensesh.open(".") as engine:
+        return {name: float((await engine.cost(name)).own.known) for name in sessions}
 
 
 def test_promise_3_a_revert_that_is_final_leaves_the_cost(terminal: Terminal) -> None:
@@ -130,6 +143,8 @@ def test_promise_4_forks_count_what_they_spent_themselves(terminal: Terminal, mo
     results = agree(terminal)
     assert results.pop(original) == pytest.approx(spent)
     assert list(results.values()) == [0, 0, 0]
+    assert asyncio.run(engine_costs(results)) == results
+    assert asyncio.run(engine_costs([original])) == {original: pytest.approx(spent)}
     assert total(terminal) == pytest.approx(spent)
     monkeypatch.setenv("OPENSESH_BUDGET", "0.1")
     result = terminal.json("run", *SCRIPTED, "-c", "SAY hi")
