@@ -40,8 +40,15 @@ def exported(session: str, form: str, path: Path) -> dict[str, Any]:
     return json.loads(stream.getvalue())
 
 
-@pytest.mark.parametrize("form", ["json", "opencode"])
-@pytest.mark.parametrize("version", [JSON_FILES, DATABASE])
+@pytest.mark.parametrize(
+    ("version", "form"),
+    [
+        (JSON_FILES, "json"),
+        (DATABASE, "opencode"),
+        pytest.param(JSON_FILES, "opencode", marks=pytest.mark.slow),
+        pytest.param(DATABASE, "json", marks=pytest.mark.slow),
+    ],
+)
 def test_opencode_imports_what_opensesh_exports(tmp_path: Path, version: str, form: str) -> None:
     opencode = OpenCode(tmp_path / "opencode", NOWHERE, version=version)
     for session in CHOSEN:

@@ -59,6 +59,12 @@ def die_at(point: int, act: Callable[[], object]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == _DIED
 
 
+@pytest.fixture(params=[5, pytest.param(1, marks=pytest.mark.slow)], ids=["every fifth point", "every point"])
+def points(request: pytest.FixtureRequest) -> range:
+    """Changes of the disk at which operations are killed, one after the other."""
+    return range(1, 400, request.param)
+
+
 def sessions_in(root: Path) -> list[tuple[str, int]]:
     return sorted((entry.id, entry.messages) for entry in Library(str(root)).sessions())
 
@@ -89,7 +95,7 @@ def move(root: Path, session: str) -> object:
 @pytest.mark.parametrize("act", [remove, archive, move])
 @pytest.mark.parametrize("then", [None, "restore"])
 def test_m1_a_killed_operation_is_completed_or_undone_by_the_next_command(
-    sample: Sample, terminal: Terminal, tmp_path: Path, act: Act, then: str | None
+    sample: Sample, terminal: Terminal, tmp_path: Path, points: range, act: Act, then: str | None
 ) -> None:
     session = sample.talk("Work", answers=2)["id"]
     sample.talk("Other", answers=1)
@@ -97,7 +103,7 @@ def test_m1_a_killed_operation_is_completed_or_undone_by_the_next_command(
     whole = sessions_in(sample.root)
     kept = tmp_path / "kept"
     shutil.copytree(sample.root, kept)
-    for point in range(1, 400):
+    for point in points:
         shutil.rmtree(sample.root)
         shutil.rmtree(paths.state(), ignore_errors=True)
         shutil.copytree(kept, sample.root)
@@ -161,7 +167,7 @@ def normal(records: dict[str, bytes]) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("act", [fork, purge, import_new, import_more, migrate_tree, mend])
 def test_m1_l9_a_killed_operation_leaves_all_or_nothing_after_the_next_command(
-    sample: Sample, terminal: Terminal, tmp_path: Path, act: Act
+    sample: Sample, terminal: Terminal, tmp_path: Path, points: range, act: Act
 ) -> None:
     talk = sample.talk("Work", answers=2)
     sample.talk("Other", answers=1)
@@ -187,7 +193,7 @@ def test_m1_l9_a_killed_operation_leaves_all_or_nothing_after_the_next_command(
     act(sample.root, talk["id"])
     done = normal(records_in(sample.root))
     states: set[str] = set()
-    for point in range(1, 400):
+    for point in points:
         shutil.rmtree(sample.root)
         shutil.rmtree(paths.state(), ignore_errors=True)
         shutil.copytree(kept, sample.root)
@@ -205,7 +211,7 @@ def test_m1_l9_a_killed_operation_leaves_all_or_nothing_after_the_next_command(
     assert states == {"before", "done"}
 
 
-def test_m1_a_removal_from_two_stores_is_undone_in_both(tmp_path: Path, terminal: Terminal) -> None:
+def test_m1_a_removal_from_two_stores_is_undone_in_both(tmp_path: Path, terminal: Terminal, points: range) -> None:
     data = tmp_path / "data"
     data.mkdir()
     fixture = Path(__file__).parents[1] / "fixtures" / "opencode-1.2" / "opencode.db"
@@ -225,7 +231,7 @@ def test_m1_a_removal_from_two_stores_is_undone_in_both(tmp_path: Path, terminal
     whole = copies()
     assert all(whole)
     states: set[tuple[int, ...]] = set()
-    for point in range(1, 400):
+    for point in points:
         shutil.rmtree(data)
         shutil.rmtree(paths.state(), ignore_errors=True)
         shutil.copytree(kept, data)
@@ -253,7 +259,7 @@ def rows_in(database: Path) -> dict[Key, object]:
 @pytest.mark.parametrize("act", [remove, archive, move])
 @pytest.mark.parametrize("then", [None, "restore"])
 def test_a_killed_operation_on_a_database_leaves_no_trash_of_sessions_that_exist(
-    terminal: Terminal, tmp_path: Path, act: Act, then: str | None
+    terminal: Terminal, tmp_path: Path, points: range, act: Act, then: str | None
 ) -> None:
     database = open_database(tmp_path / "data")
     (entry, *_) = Library(str(database)).sessions()
@@ -261,7 +267,7 @@ def test_a_killed_operation_on_a_database_leaves_no_trash_of_sessions_that_exist
     kept = tmp_path / "kept"
     shutil.copytree(database.parent, kept)
     states: set[str] = set()
-    for point in range(1, 400):
+    for point in points:
         shutil.rmtree(database.parent)
         shutil.rmtree(paths.state(), ignore_errors=True)
         shutil.copytree(kept, database.parent)
@@ -287,14 +293,14 @@ def test_a_killed_operation_on_a_database_leaves_no_trash_of_sessions_that_exist
 
 
 def test_m1_a_trash_that_was_being_emptied_offers_nothing_that_is_gone(
-    sample: Sample, terminal: Terminal, tmp_path: Path
+    sample: Sample, terminal: Terminal, tmp_path: Path, points: range
 ) -> None:
     session = sample.talk("Work", answers=2)["id"]
     remove(sample.root, session)
     kept = tmp_path / "kept"
     shutil.copytree(paths.state(), kept)
     store = open_store(str(sample.root))
-    for point in range(1, 200):
+    for point in points:
         shutil.rmtree(paths.state())
         shutil.copytree(kept, paths.state())
         died = die_at(point, lambda: trash.empty(store))
@@ -438,7 +444,7 @@ def test_m1_a_note_of_an_earlier_version_is_settled(sample: Sample) -> None:
     assert not unfinished.has_notes()
 
 
-def test_m1_what_cannot_be_settled_now_is_told_and_stays(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_m1_what_cannot_be_settled_now_is_reported_and_stays(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     killed_removal(sample)
 
     def fail(*arguments: object, **options: object) -> None:

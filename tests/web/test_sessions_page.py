@@ -350,10 +350,17 @@ async def test_journey_17_the_page_stays_whole_in_forced_colours_and_at_twice_th
     await context.close()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        (1280, "dark"),
+        (390, "light"),
+        pytest.param(1280, "light", marks=pytest.mark.slow),
+        pytest.param(390, "dark", marks=pytest.mark.slow),
+    ],
+)
 async def test_axe_finds_nothing_on_any_page(
-    chromium: Browser, server: WebServer, axe: str, theme: str, width: int
+    chromium: Browser, server: WebServer, axe: str, width: int, theme: str
 ) -> None:
     context = await chromium.new_context(
         viewport={"width": width, "height": 844},
