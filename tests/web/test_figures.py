@@ -160,8 +160,13 @@ async def test_a_removed_session_is_restored_or_deleted_for_good(figures_server:
     await figures_page.get_by_role("button", name="Restore Kept").click()
     await expect(figures_page.get_by_text("1 session", exact=True)).to_be_visible()
     assert figures_server.http.get(f"/session/{kept}").json()["title"] == "Kept"
-    figures_page.once("dialog", lambda dialog: dialog.accept())
-    await figures_page.get_by_role("button", name="Delete all of them for good").click()
+    empty = figures_page.get_by_role("button", name="Delete all of them for good")
+    await empty.click()
+    await expect(figures_page.get_by_role("dialog")).to_contain_text("Delete 1 session for good?")
+    await figures_page.keyboard.press("Escape")
+    await expect(empty).to_be_focused()
+    await empty.click()
+    await figures_page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     await expect(figures_page.get_by_role("heading", name="The trash is empty")).to_be_visible()
     assert figures_server.http.get("/history/trash").json() == {"items": []}
 

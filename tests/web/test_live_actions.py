@@ -54,6 +54,7 @@ async def test_a_revert_is_previewed_and_undone(page: Page, server: WebServer, r
     assert not file.exists()
     await page.locator(".cut-mark[data-revert]").get_by_role("button", name="Unrevert").click()
     await expect(page.locator(".cut-mark[data-revert]")).to_have_count(0)
+    await expect(page.locator(".toasts")).to_have_text("The revert was undone.")
     await expect(page.locator("#prompt")).to_have_value("")
     assert file.read_text() == "one\n"
 
@@ -80,6 +81,10 @@ async def test_a_revert_names_conflicts_and_does_nothing_that_was_not_shown(
 async def test_a_session_is_forked_from_a_message(page: Page, server: WebServer) -> None:
     session_id = server.create("SAY First.", "SAY Second.", title="Forks")
     await open_session(page, server, session_id)
+    await turn_action(page, "SAY Second.", "Revert to before this")
+    dialog = page.get_by_role("dialog")
+    assert await dialog.get_by_role("button").all_inner_texts() == ["Cancel", "Revert"]  # no file is changed
+    await page.keyboard.press("Escape")
     await turn_action(page, "SAY Second.", "Fork from here")
     await expect(page.locator("#log .turn")).to_have_count(2)
     fork = page.url.rpartition("/")[2]
@@ -92,8 +97,15 @@ async def test_a_session_is_compacted_and_that_undone(page: Page, server: WebSer
     await open_session(page, server, session_id)
     before = messages(server, session_id)
     await page.get_by_role("button", name="Compact", exact=True).click()
-    await expect(page.locator("#log .cut-mark")).to_contain_text("compacted")
+    await expect(page.locator("#log .cut-mark")).to_contain_text("compaction (requested)")
     await expect(page.locator(".toasts")).to_contain_text("The session was compacted.")
+    await expect(page.locator("#log .turn.separator > .head")).to_be_hidden()
+    classes = "turns => turns.map(turn => [...turn.classList].filter(name => name !== 'blank').sort().join())"
+    live = await page.locator("#log .turn").evaluate_all(classes)
+    other = await page.context.new_page()
+    await open_session(other, server, session_id)
+    assert await other.locator("#log .turn").evaluate_all(classes) == live
+    await other.close()
     await page.locator(".toasts").get_by_role("button", name="Undo").click()
     await expect(page.locator("#log .cut-mark")).to_have_count(0)
     assert messages(server, session_id) == before

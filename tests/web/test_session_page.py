@@ -179,7 +179,7 @@ async def test_separators_damage_and_figures_are_shown(
 ) -> None:
     page = await context.new_page()
     await open_session(page, stored, stored[1].every_kind)
-    await expect(page.locator(".cut-mark").first).to_contain_text("compacted (automatic)")
+    await expect(page.locator(".cut-mark").first).to_contain_text("compaction (automatic) of the 2 messages above")
     await expect(page.locator(".cut-mark.warn")).to_contain_text("reverted from here: 1 message")
     await expect(page.locator(".turn.reverted")).to_have_count(1)
     await expect(page.locator(".day")).to_have_count(1)

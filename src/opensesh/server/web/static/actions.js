@@ -25,6 +25,7 @@ export function attachActions({ session, facts, refresh, isBusy, focusComposer }
     revert: (message) => attempt(() => previewRevert(message)),
     unrevert: () => attempt(async () => {
       await send("POST", `${own}/unrevert`, {});
+      revertNotice?.remove();
       fillComposer("", revertedPrompt);
       notify("The revert was undone.");
     }),
@@ -89,6 +90,8 @@ export function attachActions({ session, facts, refresh, isBusy, focusComposer }
   });
 
   let revertedPrompt = "";
+  /** @type {HTMLElement | null} */
+  let revertNotice = null;
 
   /** Replaces a text in the prompt box, and no other. @param {string} text @param {string} previous */
   function fillComposer(text, previous) {
@@ -160,7 +163,7 @@ export function attachActions({ session, facts, refresh, isBusy, focusComposer }
           const { parts } = await send("GET", `${own}/message/${messageID}`);
           revertedPrompt = parts.filter((/** @type {any} */ part) => part.type === "text" && !part.synthetic).map((/** @type {any} */ part) => part.text).join("\n");
           fillComposer(revertedPrompt, "");
-          notify("Reverted.", { label: "Undo", action: () => actions.unrevert(null) });
+          revertNotice = notify("Reverted.", { label: "Undo", action: () => actions.unrevert(null) });
           focusComposer();
         } catch (error) {
           dialog.close();
@@ -181,7 +184,7 @@ export function attachActions({ session, facts, refresh, isBusy, focusComposer }
         ...preview.ignored.slice(0, 20).map((/** @type {string} */ path) => make("p", { class: "small dim" }, `${path}: changed while a command ran and ignored by git, left alone`)),
         ...preview.commands.map((/** @type {string} */ command) => make("p", { class: "small dim" }, `${command}: what this command changed is not known and stays`))),
       make("div", { class: "row" }, cancel, make("span", { class: "grow" }),
-        choose("Conversation only", { files: false }),
+        ...(changes.length || conflicts.length ? [choose("Conversation only", { files: false })] : []),
         conflicts.length ? choose("Overwrite and revert", { force: true }, "danger") : choose(changes.length ? "Revert files and conversation" : "Revert", {}, "primary")));
     dialog.addEventListener("close", () => dialog.remove());
     document.body.append(dialog);

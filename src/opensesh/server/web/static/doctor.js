@@ -1,6 +1,6 @@
 // The check of the store with its repairs, and the trash.
 
-import { fill, notify } from "./dom.js";
+import { confirmed, fill, notify } from "./dom.js";
 import { fetchHtml, send } from "./requests.js";
 
 const report = document.getElementById("report");
@@ -35,7 +35,8 @@ const actions = {
     return "Restored.";
   },
   async empty(count) {
-    if (!confirm(`Delete ${count} sessions for good? This cannot be undone.`)) return "Nothing was deleted.";
+    const sessions = count === "1" ? "1 session" : `${count} sessions`;
+    if (!await confirmed(`Delete ${sessions} for good?`, "This cannot be undone.", "Delete")) return "";
     await send("POST", "/history/trash/empty", {});
     location.reload();
     return "Deleted.";
@@ -45,14 +46,15 @@ const actions = {
 document.addEventListener("click", async (event) => {
   const button = event.target instanceof Element ? event.target.closest("button") : null;
   const name = button && Object.keys(actions).find((key) => key in button.dataset);
-  if (!button || !name) return;
-  button.disabled = true;
+  if (!button || !name || button.ariaBusy) return;
+  button.ariaBusy = "true"; // not disabled: a dialog gives the focus back to it
   try {
-    notify(await actions[name](button.dataset[name] ?? ""));
+    const text = await actions[name](button.dataset[name] ?? "");
+    if (text) notify(text);
   } catch (error) {
     notify(/** @type {Error} */ (error).message, { bad: true });
   }
-  button.disabled = false;
+  button.ariaBusy = null;
 });
 
 if (report?.getAttribute("aria-busy") === "true") await check();

@@ -70,4 +70,5 @@ export function notify(text, { bad = false, label = "", action, seconds = 10 } =
   }
   document.querySelector(".toasts")?.append(toast);
   setTimeout(() => toast.remove(), seconds * 1000);
+  return toast;
 }

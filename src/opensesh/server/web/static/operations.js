@@ -119,8 +119,14 @@ function applyPart(operation, existing) {
   if (failure) failure.before(next);
   else turn.append(next);
   turn.classList.remove("blank");
+  markSeparator(turn);
   onTurn(turn);
   return 1;
+}
+
+/** A prompt that only asks for a compaction is a line between turns. @param {Element} turn */
+function markSeparator(turn) {
+  turn.classList.toggle("separator", turn.querySelector(":scope > .part.cut-mark:nth-last-child(1):nth-child(2)") !== null);
 }
 
 /** @param {HTMLDetailsElement} existing @param {HTMLDetailsElement} next */
@@ -148,6 +154,7 @@ function applyTurn(operation) {
     existing.className = next.className;
     existing.classList.toggle("step", isStep);
     existing.classList.toggle("blank", isBlank && !parts.length);
+    markSeparator(existing);
     replaceChild(existing, next, ".head");
     replaceChild(existing, next, ":is(.failure, .stopped)");
     onTurn(existing);
