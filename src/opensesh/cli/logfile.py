@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 import traceback
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 _MAX_BYTES = 1_000_000
+_FRESH_SECONDS = 2.0
 _FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 
 
@@ -39,7 +41,7 @@ def log_crash(command: str, error: BaseException) -> str | None:
     head = f"opensesh {__version__}, Python {sys.version.split()[0]}, {sys.platform}: {command} failed\n"
     record = logging.LogRecord("opensesh.cli", logging.ERROR, "", 0, head + trace, None, None)
     try:
-        _append(logging.Formatter(_FORMAT).format(record))
+        _append(_Redaction()(logging.Formatter(_FORMAT).format(record)))
     except OSError:
         return None
     return log_path()
@@ -49,7 +51,9 @@ def log_crash(command: str, error: BaseException) -> str | None:
 def show_warnings(show: Callable[[str], None] | None = None) -> Generator[None]:
     """Log warnings of opensesh while this lasts, and print each on standard error, or call ``show`` with it."""
     logger = logging.getLogger("opensesh")
-    handlers = (_LogFileHandler(), _LineHandler(show or (lambda text: print(text, file=sys.stderr))))
+    redact = _Redaction()
+    show = show or (lambda text: print(text, file=sys.stderr))
+    handlers = (_LogFileHandler(redact), _LineHandler(show, redact))
     for handler in handlers:
         logger.addHandler(handler)
     try:
@@ -60,25 +64,27 @@ def show_warnings(show: Callable[[str], None] | None = None) -> Generator[None]:
 
 
 class _LineHandler(logging.Handler):
-    def __init__(self, show: Callable[[str], None]) -> None:
+    def __init__(self, show: Callable[[str], None], redact: _Redaction) -> None:
         super().__init__(logging.WARNING)
         self._show = show
+        self._redact = redact
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError):
-            self._show(f"! {_redacted(record.getMessage())}")
+            self._show(f"! {self._redact(record.getMessage())}")
 
 
 class _LogFileHandler(logging.Handler):
     """Appends to the log file, which is opened for each record."""
 
-    def __init__(self) -> None:
+    def __init__(self, redact: _Redaction) -> None:
         super().__init__(logging.WARNING)
+        self._redact = redact
         self.setFormatter(logging.Formatter(_FORMAT))
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(OSError):  # a log that cannot be written must not stop the command
-            _append(self.format(record))
+            _append(self._redact(self.format(record)))
 
 
 def _append(text: str) -> None:
@@ -89,17 +95,28 @@ def _append(text: str) -> None:
             os.replace(path, f"{path}.1")
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(_redacted(text).rstrip("\n") + "\n")
+        file.write(text.rstrip("\n") + "\n")
 
 
-def _redacted(text: str) -> str:
-    return Redactor(_secrets()).text(text)
+class _Redaction:
+    """Removes secrets from texts. They are read again after some seconds: hundreds of warnings may follow each other,
+    and the configuration of a project may take long to read."""
+
+    def __init__(self) -> None:
+        self._redactor: Redactor | None = None
+        self._read_at = 0.0
+
+    def __call__(self, text: str) -> str:
+        if _reading_config.get():
+            return Redactor(known_secrets({})).text(text)
+        if self._redactor is None or time.monotonic() > self._read_at + _FRESH_SECONDS:
+            self._redactor = Redactor(_secrets())
+            self._read_at = time.monotonic()
+        return self._redactor.text(text)
 
 
 def _secrets() -> set[str]:
-    """Return the secrets of this machine; without those of the configuration while that is being read for the log."""
-    if _reading_config.get():
-        return known_secrets({})
+    """Return the secrets of this machine. What is logged meanwhile is redacted without those of the configuration."""
     from .directory_config import secrets_of_this_machine
 
     token = _reading_config.set(True)

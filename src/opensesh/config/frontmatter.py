@@ -28,6 +28,10 @@ _CONSTANTS: dict[str, Any] = {
 _INTEGER = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _MAX_DIGITS = 300
+_MAX_FILE_BYTES = 1 << 20
+_MAX_FRONT_MATTER = 1 << 15
+_MAX_DEPTH = 50
+"""PyYAML takes quadratic time for what is nested."""
 _PRIVATE_USE = range(0xE000, 0xF8FF)
 # YAML 1.1 line breaks, which are text in YAML 1.2, and characters that PyYAML refuses to read.
 _UNREADABLE = re.compile("[\x85\u2028\u2029]|" + yaml.reader.Reader.NON_PRINTABLE.pattern)
@@ -63,7 +67,7 @@ class MarkdownFile(NamedTuple):
 
 def read(path: str) -> MarkdownFile:
     """Read a file. Raises :class:`~opensesh.errors.ConfigError` if it cannot be read or parsed."""
-    text = read_text(path)
+    text = read_text(path, _MAX_FILE_BYTES)
     if text is None:
         raise ConfigError("there is no such file", path=path)
     return parse(text, path)
@@ -84,6 +88,8 @@ def parse(text: str, name: str = "") -> MarkdownFile:
     if not closing:
         raise source.error_at(0, "the front matter that begins here is never closed by a line of ---")
     start, end = opening.end(), closing.start()
+    if end - start > _MAX_FRONT_MATTER:
+        raise source.error_at(0, f"the front matter is longer than {_MAX_FRONT_MATTER:,} characters")
     try:
         value = _parse_yaml(source, start, end)
     except ConfigError as error:
@@ -126,8 +132,14 @@ class _Loader(yaml.SafeLoader):
     def fetch_key(self) -> None:
         raise yaml.MarkedYAMLError(None, None, f"`?` begins a complex key in YAML: {_IN_QUOTES}", self.get_mark())
 
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+    def fetch_more_tokens(self) -> Any:
         parser = cast("Any", self)  # types-PyYAML leaves the parser's methods untyped
+        if max(parser.flow_level, len(parser.indents)) > _MAX_DEPTH:
+            raise RecursionError
+        return cast("Any", super()).fetch_more_tokens()
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        parser = cast("Any", self)
         event = parser.peek_event()
         mark = event.start_mark
         if type(event) is yaml.AliasEvent:

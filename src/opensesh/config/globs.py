@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ _MEMBER = r"(?s)(.)-(.)|(.)"
 """A range of characters, or a single one."""
 _MAX_DEPTH = 64
 """Folders that ``**`` goes down; each is a level of the Python stack."""
+_MAX_PATTERN = 4_096
+"""Characters of a pattern for files; no path is longer."""
 _MAX_STATES = 1_000
 """States that one pattern remembers; beyond, it begins anew. A pattern of n characters may have 2**n."""
 
@@ -35,8 +38,9 @@ class Search:
     """One or several searches for files, bounded altogether: a repository may contain a link to ``/``, or configure a
     pattern for it."""
 
-    def __init__(self, *, max_entries: int = 100_000) -> None:
+    def __init__(self, *, max_entries: int = 100_000, max_bytes: int = 1 << 22) -> None:
         self._entries = max_entries
+        self._bytes = max_bytes
         self.problems: dict[str, str] = {}
         """What was not searched, and why."""
 
@@ -46,6 +50,9 @@ class Search:
 
         Links are followed, each folder once, but not out of the real folder ``within``, if given.
         """
+        if len(pattern) > _MAX_PATTERN:
+            self.problems[f"{pattern[:40]}..."] = f"not searched for: it is longer than {_MAX_PATTERN:,} characters"
+            return []
         root, rest = split_root(pattern)
         depth = _MAX_DEPTH if "**" in rest else rest.count("/") + 1
         automaton = _compiled(pattern)
@@ -55,6 +62,14 @@ class Search:
             if automaton.accepts(os.path.relpath(path, folder).replace(os.sep, "/"))
         )
         return sorted(paths)
+
+    def may_read(self, path: str) -> bool:
+        """Return whether another file of a project may be read: parsing many of them takes long."""
+        with suppress(OSError):
+            self._bytes -= os.path.getsize(path)
+        if self._bytes < 0:
+            self.problems[os.path.dirname(path)] = f"read only in part: {path} and what follows is too much altogether"
+        return self._bytes >= 0
 
     def _files(self, folder: str, depth: int, seen: set[str], within: str) -> Iterator[str]:
         real = os.path.realpath(folder)

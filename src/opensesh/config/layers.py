@@ -27,13 +27,13 @@ from __future__ import annotations
 
 import os
 from collections import ChainMap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from ..errors import ConfigError
 from ..flags import Flags
-from ..records import Document, as_object
+from ..records import Document, as_list, as_object
 from . import globs
 from .config import Config, Layer, Merge, file_url, finish, normalise
 from .instructions import own_urls, project_urls, system_instructions
@@ -49,13 +49,17 @@ if TYPE_CHECKING:
 
     from .frontmatter import MarkdownFile
     from .jsonc import Decoded
-    from .source import Fetch
+    from .source import Fetch, SettingPath
 
     Report = Callable[[ConfigError], None]
 
 NAMES = ("opencode.jsonc", "opencode.json")
-_MAX_MARKDOWN_FILES = 500
-"""Agents, commands or modes of one folder; each takes some milliseconds to read."""
+_MAX_FILES = 500
+"""Agents, commands, modes or plugins of one folder; each takes some milliseconds to read."""
+_MAX_ENTRIES = 1_000
+"""Entries of one object or list in a file of a project."""
+_MAX_VALUES = 20_000
+"""Values in such a file. Agents, rules and servers are combined with each other: more would take minutes."""
 
 
 def load(
@@ -87,9 +91,16 @@ def load_and_fetch(directory: str | os.PathLike[str], worktree: str | os.PathLik
     return config
 
 
-def plugin_files(folder: str, pattern: str) -> list[str]:
-    """Return the files matching ``pattern`` in the plugin folders of a configuration folder."""
-    return [path for kind in ("plugin", "plugins") for path in globs.Search().find(os.path.join(folder, kind), pattern)]
+def plugin_files(folder: str, pattern: str, report: Report) -> list[str]:
+    """Return the files matching ``pattern`` in the plugin folders of a configuration folder, up to a limit."""
+    bases = [os.path.join(folder, kind) for kind in ("plugin", "plugins")]
+    return [path for base in bases for path in _limited(globs.Search().find(base, pattern), base, report)]
+
+
+def _limited(paths: list[str], folder: str, report: Report) -> list[str]:
+    if len(paths) > _MAX_FILES:
+        report(ConfigError(f"only the first {_MAX_FILES} of {len(paths)} files are used", path=folder))
+    return paths[:_MAX_FILES]
 
 
 class _LayerReader:
@@ -126,7 +137,7 @@ class _LayerReader:
             within = own_folders.root(folder) if os.path.dirname(folder) in project else ""
             for layer in markdown_layers(folder, self.problems.append, search=search, within=within):
                 self.merge.add(normalise(layer))
-            for path in plugin_files(folder, "*.{ts,js}"):
+            for path in plugin_files(folder, "*.{ts,js}", self.problems.append):
                 self.merge.add(Layer(Source(path, ""), {"plugin": [file_url(path)]}))
         self.problems += [ConfigError(reason, path=path) for path, reason in search.problems.items()]
         content = self.flags.config_content
@@ -247,6 +258,8 @@ class _LayerReader:
         filled = Substitution(Source(name, text), folder, self.folders, environ, within=within)
         read = decode(filled.text, name, written=text, to_written=filled.to_written)
         read.source.written = filled.written(read.source.values)
+        if within:
+            _check_size(read)
         return read
 
     def _add_document(self, document: Document, source: Source) -> None:
@@ -258,6 +271,21 @@ class _LayerReader:
         self.merge.add(normalise(Layer(source, document)))
 
 
+def _check_size(read: Decoded) -> None:
+    """Raise an error for a file of a project with more settings than any project needs."""
+    count = 0
+    pending: list[tuple[SettingPath, Any]] = [((), read.value)]
+    while pending:
+        path, value = pending.pop()
+        items = as_list(value)
+        members = dict(enumerate(items)) if items is not None else as_object(value) or {}
+        count += len(members)
+        if len(members) > _MAX_ENTRIES or count > _MAX_VALUES:
+            reason = f"a project's file has at most {_MAX_ENTRIES:,} entries here, and {_MAX_VALUES:,} in all"
+            raise read.source.error(reason, path)
+        pending += [((*path, name), member) for name, member in members.items()]
+
+
 def markdown_layers(folder: str, report: Report, *, search: globs.Search, within: str = "") -> Iterator[Layer]:
     """Yield the layers of the Markdown files in ``folder``, in order.
 
@@ -267,9 +295,9 @@ def markdown_layers(folder: str, report: Report, *, search: globs.Search, within
     for kind, pattern in (("command", "**/*.md"), ("agent", "**/*.md"), ("mode", "*.md")):
         for base in (os.path.join(folder, kind), os.path.join(folder, f"{kind}s")):
             paths = search.find(base, pattern, within=within)
-            if len(paths) > _MAX_MARKDOWN_FILES:
-                report(ConfigError(f"only the first {_MAX_MARKDOWN_FILES} of {len(paths)} files are used", path=base))
-            for path in paths[:_MAX_MARKDOWN_FILES]:
+            for path in _limited(paths, base, report):
+                if within and not search.may_read(path):
+                    break
                 from . import frontmatter  # imports yaml, which few projects need
 
                 name = os.path.relpath(path, base).replace(os.sep, "/").removesuffix(".md")

@@ -62,25 +62,27 @@ def skills(config: Config, *, report: Report = log_problem) -> dict[str, Skill]:
     folders += [os.path.join(folder, kind) for folder in config.directories for kind in ("skill", "skills")]
     named_by = config.origin(("skills", "paths"))
     foreign = named_by is not None and owner_of(named_by, config) == "project"
-    named = [config.folders.resolve(path, config.directory) for path in config.settings.skills.paths]
+    paths = config.settings.skills.paths
+    named = dict.fromkeys(config.folders.resolve(path, config.directory) for path in paths)
     search = globs.Search()
     own = _own_folders(config)
-    paths: list[str] = []
+    files: list[str] = []
     for folder in (*folders, *named):
         # A link in a repository must not lead out of it; the user's own folders may contain links to anywhere.
         is_own = not foreign if folder in named else os.path.dirname(folder) in own
         source = named_by.source if named_by is not None and folder in named else folder
         within = "" if is_own else config.project_folders.root(source)
-        paths += search.find(folder, f"**/{FILE}", within=within)
+        matching = search.find(folder, f"**/{FILE}", within=within)
+        files += (path for path in matching if not within or search.may_read(path))
     for path, reason in search.problems.items():
         report(ConfigError(reason, path=path))
-    if len(paths) > _MAX_SKILLS:
-        report(ConfigError(f"only the first {_MAX_SKILLS} of {len(paths)} skills are used", path=config.directory))
-    del paths[_MAX_SKILLS:]
+    if len(files) > _MAX_SKILLS:
+        report(ConfigError(f"only the first {_MAX_SKILLS} of {len(files)} skills are used", path=config.directory))
+    del files[_MAX_SKILLS:]
     for url in config.settings.skills.urls:
         report(ConfigError("skills from the network are not fetched here", path=url.rstrip("/")))
     skills: dict[str, Skill] = {}
-    for path in paths:
+    for path in files:
         from .frontmatter import read  # imports yaml, which few projects need
 
         try:

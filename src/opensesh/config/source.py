@@ -99,10 +99,10 @@ def read_limited(path: str, limit: int = MAX_FILE_BYTES) -> bytes:
     return read_file(path, limit=limit)
 
 
-def read_text(path: str) -> str | None:
+def read_text(path: str, limit: int = MAX_FILE_BYTES) -> str | None:
     """Return the text of a file; ``None`` if it does not exist. Raises :class:`ConfigError` if it is not UTF-8."""
     try:
-        return read_limited(path).decode()
+        return read_limited(path, limit).decode()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -17,6 +17,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from ..config.config import leaf_values
 from ..config.source import read_limited
 from ..config.trust import UntrustedItem, configured_values, digest, owner_of, why_untrusted
 from .model import SCRIPTED_PROMPT, SCRIPTED_PROVIDER
@@ -75,11 +76,13 @@ def _script_items(config: Config) -> Iterator[UntrustedItem]:
 def _provider_item(config: Config, name: str) -> UntrustedItem | None:
     """Return the item for a provider if the project gives it a URL, a key or headers."""
     origin = None
-    for path, own in config.origins.items():
+    for path, _ in leaf_values(config.document["provider"].get(name), ("provider", name)):
+        own = config.origins.get(path)
         # A key that only names the variable with the user's key is the user's own.
-        is_own_key = path[2:] == ("options", "apiKey") and re.fullmatch(_VARIABLE, own.written or "") is not None
+        written = (own.written if own is not None else None) or ""
+        is_own_key = path[2:] == ("options", "apiKey") and re.fullmatch(_VARIABLE, written) is not None
         is_covered = _is_url(path[2:]) or (_is_sent(path[2:]) and not is_own_key)
-        if path[:2] == ("provider", name) and is_covered and owner_of(own, config) == "project":
+        if is_covered and owner_of(own, config) == "project":
             origin = own
             break
     if origin is None:

@@ -30,7 +30,7 @@ from ..config.trust import Trust, digest, is_user_owned, user_folders
 from ..events import PluginFailed
 from ..loading import entry_points
 from ..records import as_list, as_object, dumps_compact
-from ..storage.disk import read_file
+from ..storage.disk import MAX_RECORD_BYTES, read_file
 from ..tools.custom import FunctionTool
 from .calling import LoadedPlugin, Plugins, PluginSource, SkippedPlugin, explain, reject_awaitable
 from .hooks import ALL, find_hook, hooks_of
@@ -50,6 +50,7 @@ GROUP = "opensesh.plugins"
 FACTORY = "plugin"
 """The name of a module's function that receives the :class:`Host` and returns a plugin."""
 _MODULE = r"(?a)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
+_MAX_FOREIGN_BYTES = 1 << 22
 Pluggable = Plugin | type | ModuleType | FunctionTool | Mapping[str, Any] | Callable[..., Any] | str
 """What a Python program may pass as a plugin: anything that :func:`collect` accepts, the path of a Python file, or the
 name of a module."""
@@ -71,6 +72,11 @@ class PluginCandidate(NamedTuple):
     def key(self) -> str:
         """The key under which trust in it is stored."""
         return f"{self.source.named_by.rpartition(':')[0] or self.source.named_by}#{self.path or self.module}"
+
+    def read(self) -> bytes:
+        """Return the content of its file; of a foreign one, only up to a limit. Empty for a module."""
+        limit = MAX_RECORD_BYTES if self.own else _MAX_FOREIGN_BYTES
+        return read_file(self.path, limit=limit) if self.path else b""
 
     def digest(self, content: bytes) -> str:
         """Return the digest of the plugin as it is now, given the content of its file."""
@@ -108,7 +114,7 @@ def candidates_needing_trust(config: Config) -> list[tuple[PluginCandidate, str]
     for candidate in find_candidates(config)[0]:
         if not candidate.own:
             try:
-                candidates.append((candidate, candidate.digest(read_file(candidate.path) if candidate.path else b"")))
+                candidates.append((candidate, candidate.digest(candidate.read())))
             except (OSError, ValueError):  # ValueError: a NUL in the path
                 continue
     return candidates
@@ -159,7 +165,7 @@ def _entry_path(text: str, config: Config) -> str | None:
 def _in_folders(config: Config) -> Iterator[PluginCandidate]:
     for folder in config.directories:
         own = folder in user_folders(config)
-        for path in plugin_files(folder, "*.py"):
+        for path in plugin_files(folder, "*.py", lambda problem: log.warning("%s", problem)):
             name = os.path.basename(path).removesuffix(".py")
             if not name.startswith(("_", ".")):
                 yield PluginCandidate(name, PluginSource("folder", path), own, path=path)
@@ -213,7 +219,7 @@ class _PluginLoader:
 
     def load_candidate(self, candidate: PluginCandidate) -> None:
         try:
-            content = read_file(candidate.path) if candidate.path else b""
+            content = candidate.read()
             is_trusted = candidate.own or self._trust_all
             reason = "" if is_trusted else self._trust.untrusted_reason(candidate.key, candidate.digest(content))
             if reason:

@@ -14,6 +14,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from ...config.config import leaf_values
 from ...config.trust import UntrustedItem, configured_values, digest, owner_of, why_untrusted
 from ...records import as_list
 from .transports import working_directory
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _DECIDING = ("command", "url", "environment", "headers", "oauth", "cwd", "type", "enabled")
 """Settings that decide which program is run or which address is called, and whether."""
+_MAX_READ_BYTES = 1 << 28
 _SCRIPTS = tuple(".bash .cjs .cts .jar .js .lua .mjs .mts .php .pl .ps1 .py .rb .sh .ts".split())
 
 
@@ -43,13 +45,12 @@ def untrusted_reason(config: Config, name: str) -> str:
 def _trust_item(config: Config, name: str) -> UntrustedItem | None:
     section = config.settings.mcp[name]
     # Where the project or an organisation sets a deciding setting; the items of a list have no owner of their own.
+    settings = [path for path, _ in leaf_values(config.document["mcp"][name], ("mcp", name)) if path[2:3]]
     origins = (
-        origin
+        config.origins[path]
         for setting in _DECIDING
-        for path, origin in config.origins.items()
-        if path[:3] == ("mcp", name, setting)
-        and not isinstance(path[-1], int)
-        and owner_of(origin, config) in ("project", "organisation")
+        for path in settings
+        if path[2] == setting and owner_of(config.origins.get(path), config) in ("project", "organisation")
     )
     origin = next(origins, None) if section.enabled else None
     if origin is None:
@@ -81,8 +82,16 @@ def _project_files(config: Config, section: McpConfig, cwd: str) -> Iterator[tup
         path = os.path.normpath(os.path.join(cwd, word.rpartition("=")[2]))
         is_run = (index == 0 or path.endswith(_SCRIPTS)) and path.startswith(os.path.join(root, ""))
         if is_run and os.path.isfile(path) and os.access(path, os.R_OK):
-            with open(path, "rb") as file:
-                yield path, hashlib.file_digest(file, "sha256").digest()
+            yield path, _digest(path)
+
+
+def _digest(path: str) -> bytes:
+    """Return the digest of a program. One that takes long to read is known by its size, time and place on the disk."""
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        if status.st_size > _MAX_READ_BYTES:
+            return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}".encode()
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def _listed(kind: str, setting: str, values: Mapping[SettingPath, Any]) -> str:
