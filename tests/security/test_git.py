@@ -103,6 +103,32 @@ async def test_git_starts_no_program_of_a_repository_whose_files_the_server_show
     assert os.listdir(evidence) == []
 
 
+async def test_git_starts_no_program_of_a_repository_within_the_one_whose_files_the_server_shows(
+    tmp_path: Path, evidence: Path
+) -> None:
+    project = tmp_path / "outer"
+    inner = project / "inner"
+    inner.mkdir(parents=True)
+    for folder in (project, inner):
+        git(folder, "init", "-q")
+    (inner / ".gitattributes").write_text("* filter=x\n")
+    (inner / "a.txt").write_text("one\n")
+    for folder in (inner, project):
+        git(folder, "add", ".")
+        git(folder, "commit", "-qm", "x")
+    git(inner, "config", "filter.x.clean", f"touch {evidence}/clean; cat")
+    (inner / "a.txt").write_text("two\n")
+    git(project, "diff", "HEAD")
+    assert os.listdir(evidence) == ["clean"], "git itself starts it"
+    (evidence / "clean").unlink()
+    (inner / "a.txt").write_text("three\n")
+    (project / "new.txt").write_text("x")
+    async with serving(project) as client:
+        assert [entry["path"] for entry in await client.get("/file/status")] == ["new.txt"]
+        assert (await client.get("/file/content?path=inner/a.txt"))["content"] == "three"
+    assert os.listdir(evidence) == []
+
+
 async def test_git_starts_no_program_of_a_repository_that_tools_search(hostile: Path, evidence: Path) -> None:
     bench = Bench(hostile)
     assert "new.txt" in (await bench.run(GlobTool(), pattern="*.txt")).output
