@@ -100,7 +100,9 @@ def test_an_archived_session_says_so_where_it_is_listed_and_read(terminal: Termi
     assert terminal.run("show", away["id"]).splitlines()[2].endswith(" messages, archived")
 
 
-def test_a_shared_session_says_so_where_it_is_listed_and_read(terminal: Terminal, sample: Sample) -> None:
+def test_promise_19_a_shared_session_says_so_where_it_is_listed_and_an_imported_copy_does_not(
+    terminal: Terminal, sample: Sample
+) -> None:
     link = {"url": "https://example.com/s/1"}
     sample.talk("Kept to ourselves")
     shared = sample.talk("Told to all", answers=1, share=link)

@@ -42,3 +42,4 @@ def test_promise_15_the_file_name_is_the_id_in_every_command(sample: Sample, ter
     assert document["info"]["id"] == session
     assert all(message["info"]["id"].startswith("msg_") for message in document["messages"])
     assert session in terminal.run("search", "Answer")
+    assert "has no id, which its path shows" in terminal.run("doctor")

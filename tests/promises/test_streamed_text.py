@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -163,3 +165,17 @@ async def test_promise_2_a_long_answer_costs_the_tree_less_than_1_6_bytes_for_ea
     assert journaled[0] > 10_000, "it was in the journal"
     assert not os.path.exists(StreamJournals.of(store).folder)
     assert (disk.count + journaled[0]) / len(text.encode()) < 1.6
+
+
+@pytest.mark.parametrize(("version", "tables"), [("1.2", ["part"]), ("1.18.33", ["part", "event"])])
+async def test_promise_2_a_database_has_a_long_answer_as_often_as_opencode_writes_it(
+    version: str, tables: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "opencode.db"
+    path.write_bytes((Path(__file__).parents[1] / f"fixtures/opencode-{version}/opencode.db").read_bytes())
+    text = "".join(WORDS)
+    async with open_harness(Long(text, list), store=OpencodeDB(path)) as harness:
+        await harness.ask()
+    with closing(sqlite3.connect(path)) as database:
+        long = {name: f"SELECT count(*) FROM {name} WHERE data LIKE '%word100 %'" for name in tables}
+        assert [database.execute(query).fetchone() for query in long.values()] == [(1,)] * len(tables)
