@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from opensesh.engine.model_errors import requested_delay_ms, retry_reason
+from opensesh.engine.model_errors import retry_delay_ms
 from opensesh.errors import ModelConnectionError, ModelError, OverloadedError, RateLimitedError
 from opensesh.models.failures import retry_after_ms
 from opensesh.retry import RetryPolicy
@@ -51,43 +51,35 @@ def test_a_retry_time_is_read_by_the_clock_of_the_server(days: int) -> None:
 def test_when_a_limit_is_lifted_matters_only_to_who_met_it() -> None:
     headers = {"x-ratelimit-reset-tokens": "6m0s"}
     policy = RetryPolicy(jitter=0)
-    assert policy.delay_ms(1, requested_delay_ms(RateLimitedError("slow down", headers=headers))) == 360_000
-    assert policy.delay_ms(1, requested_delay_ms(OverloadedError("busy", headers=headers))) == 2_000
-    assert (
-        policy.delay_ms(1, requested_delay_ms(OverloadedError("busy", headers=headers | {"retry-after": "3"}))) == 3_000
-    )
+    assert retry_delay_ms(policy, RateLimitedError("slow down", headers=headers), 1) == 360_000
+    assert retry_delay_ms(policy, OverloadedError("busy", headers=headers), 1) == 2_000
+    assert retry_delay_ms(policy, OverloadedError("busy", headers=headers | {"retry-after": "3"}), 1) == 3_000
 
 
 def test_waits_that_are_guessed_grow_and_have_a_ceiling() -> None:
     policy = RetryPolicy(jitter=0.25)
-    broken = ModelConnectionError("gone")
-    waits = [policy.delay_ms(attempt, requested_delay_ms(broken), lambda: 0.0) for attempt in (1, 2, 3, 5, 9)]
+    waits = [policy.delay_ms(attempt, chance=lambda: 0.0) for attempt in (1, 2, 3, 5, 9)]
     assert waits == [2_000, 4_000, 8_000, 30_000, 30_000]
-    assert policy.delay_ms(1, requested_delay_ms(broken), lambda: 1.0) == 1_500
-    assert 1_500 <= policy.delay_ms(1, requested_delay_ms(broken)) <= 2_000
+    assert policy.delay_ms(1, chance=lambda: 1.0) == 1_500
+    delay = retry_delay_ms(policy, ModelConnectionError("gone"), 1)
+    assert delay is not None
+    assert 1_500 <= delay <= 2_000
 
 
 @pytest.mark.parametrize(
     "headers", [{"retry-after": str(25 * 86_400)}, {"x-ratelimit-reset": str(NOW // 1000 + 40 * 365 * 86_400)}]
 )
 def test_who_wants_to_be_left_alone_for_weeks_is_not_waited_for(headers: dict[str, str]) -> None:
-    assert retry_reason(RetryPolicy(), RateLimitedError("the month is used up", headers=headers), 1) is None
-    assert (
-        retry_reason(
-            RetryPolicy(max_requested_delay_ms=10**14), RateLimitedError("the month is used up", headers=headers), 1
-        )
-        is not None
-    )
-    assert (
-        retry_reason(RetryPolicy(), RateLimitedError("slow down", headers={"retry-after": str(5 * 3_600)}), 1)
-        == "slow down"
-    )
+    error = RateLimitedError("the month is used up", headers=headers)
+    assert retry_delay_ms(RetryPolicy(), error, 1) is None
+    assert retry_delay_ms(RetryPolicy(max_requested_delay_ms=10**14), error, 1) is not None
+    hours = RateLimitedError("slow down", headers={"retry-after": str(5 * 3_600)})
+    assert retry_delay_ms(RetryPolicy(), hours, 1) == 5 * 3_600_000
 
 
 def test_patience_is_for_what_may_well_succeed_and_has_an_end() -> None:
     policy = RetryPolicy(max_retries=5)
-    assert retry_reason(policy, ModelConnectionError("gone"), 5) == "gone"
-    assert retry_reason(policy, ModelConnectionError("gone"), 6) is None
-    assert retry_reason(policy, ModelError("no"), 1) is None
-    assert retry_reason(policy, ModelError("no", retryable=True), 1) == "no"
-    assert retry_reason(policy, KeyError("x"), 1) is None
+    assert retry_delay_ms(policy, ModelConnectionError("gone"), 5) is not None
+    assert retry_delay_ms(policy, ModelConnectionError("gone"), 6) is None
+    assert retry_delay_ms(policy, ModelError("no"), 1) is None
+    assert retry_delay_ms(policy, ModelError("no", retryable=True), 1) is not None

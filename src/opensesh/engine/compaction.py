@@ -41,7 +41,7 @@ from .context_window import (
     usable,
     visible,
 )
-from .model_errors import failure_of, requested_delay_ms, retry_reason
+from .model_errors import failure_of, retry_delay_ms
 from .prompts import prompt_text
 from .summary_text import (
     MIN_CHUNK_TOKENS,
@@ -55,16 +55,16 @@ from .summary_text import (
 from .turn import read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from ..config import Agent, Config
     from ..models.model import Model
     from ..records import Document, Failure
-    from ..retry import RetryPolicy
     from .model_choice import Agents, Models
     from .plugin_hooks import PluginHooks
     from .session_history import History
     from .session_writer import SessionWriter
+    from .settings import Settings
 
 OPENCODE_CONTINUE = (
     "Continue if you have next steps, or stop and ask for clarification if you are unsure how to proceed."
@@ -101,26 +101,19 @@ class Compactor:
         agents: Agents,
         models: Models,
         hooks: PluginHooks,
-        *,
-        retry: RetryPolicy,
-        sleep: Callable[[float], Awaitable[object]],
+        settings: Settings,
+        take_snapshot: Callable[[], str | None],
     ) -> None:
-        self.is_plain = False
+        """``take_snapshot`` is for summaries as in OpenCode, which are steps that begin and end with a snapshot."""
+        self.is_plain = settings.opencode_events
         """Whether a summary is only what the model wrote, and published like a streamed text."""
-        self.take_snapshot: Callable[[], str | None] = lambda: None
+        self.take_snapshot = take_snapshot
         self.writer = writer
         self.config = config
         self.models = models
         self.hooks = hooks
-        self.retry = retry
-        self.sleep = sleep
+        self.settings = settings
         self._agents = agents
-
-    def store_plain_summaries(self, take_snapshot: Callable[[], str | None]) -> None:
-        """Add nothing to summaries that the model did not write, and record them as steps that begin and end with the
-        snapshot that ``take_snapshot`` returns."""
-        self.is_plain = True
-        self.take_snapshot = take_snapshot
 
     async def request(self, last: Document, *, auto: bool, tail: str | None = None) -> StoredMessage:
         """Store a request to compact: a user message with a compaction part, like the ``last`` prompt otherwise."""
@@ -181,7 +174,9 @@ class _Compaction:
             return Compacted(answer.message, failure)
 
         async def store() -> None:
-            snapshot = await run_in_thread_uncancellable(self._compactor.take_snapshot)
+            snapshot = None
+            if self._compactor.is_plain:
+                snapshot = await run_in_thread_uncancellable(self._compactor.take_snapshot)
             await answer.start_step(snapshot)
             part = _text_part(self._session_id, answer.info["id"], text)
             if self._compactor.is_plain:
@@ -272,9 +267,10 @@ class _Compaction:
             except ModelError as error:
                 await self._answer.break_off_call(None)
                 attempt += 1
-                if retry_reason(compactor.retry, error, attempt) is None:
+                delay = retry_delay_ms(compactor.settings.retry, error, attempt)
+                if delay is None:
                     raise
-                await compactor.sleep(compactor.retry.delay_ms(attempt, requested_delay_ms(error)) / 1000)
+                await compactor.settings.sleep(delay / 1000)
             else:
                 return answer.strip()
 

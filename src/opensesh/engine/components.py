@@ -131,17 +131,7 @@ class Components:
             timeout_seconds=settings.task_seconds,
             follows_opencode=settings.opencode_events,
         )
-        self.compactor = Compactor(
-            writer,
-            config,
-            self.agents,
-            self.models,
-            self.hooks,
-            retry=settings.retry,
-            sleep=settings.sleep,
-        )
-        if settings.opencode_events:
-            self.compactor.store_plain_summaries(self.snapshots.track)
+        self.compactor = Compactor(writer, config, self.agents, self.models, self.hooks, settings, self.snapshots.track)
         self.commands = UserCommands(
             config, location, self.agents, self.models, self.hooks, self.mcp, output_limits(config)
         )

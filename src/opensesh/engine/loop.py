@@ -11,19 +11,18 @@ import logging
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from .. import events, ids
+from .. import events
 from ..errors import ContextExceededError, OpenseshError
 from ..models.stream_events import ToolCall
 from ..records import (
     MessageAbortedError,
     StructuredOutputError,
-    TextPart,
     UnknownError,
     as_object,
     read_failure,
     write_failure,
 )
-from ..storage.protocol import SharedSessions, StoredMessage
+from ..storage.protocol import SharedSessions
 from ..workspace.diffs import record_no_changes, summarize
 from .cancellation import run_in_thread_uncancellable, run_uncancellable
 from .compaction import overhead_exceeds_window, window_overflow_error
@@ -34,7 +33,7 @@ from .prompts import prompt_text
 from .session_history import record_final, record_masked, rejected_part_ids
 from .subtasks import next_requested_subtask
 from .tool_calls import CallRunner, LoopDetector
-from .turn import StepFiles, Turn, TurnResult
+from .turn import Turn, TurnResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from ..records import Document, Failure, Session
+    from ..storage.protocol import StoredMessage
     from ..workspace.snapshots import Snapshots
     from .compaction import Compactions
     from .plugin_hooks import PluginHooks
@@ -289,33 +289,14 @@ class Loop:
 
     async def _ask_for_result(self, prompt: Document) -> None:
         """Store a prompt to continue with the result of a command's subtask, as OpenCode does."""
-        info = self._session_writer.new_prompt(prompt)
-        part = TextPart(
-            id=ids.ascending("prt"),
-            session_id=info.session_id,
-            message_id=info.id,
-            text=prompt_text("subtask_result"),
-            synthetic=True,
-        )
-        self.history.add(await self._session_writer.add_message(StoredMessage(info.document, [part.document])))
+        self.history.add(await self._session_writer.add_synthetic_prompt(prompt, [prompt_text("subtask_result")]))
 
     async def _call_model(self, planner: Planner, step: Step, answer: AnswerWriter, calls: CallRunner) -> TurnResult:
         """Make the model call; once more without the part of the history that the provider rejected, if it did."""
         assert step.provider is not None, "a step to run has a provider"  # noqa: S101
-        settings, has_masked = self._services.settings, False
+        has_masked = False
         while True:
-            turn = Turn(
-                answer,
-                calls,
-                settings=settings,
-                set_status=self._set_status,
-                files=StepFiles(
-                    self._services.snapshots,
-                    settings.snapshot_timeout_seconds,
-                    start_seconds=settings.snapshot_start_seconds,
-                ),
-                complete_text=self._services.hooks.text,
-            )
+            turn = Turn(answer, calls, self._services, self._set_status)
             result = await turn.run(step.provider, await planner.request_after_hooks(step))
             if result.error is None or has_masked:
                 return result

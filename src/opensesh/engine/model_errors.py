@@ -52,14 +52,8 @@ def failure_of(error: BaseException, provider_id: str) -> Failure:
             return UnknownError(message=error.message if is_ours else f"{type(error).__name__}: {error}")
 
 
-def retry_reason(policy: RetryPolicy, error: BaseException, attempt: int) -> str | None:
-    """Return why to retry a model call, for the user; ``None`` if the error is final. ``attempt`` counts from 1."""
-    if not isinstance(error, ModelError) or not error.retryable:
-        return None
-    return error.message if policy.allows(attempt, requested_delay_ms(error)) else None
-
-
-def requested_delay_ms(error: BaseException) -> int | None:
-    """Return the delay that a provider asked for; ``None`` if it did not."""
-    headers = error.headers if isinstance(error, ModelError) else {}
-    return retry_after_ms(headers, limited=isinstance(error, RateLimitedError))
+def retry_delay_ms(policy: RetryPolicy, error: ModelError, attempt: int) -> int | None:
+    """Return how long to wait before a model call is retried; ``None`` if the error is final. ``attempt`` counts from
+    1."""
+    requested = retry_after_ms(error.headers, limited=isinstance(error, RateLimitedError))
+    return policy.delay_ms(attempt, requested) if error.retryable and policy.allows(attempt, requested) else None

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from .. import ids
 from ..config import rules as rules_of
 from ..config.rules import EDITING, decide, matches
 from ..errors import InvalidArgumentsError, PermissionDeniedError
-from ..records import ModelRef, Rule, TextPart, UserMessage
-from ..storage.protocol import StoredMessage
+from ..records import Rule
 from ..tools.arguments import decode
 from ..tools.tool import BuiltinTool
 from .cancellation import uncancellable
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from ..config import Agent, Config
     from ..project import ProjectLocation
     from ..records import Document, Session
+    from ..storage.protocol import StoredMessage
     from ..tools.tool import Tool
     from .session_writer import SessionWriter
 
@@ -158,24 +157,9 @@ class SessionModes:
     @uncancellable
     async def switch(self, agent: str, text: str) -> None:
         """Continue the conversation with ``agent``, from a user message with ``text``."""
-        model = self._prompt["model"]
-        message_id, time = self._writer.new_stamp(self._session.id)
-        info = UserMessage(
-            id=message_id,
-            session_id=self._session.id,
-            time=time,
-            agent=agent,
-            model=ModelRef(provider_id=model["providerID"], model_id=model["modelID"]),
-        )
         before = "build" if agent == PLAN else PLAN
         texts = (text, *plan_reminders(self._config, self.plan, agent, before))
-        parts = [
-            TextPart(
-                id=ids.ascending("prt"), session_id=self._session.id, message_id=info.id, text=line, synthetic=True
-            ).document
-            for line in texts
-        ]
-        self._enqueue(await self._writer.add_message(StoredMessage(info.document, parts)))
+        self._enqueue(await self._writer.add_synthetic_prompt(self._prompt, texts, agent))
 
 
 def plan_file(config: Config, location: ProjectLocation, session: Session) -> str:

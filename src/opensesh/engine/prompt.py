@@ -37,6 +37,7 @@ from .cancellation import run_in_thread_uncancellable
 from .plan_mode import plan_file, plan_reminders
 from .prompts import format_day
 from .session_history import is_user_shell
+from .session_writer import synthetic_part
 from .tool_context import NearbyInstructions, output_limits
 
 if TYPE_CHECKING:
@@ -288,9 +289,7 @@ class PromptComposer:
         return [part.document]
 
     def _synthetic(self, message_id: str, text: str) -> Document:
-        return TextPart(
-            id=ids.ascending("prt"), session_id=self._session.id, message_id=message_id, text=text, synthetic=True
-        ).document
+        return synthetic_part(self._session.id, message_id, text)
 
     # -- attachments ---------------------------------------------------------------------------------------------------
 

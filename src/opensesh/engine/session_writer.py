@@ -130,17 +130,26 @@ class SessionWriter:
         created = self._latest_ms[session_id] = max(ids.now_ms(), self._latest_ms.get(session_id, 0) + 1)
         return ids.ascending("msg", message_id, not_before=created), MessageTime(created=created)
 
-    def new_prompt(self, last: Document) -> UserMessage:
-        """Return a new message like the last prompt, by the same agent and model; nothing is stored yet."""
+    def new_prompt(self, last: Document, agent: str | None = None) -> UserMessage:
+        """Return a new message like the last prompt, by the same model, and by ``agent`` or the same one; nothing is
+        stored yet."""
         model = last["model"]
         message_id, time = self.new_stamp(last["sessionID"])
         return UserMessage(
             id=message_id,
             session_id=last["sessionID"],
             time=time,
-            agent=last.get("agent"),
+            agent=agent or last.get("agent"),
             model=ModelRef(provider_id=model["providerID"], model_id=model["modelID"]),
         )
+
+    async def add_synthetic_prompt(
+        self, last: Document, texts: Sequence[str], agent: str | None = None
+    ) -> StoredMessage:
+        """Store a prompt of texts that the user did not type, like the last prompt otherwise, and return it."""
+        info = self.new_prompt(last, agent)
+        parts = [synthetic_part(info.session_id, info.id, text) for text in texts]
+        return await self.add_message(StoredMessage(info.document, parts))
 
     def new_answer(
         self, prompt: Document, provider_id: str, model_id: str, agent: str, *, summary: bool = False
@@ -168,6 +177,12 @@ class SessionWriter:
         if not self._is_registered:
             project.register(self.sessions.store, self.location)
             self._is_registered = True
+
+
+def synthetic_part(session_id: str, message_id: str, text: str) -> Document:
+    """Return a text part that the user did not type."""
+    part_id = ids.ascending("prt")
+    return TextPart(id=part_id, session_id=session_id, message_id=message_id, text=text, synthetic=True).document
 
 
 class AnswerWriter:
@@ -207,25 +222,16 @@ class AnswerWriter:
 
         await run_in_thread_uncancellable(write)
 
-    async def put(self, part: Document, *, delta: str | None = None) -> None:
-        """Store a part. Once it is complete, its journal is removed."""
+    async def put(self, part: Document, *, delta: str | None = None, is_interrupted: bool = False) -> None:
+        """Store a part. Once it is complete, its journal is removed. A text that was interrupted is stored as OpenCode
+        does, without an end; clients have its text already."""
+        if is_interrupted:
+            part, delta = part | {"time": {"start": part["time"]["start"]}}, ""
         self.parts[part["id"]] = part
 
         def write() -> None:
             self._sessions.update_part(part, delta=delta)
-            if part["id"] in self._journals and "end" in part["time"]:
-                self._journals.pop(part["id"]).remove()
-
-        await run_in_thread_uncancellable(write)
-
-    async def put_interrupted(self, part: Document) -> None:
-        """Store a text that was interrupted as OpenCode does: without an end. Clients have its text already."""
-        document = part | {"time": {"start": part["time"]["start"]}}
-        self.parts[part["id"]] = document
-
-        def write() -> None:
-            self._sessions.update_part(document, delta="")
-            if part["id"] in self._journals:
+            if part["id"] in self._journals and (is_interrupted or "end" in part["time"]):
                 self._journals.pop(part["id"]).remove()
 
         await run_in_thread_uncancellable(write)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Literal, assert_never
 
 from msgspec import Struct
 
@@ -19,7 +19,7 @@ from ..errors import ModelError
 from ..models import stream_events as stream
 from .call_costs import add_side_call, output_tokens
 from .context_window import estimate_length
-from .model_errors import failure_of, requested_delay_ms, retry_reason
+from .model_errors import failure_of, retry_delay_ms
 from .session_writer import JOURNAL_SECONDS, StreamingPart
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..models.request import Provider, Request
     from ..records import Document
     from ..workspace.snapshots import Patch, PendingSnapshot, Snapshots
+    from .loop import LoopServices
     from .session_writer import AnswerWriter
     from .settings import Settings
     from .tool_calls import CallRunner
@@ -39,7 +40,6 @@ class TurnResult(Struct, frozen=True):
 
     error: BaseException | None = None
     """What failed, if no retry succeeded."""
-    usage: stream.Usage = stream.Usage()
     called: bool = False
     """Whether the model called tools, so that it needs another step to see their results."""
 
@@ -75,22 +75,14 @@ class Turn:
     """A single model call in progress."""
 
     def __init__(
-        self,
-        writer: AnswerWriter,
-        calls: CallRunner,
-        *,
-        settings: Settings,
-        set_status: Callable[[Document], None],
-        files: StepFiles,
-        complete_text: Callable[[Document, str, str], Awaitable[str]] | None = None,
+        self, writer: AnswerWriter, calls: CallRunner, services: LoopServices, set_status: Callable[[Document], None]
     ) -> None:
-        """``complete_text`` returns the final text of a part, given the message, the part's id and the text."""
         self._writer = writer
         self._calls = calls
-        self._settings = settings
+        self._settings = services.settings
+        self._hooks = services.hooks
         self._set_status = set_status
-        self._files = files
-        self._complete_text = complete_text
+        self._files = StepFiles(services.snapshots, services.settings)
         self._streaming: dict[str, StreamingPart] = {}
         self._tool_parts: dict[str, Document] = {}
         self._step_start: str | None = None
@@ -100,7 +92,7 @@ class Turn:
 
     async def run(self, provider: Provider, request: Request) -> TurnResult:
         """Make the call, with retries, and store what it returns. What arrived is kept if this is cancelled."""
-        attempt, retry = 0, self._settings.retry
+        attempt = 0
         try:
             await self._discard_attempt()
             while True:
@@ -109,14 +101,14 @@ class Turn:
                 if error is None or self._called:
                     return await self._end(request.model, error)
                 attempt += 1
-                reason = retry_reason(retry, error, attempt)
-                if reason is None:
+                delay = retry_delay_ms(self._settings.retry, error, attempt)
+                if delay is None:
                     return TurnResult(error=error)
                 await self._discard_attempt()
-                delay, now = retry.delay_ms(attempt, requested_delay_ms(error)), ids.now_ms()
+                now = ids.now_ms()
                 if not self._settings.opencode_events:
                     await self._writer.add_retry(attempt, failure_of(error, request.model.provider_id), now)
-                self._set_status({"type": "retry", "attempt": attempt, "message": reason, "next": now + delay})
+                self._set_status({"type": "retry", "attempt": attempt, "message": error.message, "next": now + delay})
                 await self._settings.sleep(delay / 1000)
                 self._set_status({"type": "busy"})
         except asyncio.CancelledError:
@@ -129,7 +121,7 @@ class Turn:
                 else:
                     await self._finish_step(self._finished, request.model, None)
             if self._called and not self._compared:
-                await self._add_patch((await self._files.after()).patch)
+                await self._add_patch((await self._files.after())[1])
             raise
         finally:
             await self._store_streaming(is_interrupted=self._settings.opencode_events)
@@ -174,8 +166,10 @@ class Turn:
                 await self._fold_text("text", event)
             case stream.ReasoningStart() | stream.ReasoningDelta() | stream.ReasoningEnd():
                 await self._fold_text("reasoning", event)
-            case stream.ToolInputStart() | stream.ToolCall() | stream.ToolResult() | stream.ToolError():
-                await self._fold_tool(event)
+            case stream.ToolInputStart() | stream.ToolCall():
+                await self._fold_call(event)
+            case stream.ToolResult() | stream.ToolError():
+                await self._fold_result(event)
             case stream.StartStep():
                 self._step_start = await self._writer.start_step(await self._files.at_start())
             case stream.FinishStep():
@@ -186,14 +180,7 @@ class Turn:
                 assert_never(event)
 
     async def _fold_text(
-        self,
-        kind: Literal["text", "reasoning"],
-        event: stream.TextStart
-        | stream.TextDelta
-        | stream.TextEnd
-        | stream.ReasoningStart
-        | stream.ReasoningDelta
-        | stream.ReasoningEnd,
+        self, kind: Literal["text", "reasoning"], event: stream.TextEvent | stream.ReasoningEvent
     ) -> None:
         key = f"{kind} {event.id}"  # a text and a reasoning may have the same id
         if isinstance(event, stream.TextStart | stream.ReasoningStart):
@@ -206,23 +193,21 @@ class Turn:
             await self._writer.append(part, part.add(event.text))
             return
         part.add("", event.metadata)
-        text = None
-        if self._complete_text is not None and kind == "text":
-            text = await self._complete_text(self._writer.info, part.id, part.end())
+        text = await self._hooks.text(self._writer.info, part.id, part.end()) if kind == "text" else None
         # Only now: a cancellation while a plugin completes the text keeps the text.
         del self._streaming[key]
         await self._store_ended(part, text)
 
-    async def _fold_tool(
-        self, event: stream.ToolInputStart | stream.ToolCall | stream.ToolResult | stream.ToolError
-    ) -> None:
+    async def _fold_result(self, event: stream.ToolResult | stream.ToolError) -> None:
+        """Store the result of a tool that the provider ran itself."""
         part = self._tool_parts.get(event.id)
-        if isinstance(event, stream.ToolResult | stream.ToolError):  # of a tool that the provider ran itself
-            if part is not None and isinstance(event, stream.ToolError):
-                await self._calls.fail(part["id"], event.error)
-            elif part is not None and isinstance(event, stream.ToolResult):
-                await self._calls.complete(part["id"], event.output)
-            return
+        if part is not None and isinstance(event, stream.ToolError):
+            await self._calls.fail(part["id"], event.error)
+        elif part is not None and isinstance(event, stream.ToolResult):
+            await self._calls.complete(part["id"], event.output)
+
+    async def _fold_call(self, event: stream.ToolInputStart | stream.ToolCall) -> None:
+        part = self._tool_parts.get(event.id)
         if part is None:
             part = self._tool_parts[event.id] = self._writer.new_tool_part(event.name, event.id)
             await self._writer.put(part)
@@ -250,7 +235,7 @@ class Turn:
         if text is not None:
             document["text"] = text
         if document["text"] or document.get("metadata"):
-            await (self._writer.put_interrupted(document) if is_interrupted else self._writer.put(document))
+            await self._writer.put(document, is_interrupted=is_interrupted)
         else:
             await self._writer.drop(part.id)
 
@@ -263,12 +248,12 @@ class Turn:
             reason: stream.FinishReason = "tool-calls" if self._called else "other"
             finished = stream.FinishStep(reason=reason, usage=finished.usage)
         await self._add_snapshot()
-        files = await self._files.after()
-        await self._finish_step(finished, model, files.snapshot)
+        snapshot, patch = await self._files.after()
+        await self._finish_step(finished, model, snapshot)
         # Without a tool call, files that changed meanwhile were not changed by the model.
-        await self._add_patch(files.patch if self._called else None)
+        await self._add_patch(patch if self._called else None)
         final_error = error if error is not None and not error.retryable else None
-        return TurnResult(error=final_error, usage=finished.usage, called=self._called)
+        return TurnResult(error=final_error, called=self._called)
 
     async def _finish_step(self, finished: stream.FinishStep, model: Model, snapshot: str | None) -> None:
         self._finished = None  # before the write: if that is cancelled it is complete, and must not be charged twice
@@ -302,24 +287,13 @@ class Turn:
         self._step_start = self._finished = None
 
 
-class FilesAfter(NamedTuple):
-    """The project's files after a step."""
-
-    snapshot: str | None = None
-    patch: Patch | None = None
-    """What changed; ``None`` if nothing did."""
-
-
 class StepFiles:
     """Snapshots before and after one step. The first one begins with the request, so that the first token does not
     have to wait for it."""
 
-    def __init__(self, snapshots: Snapshots, timeout_seconds: float = 60.0, *, start_seconds: float = 0.0) -> None:
-        """The first snapshot of a large project can take minutes; tools wait ``timeout_seconds`` for it at most, and
-        the record of the step's start ``start_seconds``."""
-        self._start_seconds = start_seconds
+    def __init__(self, snapshots: Snapshots, settings: Settings) -> None:
         self._snapshots = snapshots
-        self._timeout_seconds = timeout_seconds
+        self._settings = settings
         self._pending: PendingSnapshot | None = None
 
     def begin(self) -> None:
@@ -334,25 +308,24 @@ class StepFiles:
     async def at_start(self) -> str | None:
         """Return the snapshot before the step, if it is there already or soon."""
         if self._pending is not None:
-            await self._pending.wait(self._start_seconds)
+            await self._pending.wait(self._settings.snapshot_start_seconds)
         return await self.before() if self.is_ready else None
 
     async def before(self) -> str | None:
         """Return the snapshot before the step; ``None`` if there is none in time."""
-        return await self._pending.result(self._timeout_seconds) if self._pending is not None else None
+        timeout_seconds = self._settings.snapshot_timeout_seconds
+        return await self._pending.result(timeout_seconds) if self._pending is not None else None
 
-    async def after(self) -> FilesAfter:
-        """Take a snapshot, and compare it with the first one."""
+    async def after(self) -> tuple[str | None, Patch | None]:
+        """Take a snapshot, and return it and what has changed since the first one."""
         before = await self.before()
         if before is None:
-            return FilesAfter()
+            return None, None
 
-        def compare() -> FilesAfter:
+        def compare() -> tuple[str | None, Patch | None]:
             now = self._snapshots.track()
-            if now is None:
-                return FilesAfter()
-            patch = self._snapshots.changed(before, now)
-            return FilesAfter(now, patch if patch.files else None)
+            patch = self._snapshots.changed(before, now) if now is not None else None
+            return now, patch if patch is not None and patch.files else None
 
         # Can be abandoned, unlike the engine's other blocking calls: it writes nothing that a session needs.
         return await asyncio.to_thread(compare)

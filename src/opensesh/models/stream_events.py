@@ -151,18 +151,7 @@ class FinishStep(_Event, frozen=True):
     usage: Usage = Usage()
 
 
-StreamEvent: TypeAlias = (
-    StartStep
-    | TextStart
-    | TextDelta
-    | TextEnd
-    | ReasoningStart
-    | ReasoningDelta
-    | ReasoningEnd
-    | ToolInputStart
-    | ToolInputDelta
-    | ToolCall
-    | ToolResult
-    | ToolError
-    | FinishStep
-)
+TextEvent: TypeAlias = TextStart | TextDelta | TextEnd
+ReasoningEvent: TypeAlias = ReasoningStart | ReasoningDelta | ReasoningEnd
+ToolEvent: TypeAlias = ToolInputStart | ToolInputDelta | ToolCall | ToolResult | ToolError
+StreamEvent: TypeAlias = StartStep | TextEvent | ReasoningEvent | ToolEvent | FinishStep
