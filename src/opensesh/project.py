@@ -20,6 +20,7 @@ from .errors import NotFoundError, OpenseshError, RecordError
 from .flags import Flags
 from .records import Document, Project, as_list, as_object
 from .storage import keys
+from .storage.disk import read_file
 from .storage.keys import GLOBAL
 from .storage.project_ids import GitCommand, cached_id, git_marker
 from .storage.protocol import conventions_of
@@ -88,6 +89,8 @@ def resolve(
     if os.path.realpath(top) != os.path.realpath(sandbox):
         # By core.worktree, a repository would make any folder a part of its project, to which tools have access.
         top = sandbox
+    if git.problem and _is_foreign(marker, directory):
+        return ProjectLocation(directory, GLOBAL, "/", "/", _fake_vcs(os.environ), git.problem)
     if git.missing:
         note = "git is not installed, so the repository could not be examined"
         return ProjectLocation(directory, cached or GLOBAL, sandbox, sandbox, _fake_vcs(os.environ), note)
@@ -98,8 +101,8 @@ def resolve(
         )
     if remember and not cached:
         # A linked worktree, or a read-only repository, cannot cache it.
-        with suppress(OSError), open(os.path.join(marker, "opencode"), "w", encoding="utf-8") as file:
-            file.write(identity)
+        with suppress(OSError), open(os.path.join(marker, "opencode"), "wb", opener=_open_here) as file:
+            file.write(identity.encode())
     common = os.path.dirname(git.line("rev-parse", "--git-common-dir", cwd=top))
     worktree = top if common in ("", ".") else os.path.abspath(os.path.join(top, common))
     return ProjectLocation(directory, identity, worktree, top, "git", git.problem)
@@ -197,12 +200,30 @@ def _refresh(record: Document, location: ProjectLocation, now: int) -> None:
 def _common_folder(marker: str) -> str:
     """Return the git folder that a linked worktree shares with its main checkout; the marker itself otherwise."""
     try:
-        with open(marker, encoding="utf-8") as file:
-            folder = os.path.join(os.path.dirname(marker), file.read(4096).strip().removeprefix("gitdir: "))
-        with open(os.path.join(folder, "commondir"), encoding="utf-8") as file:
-            return os.path.normpath(os.path.join(folder, file.read(4096).strip()))
-    except (OSError, UnicodeDecodeError):
+        name = read_file(marker, limit=4096).decode().strip().removeprefix("gitdir: ")
+        folder = os.path.join(os.path.dirname(marker), name)
+        common = read_file(os.path.join(folder, "commondir"), limit=4096).decode().strip()
+        return os.path.normpath(os.path.join(folder, common))
+    except (OSError, ValueError):  # ValueError: not UTF-8, or a NUL in it
         return marker
+
+
+def _is_foreign(marker: str, directory: str) -> bool:
+    """Return whether a ``.git`` above a directory belongs to a user who has neither the directory nor this process.
+
+    Such a user could make everything below ``/tmp`` one project, to all of which tools have access.
+    """
+    if not hasattr(os, "getuid"):
+        return False
+    try:
+        return os.lstat(marker).st_uid not in (0, os.getuid(), os.stat(directory).st_uid)
+    except OSError:
+        return True
+
+
+def _open_here(path: str, flags: int) -> int:
+    """Open a file, but neither the target of a link, which a repository may have placed there, nor a named pipe."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def _fake_vcs(environment: Mapping[str, str]) -> str | None:

@@ -10,7 +10,9 @@ import pytest
 
 from opensesh.project import current_branch, other_ids, resolve
 from opensesh.storage import project_ids
+from opensesh.storage.memory import Memory
 from opensesh.storage.project_ids import GitCommand, project_id
+from opensesh.storage.protocol import Conventions
 from opensesh.tools import file_search
 from opensesh.tools.glob import GlobTool
 from opensesh.tools.grep import GrepTool
@@ -163,6 +165,63 @@ def test_a_repository_does_not_make_another_folder_a_part_of_its_project(tmp_pat
     location = resolve(project)
     assert (location.sandbox, location.vcs) == (str(project), "git")
     assert not is_inside(Bench(project, Path(location.sandbox)), os.path.realpath(home / "secret"))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_repository_of_another_user_around_a_directory_is_not_its_project(tmp_path: Path) -> None:
+    own = tmp_path / "work"
+    own.mkdir()
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "x")
+    (tmp_path / ".git" / "opencode").write_text("an id of its choice")
+    for path in (tmp_path / ".git", tmp_path):
+        os.chown(path, 1234, 1234)
+    location = resolve(own)
+    assert (location.id, location.sandbox, location.vcs) == ("global", "/", None)
+    assert location.note is not None
+    assert "belongs to another user" in location.note
+    assert not location.contains(str(tmp_path / "other"))
+    os.chown(own, 1234, 1234)
+    assert resolve(own).sandbox == str(tmp_path), "as for a repository that is mounted into a container"
+
+
+@pytest.mark.parametrize("content", ["private", "x" * 1_000])
+def test_the_id_of_a_project_is_not_written_through_a_link(tmp_path: Path, content: str) -> None:
+    project, private = tmp_path / "project", tmp_path / "private"
+    project.mkdir()
+    private.write_text(content + "\0")
+    git(project, "init", "-q")
+    git(project, "commit", "-q", "--allow-empty", "-m", "x")
+    (project / ".git" / "opencode").symlink_to(private)
+    location = resolve(project, remember=True)
+    assert private.read_text() == content + "\0"
+    (project / ".git" / "opencode").unlink()
+    resolve(project, remember=True)
+    assert (project / ".git" / "opencode").read_text() == location.id
+
+
+class _NewerStore(Memory):
+    """A store of an OpenCode that looks for the git folder that worktrees share."""
+
+    conventions = Conventions(projects_by_remote=True)
+
+
+@pytest.mark.parametrize("name", [".git", ".git/opencode", "linked/commondir"])
+def test_a_named_pipe_in_a_repository_is_not_waited_for(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.setattr(project_ids, "_TIMEOUT_SECONDS", 5)
+    if name == ".git/opencode":
+        git(project, "init", "-q")
+        git(project, "commit", "-q", "--allow-empty", "-m", "x")
+    elif name != ".git":
+        (project / ".git").write_text("gitdir: linked\n")
+        (project / "linked").mkdir()
+    os.mkfifo(project / name)
+    location = resolve(project, store=_NewerStore(), remember=True)
+    assert location.sandbox == str(project)
 
 
 def test_a_git_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,6 +141,31 @@ def test_h3_nothing_in_a_folder_that_another_user_can_change_is_used_before_it_i
     assert effects(loaded(project)) == [False] * 5
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX permissions")
+@pytest.mark.parametrize(
+    "part",
+    [
+        *("opencode.json", "AGENTS.md", ".opencode/agent", ".opencode/command", ".opencode/plugins"),
+        *(".claude", ".claude/skills", ".claude/skills/evil"),
+    ],
+)
+def test_a_part_of_the_configuration_that_another_user_can_change_needs_trust_as_its_folder_does(
+    project: Path, part: str
+) -> None:
+    fill(project)
+    (project / ".opencode" / "plugins").mkdir()
+    (project / part).chmod(0o666 if (project / part).is_file() else 0o777)
+    config = loaded(project)
+    assert effects(config) == [False] * 5
+    assert f"every user can write to {project / part}" in str(config.problems[0])
+
+
+def test_a_link_to_a_device_does_not_make_a_folder_one_of_other_users(project: Path) -> None:
+    (project / "opencode.json").write_text('{"username":"own"}')
+    (project / "AGENTS.md").symlink_to(os.devnull)
+    assert loaded(project).settings.username == "own"
+
+
 def test_h3_the_walk_upwards_ends_at_the_home_folder(tmp_path: Path) -> None:
     inner = tmp_path / "home" / "a" / "b"
     inner.mkdir(parents=True)

@@ -11,8 +11,10 @@ from __future__ import annotations
 import os
 import re
 import stat
+from contextlib import suppress
 from copy import deepcopy
 from hashlib import sha256
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -41,6 +43,7 @@ _CONTENTS = (
     *("AGENTS.md", "CLAUDE.md", "CONTEXT.md"),
 )
 """What makes a folder one with configuration."""
+_MAX_PARTS = 500
 
 
 def digest(*pieces: bytes) -> str:
@@ -208,8 +211,7 @@ def project_folders(directory: str, worktree: str, home: str, flags: Flags) -> P
     shared: list[SharedFolder] = []
     trust = Trust()
     for folder in _walk(directory, worktree, home):
-        parts = [folder, os.path.join(folder, ".opencode")]
-        reason = next((why for part in parts if (why := _why_shared(part))), "")
+        reason = next((why for part in _parts(folder) if (why := _why_shared(part))), "")
         if not reason:
             used.append(folder)
         elif any(os.path.lexists(os.path.join(folder, name)) for name in _CONTENTS):
@@ -235,9 +237,23 @@ def _walk(directory: str, worktree: str, home: str) -> Iterator[str]:
             return
 
 
+def _parts(folder: str) -> Iterator[str]:
+    """Yield a folder, the files and folders in it that are read, and what is in these."""
+    yield folder
+    for name in _CONTENTS:
+        path = os.path.join(folder, name)
+        yield path
+        bases = (path, os.path.join(path, "skill"), os.path.join(path, "skills"))
+        for base in bases if not any(map(os.path.islink, bases)) else ():  # links out of a project are not searched
+            with suppress(OSError), os.scandir(base) as entries:
+                yield from (entry.path for entry in islice(entries, _MAX_PARTS))
+
+
 def _why_shared(folder: str) -> str:
-    """Return why other users can change the contents of a folder; empty if they cannot, or if it does not exist."""
-    if not hasattr(os, "getuid"):
+    """Return why other users can change a file or the contents of a folder; empty if they cannot, or if it does not
+    exist."""
+    # Nothing but files and folders is read: every user can write to /dev/null.
+    if not hasattr(os, "getuid") or not (os.path.isdir(folder) or os.path.isfile(folder)):
         return ""
     try:
         status = os.stat(folder)

@@ -41,12 +41,15 @@ class GitCommand:
         self.folder = folder
         self.missing = False
         self.problem: str | None = None
+        self._is_stuck = False
         # The GIT_DIR of a hook or a parent process would select another repository.
         inherited = {name: value for name, value in os.environ.items() if name not in _REPOSITORY_VARIABLES}
         self._environment = inherited | safe_git.VARIABLES
 
     def lines(self, *arguments: str, cwd: str | None = None) -> tuple[str, ...]:
-        """Return the lines that git prints; none if it fails."""
+        """Return the lines that git prints; none if it fails, or did not answer before."""
+        if self._is_stuck:
+            return ()
         try:
             done = subprocess.run(
                 [*_GIT, *arguments],
@@ -61,6 +64,7 @@ class GitCommand:
             self.missing = True
             return ()
         except subprocess.TimeoutExpired:
+            self._is_stuck = True
             self.problem = f"git did not answer within {_TIMEOUT_SECONDS} s in {self.folder}"
             return ()
         if b"dubious ownership" in done.stderr:
