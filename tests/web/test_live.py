@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import BrowserContext, Page, Route, expect
+from playwright.async_api import Browser, BrowserContext, Page, Route, expect
 
 from ..server.serving import SCRIPTED
 from .web_server import WebServer
@@ -255,6 +255,59 @@ async def test_an_edit_shows_its_diff_and_is_answered_in_one_of_two_tabs(
     assert (guarded / "parser.py").read_text() == "def parse(line):\n    return []\n"
     start(server, session_id, 'CALL bash {"command": "echo granted", "description": "x"}\n---\nSAY Not asked.')
     await expect(page.locator("#log .turn.answer").last).to_contain_text("Not asked.")
+
+
+async def test_a_request_stays_in_its_row_when_the_list_is_read_again(
+    page: Page, server: WebServer, guarded: Path
+) -> None:
+    session_id = server.create("SAY Ready.", title="Asks in its row", directory=guarded)
+    await page.goto(f"{server.url}/ui/?q=asks+in")
+    ask = page.locator(f'.session[data-id="{session_id}"] .ask')
+    start(server, session_id, 'CALL bash {"command": "echo row", "description": "x"}\n---\nSAY Went on.')
+    await expect(ask).to_contain_text("echo row")
+    await page.wait_for_timeout(600)
+    await ask.get_by_role("button", name="Deny with a reason…").click()
+    await page.keyboard.type("Not")
+    async with page.expect_response(re.compile("fragment=rows")):
+        # as the page does by itself when the rows are older than the store
+        await page.evaluate("document.getElementById('filters').dispatchEvent(new Event('input'))")
+    await expect(ask.locator("textarea")).to_be_focused()
+    await page.keyboard.type(" yet")
+    await ask.get_by_role("button", name="Deny and say so").click()
+    await expect(ask).to_have_count(0)
+    async with asyncio.timeout(WAIT_MS / 1000):
+        while "Not yet" not in json.dumps(messages(server, session_id)):
+            await asyncio.sleep(0.05)
+    start(server, session_id, 'CALL bash {"command": "echo again", "description": "x"}\n---\nSAY Went on.')
+    await expect(ask).to_contain_text("echo again")
+    await page.reload()  # rows of before the request have none; it comes with the stream
+    await expect(ask).to_contain_text("echo again")
+    await page.wait_for_timeout(600)
+    await ask.get_by_role("button", name="Deny", exact=False).first.click()
+    await expect(ask).to_have_count(0)
+
+
+async def test_trying_again_sends_a_refused_prompt_and_no_earlier_one(chromium: Browser, server: WebServer) -> None:
+    session_id = server.create("SAY Ready.", title="Refused")
+    page = await chromium.new_page()  # without the check of its console, which names the refused request
+    await server.enter(page)
+    await open_session(page, server, session_id)
+    refusal = {"name": "BadRequest", "data": {"message": "there is no model to use"}}
+
+    async def refuse(route: Route) -> None:
+        await route.fulfill(status=422, json=refusal)
+
+    await page.route("**/prompt_async", refuse)
+    await page.locator("#prompt").fill("SAY Refused at first.")
+    await page.locator("#prompt").press("Enter")
+    await expect(page.locator(".run-state")).to_contain_text("there is no model to use")
+    await expect(page.locator("#prompt")).to_have_value("SAY Refused at first.")
+    await page.unroute("**/prompt_async")
+    await page.get_by_role("button", name="Try again").click()
+    await expect(page.locator("#log .turn.answer").last).to_contain_text("Refused at first.")
+    await is_idle(page)
+    assert prompts(server, session_id) == ["SAY Ready.", "SAY Refused at first."]
+    await page.close()
 
 
 async def test_questions_are_answered_skipped_and_answered_freely(page: Page, server: WebServer) -> None:

@@ -70,7 +70,7 @@ def default_model(
             return models[0]
     raise ModelNotFoundError(
         "there is no model to use: none was named, and there is no key for any provider. Set one, such as "
-        "ANTHROPIC_API_KEY or OPENAI_API_KEY, log in with 'opencode auth login', or configure a provider in "
+        "ANTHROPIC_API_KEY or OPENAI_API_KEY, log in with 'opensesh auth login', or configure a provider in "
         "opencode.json. Models without a key have to be named: 'opensesh models' lists them, and scripted/prompt "
         "plays the prompt as a script."
     )

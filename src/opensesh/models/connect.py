@@ -65,7 +65,7 @@ class Connections:
             reason = self._keyring.unusable_login(info.id)
             why = f" ({reason})" if reason else ""
             raise AuthFailedError(
-                f"there is no key for {info.name}{why}: set {names}, or log in with 'opencode auth login'"
+                f"there is no key for {info.name}{why}: set {names}, or log in with 'opensesh auth login'"
             )
         key = (model.provider_id, model.npm, model.api_url, credential.key)
         if key not in self._adapters:

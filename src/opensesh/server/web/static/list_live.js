@@ -8,6 +8,7 @@ import "./notifications.js";
  * Keeps the rows up to date.
  * @param {HTMLElement} rows
  * @param {() => void} reload shows the newest rows
+ * @returns {() => void} shows the requests again, in rows that are new
  */
 export function follow(rows, reload) {
   /** @type {Set<string>} */
@@ -42,7 +43,7 @@ export function follow(rows, reload) {
     rows.querySelector(".summary")?.append(button);
   });
   // Requests are answered in their row; those of a subagent in the row of the session that started it.
-  onAsks(() => {
+  function renderAsks() {
     const asks = pendingAsks();
     for (const element of rows.querySelectorAll("[data-id]")) {
       const id = /** @type {HTMLElement} */ (element).dataset.id ?? "";
@@ -52,7 +53,9 @@ export function follow(rows, reload) {
       if (!box) element.append(box = make("div", { class: "asks" }));
       showAsks(box, own.slice(0, 1), own.length > 1 ? `1 of ${own.length}` : "");
     }
-  });
+  }
+  onAsks(renderAsks);
   watch("", "");
   connect();
+  return renderAsks;
 }

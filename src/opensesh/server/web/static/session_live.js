@@ -83,7 +83,8 @@ function describe() {
   if (failure) {
     const text = failure.data?.message ?? failure.message ?? failure.name ?? "The run failed";
     const details = () => navigator.clipboard.writeText(JSON.stringify(failure, null, 2)).then(() => notify("Copied."));
-    return ["failed", text, button("Try again", tryAgain), button("Copy details", details)];
+    const again = failure.isRefused ? () => form.requestSubmit() : tryAgain; // a refused prompt is still in its box
+    return ["failed", text, button("Try again", again), button("Copy details", details)];
   }
   return ["idle", ""];
 }
@@ -214,10 +215,10 @@ async function forkHere() {
   location.href = `/ui/session/${fork.id}`;
 }
 
-/** @param {Error} error */
-function fail(error) {
+/** @param {Error} error @param {boolean} [isRefused] whether a prompt was not accepted */
+function fail(error, isRefused = false) {
   if (error instanceof RequestFailed && error.status === 409 && !isBusy()) holder = error.message.replace(/^.*? is being run by /, "");
-  else failure = { message: error.message, name: error.name };
+  else failure = { message: error.message, name: error.name, isRefused };
   render();
 }
 
@@ -229,7 +230,7 @@ async function abort() {
 const facts = { session, directory: dock.dataset.directory ?? "", agent: dock.dataset.agent ?? "", model: dock.dataset.model ?? "", variant: dock.dataset.variant ?? "" };
 const composer = hasFolder ? attachComposer(form, facts, {
   onSending: (value) => { isSending = value; if (value) { failure = null; scrollToEnd(); } render(); },
-  onFailure: fail,
+  onFailure: (error) => fail(error, true),
 }) : { focus() {}, insert() {}, text: () => "" };
 attachActions({ session, facts, refresh, isBusy, focusComposer: composer.focus });
 attach(log, () => renderQueue());

@@ -35,8 +35,14 @@ async function show(path, keepsSelection = false, known = "") {
     const html = await fetchHtml(fragment(path), pending.signal, known);
     if (!html) { rows.querySelector("[data-stale]")?.removeAttribute("data-stale"); return; }
     const id = focused()?.dataset.id;
+    const active = /** @type {HTMLElement | null} */ (document.activeElement);
+    // Requests stay as they are: one may have the focus, or a reason in it.
+    const requests = [...rows.querySelectorAll(".session > .asks")].map((box) => ({ box, id: box.closest("li")?.dataset.id ?? "" }));
     fill(rows, html);
-    if (id) /** @type {HTMLElement | null} */ (row(id)?.querySelector("a.title"))?.focus();
+    for (const request of requests) row(request.id)?.append(request.box);
+    renderAsks();
+    if (active && rows.contains(active)) active.focus();
+    else if (id) /** @type {HTMLElement | null} */ (row(id)?.querySelector("a.title"))?.focus();
   } catch (error) {
     if (/** @type {Error} */ (error).name !== "AbortError") notify(/** @type {Error} */ (error).message, { bad: true });
     return;
@@ -174,7 +180,7 @@ onKeys({
   u: () => { undo?.(); undo = null; },
 });
 
-follow(rows, () => void show(address(), true));
+const renderAsks = follow(rows, () => void show(address(), true));
 window.addEventListener("pageshow", (event) => { if (event.persisted) void show(address(), true); });
 const removed = sessionStorage.getItem("opensesh-removed");
 if (removed) {
