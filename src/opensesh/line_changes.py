@@ -56,3 +56,33 @@ def line_changes(old: Sequence[str], new: Sequence[str]) -> list[LineChange]:
             change = LineChange(merged[-1].start, change.end, merged.pop().new_start, change.new_end)
         merged.append(change)
     return merged
+
+
+def unified_hunks(old: Sequence[str], new: Sequence[str], changes: Sequence[LineChange], context_lines: int) -> str:
+    """Return the hunks of a unified diff, each with up to ``context_lines`` unchanged lines before and after it."""
+    groups: list[list[LineChange]] = []
+    for change in changes:
+        if groups and change.start - groups[-1][-1].end <= 2 * context_lines:
+            groups[-1].append(change)
+        else:
+            groups.append([change])
+    return "".join(_hunk(old, new, group, context_lines) for group in groups)
+
+
+def _hunk(old: Sequence[str], new: Sequence[str], changes: Sequence[LineChange], context_lines: int) -> str:
+    lead = min(context_lines, changes[0].start)
+    tail = min(context_lines, len(old) - changes[-1].end)
+    start, new_start = changes[0].start - lead, changes[0].new_start - lead
+    size = changes[-1].end + tail - start
+    new_size = changes[-1].new_end + tail - new_start
+    lines: list[str] = []
+    position = start
+    for change in changes:
+        lines += [f" {line}" for line in old[position : change.start]]
+        lines += [f"-{line}" for line in old[change.start : change.end]]
+        lines += [f"+{line}" for line in new[change.new_start : change.new_end]]
+        position = change.end
+    lines += [f" {line}" for line in old[position : position + tail]]
+    body = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    # By convention an empty side is given by the line before it.
+    return f"@@ -{start + (size > 0)},{size} +{new_start + (new_size > 0)},{new_size} @@\n{body}"

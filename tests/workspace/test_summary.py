@@ -2,13 +2,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from opensesh.records import view
+import pytest
+
+from opensesh.project import resolve
+from opensesh.records import Document, view
 from opensesh.records.message import UserMessage
-from opensesh.storage import keys
+from opensesh.sessions import Sessions
+from opensesh.storage import keys, open_store
 from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.protocol import StoredMessage
-from opensesh.workspace.diffs import history_diffs, snapshot_range, summarize, totals, turn_messages
+from opensesh.workspace.diffs import (
+    history_diffs,
+    record_summary,
+    snapshot_range,
+    summarize,
+    totals,
+    turn_messages,
+)
 
+from ..storage.opencode_databases import V1_2, V1_18, empty_database
 from .project_setup import Workspace, call, creates, edits, write, writes
 
 
@@ -161,3 +173,67 @@ def test_sessions_of_the_real_opencode_have_their_snapshots_where_they_are_looke
     spans = [snapshot_range(store.messages(key[-1])) for key in store.list(("session",))]
     assert sum(result is not None for result in spans) >= 10
     assert all(len(snapshot) == 40 for result in spans if result for snapshot in result)
+
+
+def changed(name: str, before: str, after: str, additions: int, deletions: int, status: str) -> Document:
+    return {
+        "file": name,
+        "before": before,
+        "after": after,
+        "additions": additions,
+        "deletions": deletions,
+        "status": status,
+    }
+
+
+_NUMBERS = [f"{number}\n" for number in range(20)]
+DIFFS = [
+    changed("bin.dat", "", "", 0, 0, "modified"),
+    changed("crlf.txt", "", "win\r\nlines\r\n", 2, 0, "added"),
+    changed("empty.txt", "", "", 0, 0, "added"),
+    changed("gone.txt", "g\n", "", 0, 1, "deleted"),
+    changed("large.txt", "", "", 7, 7, "modified"),
+    changed("long.txt", "".join(_NUMBERS), "".join([*_NUMBERS[:9], "X\n", *_NUMBERS[10:]]), 1, 1, "modified"),
+    changed("nonl.txt", "one", "two", 1, 1, "modified"),
+]
+PATCHES = {
+    "bin.dat": None,
+    "crlf.txt": "@@ -0,0 +1,2 @@\n+win\r\n+lines\r\n",
+    "empty.txt": "",
+    "gone.txt": "@@ -1,1 +0,0 @@\n-g\n",
+    "large.txt": None,
+    "long.txt": "@@ -1,20 +1,20 @@\n"
+    + "".join(f" {line}" for line in _NUMBERS[:9])
+    + "-9\n+X\n"
+    + "".join(f" {line}" for line in _NUMBERS[10:]),
+    "nonl.txt": "@@ -1,1 +1,1 @@\n-one\n\\ No newline at end of file\n+two\n\\ No newline at end of file\n",
+}
+"""The patches that OpenCode 1.18.34 stores for these changes, without their headers; none for texts that it omits."""
+
+
+@pytest.mark.parametrize(("source", "patches"), [(V1_18, True), (V1_2, False)], ids=["1.18", "1.2"])
+def test_a_database_has_the_changes_of_a_file_in_the_form_of_its_opencode(
+    tmp_path: Path, source: Path, patches: bool
+) -> None:
+    store = open_store(str(empty_database(tmp_path, source).parent))
+    sessions = Sessions(store, resolve(tmp_path, store=store))
+    session = sessions.create(title="T").id
+    record_summary(sessions, session, DIFFS, publish=lambda event: None)
+    if not patches:
+        assert sessions.diff(session) == DIFFS
+        return
+    rule = "=" * 67
+    for diff, stored in zip(DIFFS, sessions.diff(session), strict=True):
+        name, hunks = diff["file"], PATCHES[diff["file"]]
+        patch = "" if hunks is None else f"Index: {name}\n{rule}\n--- {name}\t\n+++ {name}\t\n{hunks}"
+        rest = {key: diff[key] for key in ("additions", "deletions", "status")}
+        assert stored == {"file": name, "patch": patch, **rest}
+
+
+def test_a_session_of_a_tree_beside_a_database_keeps_both_texts(tmp_path: Path) -> None:
+    tree = JsonTree(tmp_path / "storage")
+    session = Sessions(tree, resolve(tmp_path)).create(title="T").id
+    empty_database(tmp_path)
+    store = open_store(str(tmp_path))
+    record_summary(Sessions(store, resolve(tmp_path, store=store)), session, DIFFS, publish=lambda event: None)
+    assert Sessions(tree, resolve(tmp_path)).diff(session) == DIFFS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import NotFoundError, RecordError
-from ..line_changes import line_changes, split_lines
+from ..line_changes import line_changes, split_lines, unified_hunks
 from ..records import as_list, as_object, as_whole
 from ..storage import keys
 from .formatting import text
@@ -72,26 +72,7 @@ def unified_diff(path: str, before: str, after: str, context: int = _CONTEXT_LIN
     changes = line_changes(old, new)
     if not changes:
         return ""
-    lines = [f"--- {path}\n", f"+++ {path}\n"]
-    groups = [[changes[0]]]
-    for change in changes[1:]:
-        near = change.start - groups[-1][-1].end <= 2 * context
-        groups[-1].append(change) if near else groups.append([change])
-    for group in groups:
-        start, new_start = max(group[0].start - context, 0), max(group[0].new_start - context, 0)
-        end, new_end = group[-1].end + context, group[-1].new_end + context
-        end, new_end = min(end, len(old)), min(new_end, len(new))
-        lines.append(
-            f"@@ -{start + (end > start)},{end - start} +{new_start + (new_end > new_start)},{new_end - new_start} @@\n"
-        )
-        position = start
-        for change in group:
-            lines += [f" {line}" for line in old[position : change.start]]
-            lines += [f"-{line}" for line in old[change.start : change.end]]
-            lines += [f"+{line}" for line in new[change.new_start : change.new_end]]
-            position = change.end
-        lines += [f" {line}" for line in old[position:end]]
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    return f"--- {path}\n+++ {path}\n{unified_hunks(old, new, changes, context)}"
 
 
 def _recorded_changes(records: Iterable[object], whole: str) -> list[FileSummary]:

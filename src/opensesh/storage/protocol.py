@@ -341,6 +341,8 @@ class Conventions(NamedTuple):
     """Whether each worktree of a project has snapshots of its own (1.3.3 and later)."""
     sessions_have_paths: bool = False
     """Whether a session has its path within the checkout (1.14 and later)."""
+    diffs_are_patches: bool = False
+    """Whether the changes of a file are stored as a unified diff (1.14 and later), and not as both texts."""
 
 
 @runtime_checkable

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .. import events
 from ..errors import NotFoundError, SnapshotError
-from ..line_changes import line_changes, split_lines
+from ..line_changes import line_changes, split_lines, unified_hunks
 from ..records import EXTENSION_KEY, object_at
 from ..storage import keys
+from ..storage.protocol import CompositeStore, conventions_of
 from .changes import ChangeCollector, call_edits
 from .files import ABSENT, FileState, ProjectFolder
 from .git import SnapshotObjects, split
@@ -313,8 +314,10 @@ def record_no_changes(sessions: Sessions, session_id: str, prompt_id: str, *, pu
 def _record_prompt_diffs(
     sessions: Sessions, session_id: str, prompt_id: str, diffs: list[Document], publish: Publish
 ) -> None:
+    stored = _stored_diffs(sessions, session_id, diffs)
+
     def edit(info: Document) -> None:
-        info["summary"] = object_at(info, "summary") | {"diffs": diffs}
+        info["summary"] = object_at(info, "summary") | {"diffs": stored}
 
     try:
         info = sessions.store.update(keys.message(session_id, prompt_id), edit)
@@ -334,8 +337,9 @@ def record_summary(
 ) -> Session:
     """Store and publish a session's diffs, and their totals or another ``summary``; ``change`` edits the session's
     record in the same write."""
-    sessions.store.write(keys.diff(session_id), diffs)
-    publish(events.SessionDiff(session_id=session_id, diff=diffs))
+    stored = _stored_diffs(sessions, session_id, diffs)
+    sessions.store.write(keys.diff(session_id), stored)
+    publish(events.SessionDiff(session_id=session_id, diff=stored))
 
     def edit(info: Document) -> None:
         if change is not None:
@@ -343,3 +347,22 @@ def record_summary(
         info["summary"] = totals(diffs) if summary is None else summary
 
     return sessions.update(session_id, edit)
+
+
+def _stored_diffs(sessions: Sessions, session_id: str, diffs: list[Document]) -> list[Document]:
+    """Return diffs in the form of the OpenCode that uses the session's store: both texts of a file, or a patch."""
+    store = sessions.store
+    member = store.store_for_write(keys.diff(session_id)) if isinstance(store, CompositeStore) else store
+    if not conventions_of(member).diffs_are_patches:
+        return diffs
+    names = ("file", "patch", "additions", "deletions", "status")
+    return [{name: _patch(diff) if name == "patch" else diff[name] for name in names} for diff in diffs]
+
+
+def _patch(diff: Document) -> str:
+    """Return a unified diff with the whole file as context, as OpenCode stores it; empty if the texts are not known."""
+    name, old, new = diff["file"], split_lines(diff["before"]), split_lines(diff["after"])
+    if not old and not new and (diff["status"] == "modified" or diff["additions"] or diff["deletions"]):
+        return ""
+    hunks = unified_hunks(old, new, line_changes(old, new), len(old))
+    return f"Index: {name}\n{'=' * 67}\n--- {name}\t\n+++ {name}\t\n{hunks}"

@@ -178,11 +178,16 @@ class Transactions:
         path = self._file.path
         if not (os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK)):
             return _PROTECTED[0]
-        return self._file.damage or self._examined(connection).refusal
+        return self._file.damage or self.schema(connection).refusal
 
-    def columns(self, connection: sqlite3.Connection, table: str) -> frozenset[str]:
-        """Return the columns of a table; none if the database does not have it."""
-        return self._examined(connection).columns.get(table, frozenset())
+    def schema(self, connection: sqlite3.Connection) -> Schema:
+        """Return the written tables that the database has now."""
+        version = tables_version(connection)
+        if version != self._examined_version or self._examined_file.has_changed():
+            self._examined_file = FileIdentity(self._file.path)
+            self._schema = examine(connection)
+            self._examined_version = version
+        return self._schema
 
     @contextmanager
     def begin(self, *, cascades: bool = True) -> Generator[tuple[sqlite3.Connection, RecordWriter]]:
@@ -194,20 +199,12 @@ class Transactions:
         if not os.access(path, os.W_OK) and os.path.exists(path):
             raise read_only(path, _PROTECTED[1])
         with self._file.transaction(cascades=cascades) as connection:
-            schema = self._examined(connection)
+            schema = self.schema(connection)
             if schema.refusal:
                 raise read_only(path, schema.refusal)
             writer = RecordWriter(connection, schema, path)
             yield connection, writer
             self._file.count_bytes(writer.bytes)
-
-    def _examined(self, connection: sqlite3.Connection) -> Schema:
-        version = tables_version(connection)
-        if version != self._examined_version or self._examined_file.has_changed():
-            self._examined_file = FileIdentity(self._file.path)
-            self._schema = examine(connection)
-            self._examined_version = version
-        return self._schema
 
 
 def read_only(path: str, reason: str) -> ReadOnlyStoreError:

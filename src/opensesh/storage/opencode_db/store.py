@@ -133,11 +133,14 @@ class OpencodeDB(TableRows):
     def conventions(self) -> Conventions:
         """The conventions of the OpenCode that made the database, as its columns tell."""
         with self._reader.snapshot() as (connection, _):
-            columns = self._transactions.columns(connection, "session")
-            # 1.3.3 is the first version with a table of events, and the first with snapshots of each worktree.
-            logs_events = bool(self._transactions.columns(connection, "event"))
+            schema = self._transactions.schema(connection)
+        columns = schema.columns.get("session", frozenset())
         return Conventions(
-            "metadata" in columns, snapshots_by_worktree=logs_events, sessions_have_paths="path" in columns
+            projects_by_remote="metadata" in columns,
+            # 1.3.3 is the first version with a table of events, and the first with snapshots of each worktree.
+            snapshots_by_worktree="event" in schema.columns,
+            sessions_have_paths="path" in columns,
+            diffs_are_patches="path" in columns,
         )
 
     def change_feed(self) -> ChangeFeed:
