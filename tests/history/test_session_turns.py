@@ -201,6 +201,28 @@ def test_the_diff_of_a_file_has_all_of_its_lines_where_they_are_recorded(sample:
     assert [file.document() for file in whole[1:]] == [file.document() for file in short[1:]]
 
 
+def test_the_patch_of_a_newer_opencode_is_shown_like_both_texts(sample: Sample) -> None:
+    before = "".join(f"{number}\n" for number in range(40)) + "end"
+    after = before.replace("20\n", "twenty\n").replace("end", "END")
+    body = "".join(f" {number}\n" for number in range(20)) + "-20\n+twenty\n"
+    body += "".join(f" {number}\n" for number in range(21, 40))
+    body += "-end\n\\ No newline at end of file\n+END\n\\ No newline at end of file\n"
+    patch = f"Index: f\n{'=' * 67}\n--- f\t\n+++ f\t\n@@ -1,41 +1,41 @@\n{body}"
+    session = sample.talk()
+    for record in (
+        {"before": before, "after": after},
+        {"patch": patch},
+        {"patch": "--- f\n+++ f\n@@ -1 +1 @@\n-a\n+b\n"},
+    ):
+        sample.write(("session_diff", session["id"]), [{"file": "f", "additions": 2, "deletions": 2} | record])
+        (change,) = session_changes(JsonTree(sample.root), session["id"], [])
+        if record.get("patch", patch) == patch:
+            assert change.diff == unified_diff("f", before, after)
+            assert change.has_more_lines
+        else:
+            assert change.diff == record["patch"]
+
+
 def test_figures_add_up_what_the_session_used(sample: Sample) -> None:
     session = sample.talk(answers=2)
     child = sample.session("child", parent=session["id"])
