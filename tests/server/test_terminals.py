@@ -38,9 +38,12 @@ async def test_a_terminal_runs_a_program_that_a_websocket_talks_to(tmp_path: Pat
                 await socket.wait_closed()
         exited = await events.wait_for("pty.exited", id=terminal["id"])
         assert exited["properties"]["exitCode"] == 3
-        assert (await client.http.delete(f"/pty/{terminal['id']}")).json() is True
-        await events.wait_for("pty.deleted", id=terminal["id"])
+        assert await client.get("/pty") == []
         assert (await client.http.get(f"/pty/{terminal['id']}")).status_code == 404
+        assert (await client.http.delete(f"/pty/{terminal['id']}")).json() is True
+        other = await client.post("/pty", {"command": "/bin/sh"})
+        assert (await client.http.delete(f"/pty/{other['id']}")).json() is True
+        await events.wait_for("pty.deleted", id=other["id"])
 
 
 async def test_a_foreign_page_cannot_connect_to_a_terminal(tmp_path: Path) -> None:

@@ -326,4 +326,6 @@ def _markdown_layer(name: str, kind: str, markdown: MarkdownFile) -> Layer:
         settings["mode"] = "primary"
     name = settings.get("name", name)
     section = "command" if kind == "command" else "agent"
+    if section == "agent":
+        settings["name"] = name
     return Layer(markdown.source, {section: {name: settings}}, (section, name))

@@ -15,7 +15,9 @@ from ..models.model import cost_document, public_document
 from ..records import Document, as_list, as_object, document_of
 
 if TYPE_CHECKING:
-    from ..config import Agent, Config
+    from collections.abc import Iterable
+
+    from ..config import Agent, Command, Config
     from ..engine.engine import Engine
     from ..models.auth import Credential
     from ..models.model import Model, ProviderInfo
@@ -73,9 +75,10 @@ def agent_document(agent: Agent) -> Document:
     return document
 
 
-def command_documents(config: Config) -> list[Document]:
-    """Return the commands: built-in ones, those of the configuration and of MCP servers, and skills."""
-    return [document_of(command) for command in commands(config, skills(config).values()).values()]
+def command_documents(config: Config, prompts: Iterable[Command]) -> list[Document]:
+    """Return the commands: built-in ones, those of the configuration, prompts of MCP servers, and skills."""
+    listed = [*commands(config, skills(config).values()).values(), *prompts]
+    return [document_of(command) for command in sorted(listed, key=lambda command: command.source == "skill")]
 
 
 def skill_documents(config: Config) -> list[Document]:

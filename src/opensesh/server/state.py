@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _HISTORY_SLOTS = 4
 _ABORT_SECONDS = 5.0
+_ABORT_AGAIN_SECONDS = 0.5
 _DELIVERY_SECONDS = 2.0
 
 
@@ -145,7 +146,10 @@ class ServerState:
         """Abort the run of a session, if there is one, and wait for its end."""
         while (engine := self.running_engine(session_id)) is not None:
             engine.abort(session_id)
-            await asyncio.sleep(0.01)
+            with suppress(TimeoutError):  # a prompt that waited may have begun meanwhile
+                async with asyncio.timeout(_ABORT_AGAIN_SECONDS):
+                    while self.running_engine(session_id) is not None:
+                        await asyncio.sleep(0.01)
 
     async def stop(self, grace_seconds: float) -> None:
         """Accept no more changes, let running sessions end, abort those that still run after ``grace_seconds``, and end

@@ -211,7 +211,7 @@ class Terminals:
 
     def update(self, terminal: Terminal, title: str | None, size: tuple[int, int] | None) -> None:
         """Change the title or the size of a terminal."""
-        if title is not None:
+        if title:
             terminal.title = title
         if size is not None:
             terminal.resize(*size)
@@ -219,8 +219,9 @@ class Terminals:
 
     async def remove(self, terminal: Terminal) -> None:
         """End the program of a terminal, and forget the terminal."""
+        is_listed = self._terminals.pop(terminal.id, None) is not None
         await terminal.end()
-        if self._terminals.pop(terminal.id, None) is not None:
+        if is_listed:
             self._publish("pty.deleted", {"id": terminal.id}, terminal.directory)
 
     async def close(self, directory: str | None = None) -> None:
@@ -231,3 +232,4 @@ class Terminals:
     def _on_exit(self, terminal: Terminal) -> None:
         event: Document = {"id": terminal.id, "exitCode": terminal.exit_code}
         self._publish("pty.exited", event, terminal.directory)
+        self._terminals.pop(terminal.id, None)  # one that has ended is not listed, as in OpenCode

@@ -53,13 +53,7 @@ async def get_config(call: Call) -> object:
 @routes.get("/global/config", "global.config.get", response=ConfigSettings)
 async def get_global_config(call: Call) -> object:
     """Get the configuration of the user, without that of a project. Keys and tokens in it are masked."""
-
-    def read() -> Document:
-        environ = {**os.environ, "OPENCODE_DISABLE_PROJECT_CONFIG": "1"}
-        config = load("/", "/", environ=environ)
-        return config_document(config, effective=False)
-
-    return await run_in_thread_uncancellable(read)
+    return await run_in_thread_uncancellable(_global_config)
 
 
 @routes.patch("/config", "config.update", response=ConfigSettings, errors=(400, 409))
@@ -77,7 +71,7 @@ async def update_global_config(call: Call, body: ConfigSettings) -> object:
     if (refusal := await _update_file(call, paths.config())) is not None:
         return refusal
     await call.state.dispose_all()
-    return _completed(call.document)
+    return await run_in_thread_uncancellable(_global_config)
 
 
 @routes.get("/agent", "app.agents", response=list[AgentInfo])
@@ -91,7 +85,8 @@ async def list_agents(call: Call) -> object:
 async def list_commands(call: Call) -> object:
     """List the commands: built-in ones, those of the configuration and of MCP servers, and skills."""
     async with call.engine() as engine:
-        return await run_in_thread_uncancellable(command_documents, engine.config)
+        prompts = await engine.components.mcp.prompts()
+        return await run_in_thread_uncancellable(command_documents, engine.config, prompts)
 
 
 @routes.get("/skill", "app.skills", response=list[SkillInfo])
@@ -118,6 +113,11 @@ async def list_tools(call: Call, query: ToolListQuery) -> object:
         variables = DescriptionVariables(directory=engine.location.directory)
         specs = [to_spec(tool, variables) for tool in registry.offered(query.model, query.provider)]
         return [{"id": one.name, "description": one.description, "parameters": one.parameters} for one in specs]
+
+
+def _global_config() -> Document:
+    environ = {**os.environ, "OPENCODE_DISABLE_PROJECT_CONFIG": "1"}
+    return config_document(load("/", "/", environ=environ), effective=False)
 
 
 def _completed(settings: Document) -> Document:

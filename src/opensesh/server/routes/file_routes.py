@@ -30,6 +30,8 @@ _MAX_MATCHES = 10
 _WHOLE_FILE = "-U1000000"
 _NO_NEWLINE = "\\ No newline at end of file"
 _GIT_SECONDS = 30.0
+_FORGIVING_LENGTH = 3
+"""From how many letters on a query may have a wrong one, so that a typing error still finds the file."""
 
 
 class FilePath(Struct, frozen=True):
@@ -117,8 +119,8 @@ async def find_text(call: Call, query: TextQuery) -> object:
         directory = engine.location.directory
         try:
             matches = (await grep(query.pattern, directory)).matches[:_MAX_MATCHES]
-        except ToolFailedError as error:  # the pattern is not a regular expression
-            raise RequestError(400, "BadRequest", error.message) from None
+        except ToolFailedError:  # the pattern is not a regular expression, which finds nothing in OpenCode
+            return []
 
         def describe() -> list[Document]:
             expression = _compiled(query.pattern)
@@ -144,7 +146,7 @@ async def find_symbols(call: Call, query: SymbolQuery) -> object:
 async def find_paths(directory: str, query: str, kind: str, limit: int) -> list[str]:
     """Return the files and folders whose path has the letters of ``query`` in order, best first; folders end in ``/``.
 
-    ``kind`` is ``file``, ``directory`` or ``any``.
+    One letter may be wrong. ``kind`` is ``file``, ``directory`` or ``any``.
     """
     names = await files(directory)
 
@@ -339,6 +341,17 @@ def _rank(query: str, name: str) -> tuple[int, int, int] | None:
         return 1, base.index(query), len(name)
     if query in name:
         return 2, name.index(query), len(name)
+    gaps = _gaps(query, name)
+    if gaps is not None:
+        return 3, gaps, len(name)
+    if len(query) < _FORGIVING_LENGTH:
+        return None
+    forgiven = [_gaps(query[:at] + query[at + 1 :], name) for at in range(len(query))]
+    return min(((4, gaps, len(name)) for gaps in forgiven if gaps is not None), default=None)
+
+
+def _gaps(query: str, name: str) -> int | None:
+    """Return how many letters of the name are between those of the query; ``None`` if these are not in order."""
     position, gaps = -1, 0
     for letter in query:
         following = name.find(letter, position + 1)
@@ -346,4 +359,4 @@ def _rank(query: str, name: str) -> tuple[int, int, int] | None:
             return None
         gaps += following - position - 1
         position = following
-    return 3, gaps, len(name)
+    return gaps

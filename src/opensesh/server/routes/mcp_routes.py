@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from ...config import McpConfig
 from ...errors import ToolFailedError
+from ...tools.mcp.conversion import sanitize
 from ..operations import Call, Routes
 from ..parameters import Name
 from ..responses import RequestError, json_response, validation_response
@@ -132,7 +133,10 @@ async def list_resources(call: Call) -> object:
     """List the resources of the MCP servers that are connected."""
     async with call.engine() as engine:
         resources = await engine.components.mcp.resources()
-    return {f"{server}:{resource['name']}": resource | {"client": server} for server, resource in resources}
+    return {
+        f"{sanitize(server)}:{sanitize(resource['name'])}": resource | {"client": server}
+        for server, resource in resources
+    }
 
 
 async def _states(engine: Engine) -> Document:

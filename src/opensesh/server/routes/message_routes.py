@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+import base64
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import msgspec
 from msgspec import Meta, Struct
@@ -11,11 +12,11 @@ from msgspec import Meta, Struct
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...engine.prompt import Prompt
 from ...errors import ModelNotFoundError, NotFoundError, RecordError
-from ...records import AssistantMessage, Document, as_object, read_part
+from ...records import AssistantMessage, Document, as_object, created, position, read_part
 from ..client_documents import client_message, with_stored_extension
 from ..operations import Call, Routes
 from ..parameters import MessageID, PartID, count_of
-from ..responses import RequestError, empty_response, validation_response
+from ..responses import RequestError, empty_response, json_response, validation_response
 
 if TYPE_CHECKING:
     from ...engine.engine import Engine
@@ -40,6 +41,13 @@ _REQUIRED_FIELDS = {
     "compaction": ("auto",),
 }
 """What a part must have beside its ids. Stored parts are read without it, since older programs wrote less."""
+_REQUIRED_STATE = {
+    "pending": ("input", "raw"),
+    "running": ("input", "time"),
+    "completed": ("input", "output", "title", "metadata", "time"),
+    "error": ("input", "error", "time"),
+}
+"""What the state of a tool call must have."""
 
 
 class MessageListQuery(Struct, frozen=True):
@@ -47,8 +55,8 @@ class MessageListQuery(Struct, frozen=True):
 
     limit: float | None = None
     """Only the newest; 0 for all."""
-    before: MessageID | None = None
-    """Only those before this one (OpenCode 1.18)."""
+    before: str | None = None
+    """Only those before the cursor that came with the previous page (OpenCode 1.18)."""
 
 
 class PromptModel(Struct, frozen=True, rename={"provider_id": "providerID", "model_id": "modelID"}):
@@ -198,24 +206,55 @@ class PartBody(Struct, frozen=True, rename={"session_id": "sessionID", "message_
     ]  # fmt: skip
 
 
+class PageCursor(Struct, frozen=True, forbid_unknown_fields=True):
+    """The oldest message of a page. Clients send it back as it came: base64url of its JSON."""
+
+    id: MessageID
+    time: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a cursor that a client sent."""
+        try:
+            return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=cls)
+        except (ValueError, msgspec.MsgspecError):
+            raise RequestError(400, "BadRequest", "the cursor is not one of this server") from None
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
+
+
 @routes.get("/session/{sessionID}/message", "session.messages", response=list[MessageWithParts], errors=(400, 404))
 async def list_messages(call: Call, query: MessageListQuery) -> object:
-    """List the messages of a session, oldest first."""
+    """List the messages of a session, oldest first.
+
+    With a limit, the headers ``X-Next-Cursor`` and ``Link`` lead to the page of older messages, if there is one.
+    """
     session_id, limit = call.parameters["sessionID"], count_of(query.limit or 0)
+    cursor = PageCursor.parse(query.before) if query.before else None
+    if cursor is not None and limit <= 0:
+        raise RequestError(400, "BadRequest", "a page of older messages needs a limit")
     if limit < 0:
         return []  # as in OpenCode
 
-    def read(engine: Engine) -> list[Document]:
-        messages = engine.sessions.messages(session_id, last=0 if query.before else limit)
-        if query.before:
-            position = next((at for at, one in enumerate(messages) if one.info.get("id") == query.before), None)
-            if position is None:
-                raise NotFoundError(f"the session has no message {query.before}", id=query.before)
-            messages = messages[max(position - limit, 0) if limit else 0 : position]
-        return [client_message(message) for message in messages]
+    def read(engine: Engine) -> tuple[list[Document], PageCursor | None]:
+        messages = engine.sessions.messages(session_id, last=limit + 1 if limit and cursor is None else 0)
+        if cursor is not None:
+            end = position({"id": cursor.id, "time": {"created": cursor.time}})
+            messages = [message for message in messages if position(message.info) < end]
+        page = messages[-limit:]
+        oldest = page[0].info if len(messages) > len(page) else None
+        next_cursor = None if oldest is None else PageCursor(id=oldest["id"], time=created(oldest))
+        return [client_message(message) for message in page], next_cursor
 
     async with call.engine() as engine:
-        return await run_in_thread_uncancellable(read, engine)
+        documents, next_cursor = await run_in_thread_uncancellable(read, engine)
+    headers: dict[str, str] = {}
+    if next_cursor is not None:
+        url = call.request.url.include_query_params(before=str(next_cursor))
+        headers = {"x-next-cursor": str(next_cursor), "link": f'<{url}>; rel="next"'}
+        headers["access-control-expose-headers"] = "Link, X-Next-Cursor"
+    return json_response(documents, headers=headers)
 
 
 @routes.get("/session/{sessionID}/message/{messageID}", "session.message", response=MessageWithParts, errors=(400, 404))
@@ -325,9 +364,13 @@ async def update_part(call: Call, body: PartBody) -> object:
     ids_of_path = [call.parameters[name] for name in ("partID", "messageID", "sessionID")]
     if [body.id, body.message_id, body.session_id] != ids_of_path:
         raise RequestError(400, "BadRequest", "the ids of the part are not those of the path")
-    missing = [name for name in _REQUIRED_FIELDS.get(body.type, ()) if name not in call.document]
+    state = as_object(call.document.get("state")) or {}
+    missing = [f"`{name}`" for name in _REQUIRED_FIELDS.get(body.type, ()) if name not in call.document]
+    if body.type == "tool" and not missing:
+        required = _REQUIRED_STATE.get(str(state.get("status")), ("status",))
+        missing = [f"`{name}` - at `$.state`" for name in required if name not in state]
     if missing:
-        error = msgspec.ValidationError(f"Object missing required field `{missing[0]}`")
+        error = msgspec.ValidationError(f"Object missing required field {missing[0]}")
         return validation_response(error, call.document)
     try:
         part = read_part(call.document).document

@@ -85,7 +85,8 @@ async def list_agents(call: Call) -> object:
 async def list_commands(call: Call) -> object:
     """List the commands."""
     async with call.engine() as engine:
-        documents = await run_in_thread_uncancellable(command_documents, engine.config)
+        prompts = await engine.components.mcp.prompts()
+        documents = await run_in_thread_uncancellable(command_documents, engine.config, prompts)
         shown = [{key: one[key] for key in one if key not in ("source", "hints")} for one in documents]
         return _located(engine, shown)
 

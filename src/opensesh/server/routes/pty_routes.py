@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -102,10 +103,11 @@ async def update_terminal(call: Call, body: PtyUpdate) -> object:
     return terminal.info
 
 
-@routes.delete("/pty/{ptyID}", "pty.remove", response=bool, errors=(404,))
+@routes.delete("/pty/{ptyID}", "pty.remove", response=bool, errors=(400,))
 async def remove_terminal(call: Call) -> object:
-    """End the program of a terminal, and remove the terminal."""
-    await call.state.terminals.remove(_terminal(call))
+    """End the program of a terminal, and remove the terminal. One that has ended is gone already."""
+    with suppress(NotFoundError):
+        await call.state.terminals.remove(_terminal(call))
     return True
 
 

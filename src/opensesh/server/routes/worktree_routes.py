@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 routes = Routes()
 _GIT_SECONDS = 300.0
+_NAME_ATTEMPTS = 26
 
 
 class WorktreeCreate(Struct, frozen=True, rename={"start_command": "startCommand"}):
@@ -60,23 +61,20 @@ async def create_worktree(call: Call, body: WorktreeCreate | None = None) -> obj
     """Create a worktree with a branch of its own, and run a command in it."""
     start_command = body.start_command if body is not None else None
     async with call.engine() as engine:
-        wanted_name = (body.name if body is not None else None) or new_slug()
-        name = re.sub(r"[^a-z0-9]+", "-", wanted_name.lower()).strip("-")[:60]
-        if not name:
-            raise RequestError(400, "WorktreeCreateFailedError", "the name has no letter or digit")
-        location, branch = engine.location, f"opencode/{name}"
+        location, wanted_name = engine.location, (body.name if body is not None else None) or ""
         if location.vcs != "git" or location.worktree == "/":
             raise RequestError(400, "WorktreeNotGitError", "worktrees need a git repository")
-        folder = os.path.join(_folder(location), name)
+        name = await _unused_name(location, re.sub(r"[^a-z0-9]+", "-", wanted_name.lower()).strip("-")[:60])
+        branch, folder = f"opencode/{name}", os.path.join(_folder(location), name)
         await _git(location, "worktree", "add", "-b", branch, folder)
         await run_in_thread_uncancellable(_remember, engine, folder)
         if start_command:
             process = await asyncio.create_subprocess_exec("bash", "-lc", start_command, cwd=folder)
             if await process.wait():
                 message = {"message": f"the start command ended with {process.returncode}"}
-                call.state.publish("worktree.failed", message, location.directory)
+                call.state.publish("worktree.failed", message, folder)
                 raise RequestError(400, "WorktreeStartCommandFailedError", message["message"])
-        call.state.publish("worktree.ready", {"name": name, "branch": branch}, location.directory)
+        call.state.publish("worktree.ready", {"name": name, "branch": branch}, folder)
         return {"name": name, "branch": branch, "directory": folder}
 
 
@@ -86,7 +84,7 @@ async def remove_worktree(call: Call, body: WorktreeFolder) -> object:
     async with call.engine() as engine:
         if not os.path.lexists(body.directory.replace("\0", "")):
             return True  # as in OpenCode
-        folder = await _known(engine.location, body.directory)
+        folder = await _known(engine.location, body.directory, "WorktreeRemoveFailedError")
         branch = await _git(engine.location, "branch", "--show-current", cwd=folder)
         await call.state.pool.close(folder)
         await _git(engine.location, "worktree", "remove", "--force", folder)
@@ -99,7 +97,7 @@ async def remove_worktree(call: Call, body: WorktreeFolder) -> object:
 async def reset_worktree(call: Call, body: WorktreeFolder) -> object:
     """Set a worktree that was created here back to the branch of the main checkout."""
     async with call.engine() as engine:
-        folder = await _known(engine.location, body.directory)
+        folder = await _known(engine.location, body.directory, "WorktreeResetFailedError")
         head = await _git(engine.location, "rev-parse", "HEAD", cwd=engine.location.worktree)
         await _git(engine.location, "reset", "--hard", head, cwd=folder)
         await _git(engine.location, "clean", "-fdx", cwd=folder)
@@ -119,14 +117,24 @@ def _worktrees(location: ProjectLocation) -> list[str]:
     return [path for name in names if os.path.exists(os.path.join(path := os.path.join(folder, name), ".git"))]
 
 
-async def _known(location: ProjectLocation, directory: str) -> str:
+async def _unused_name(location: ProjectLocation, base: str) -> str:
+    """Return ``base``, with two words after it if a worktree or a branch has that name; without a base, two words."""
+    for attempt in range(_NAME_ATTEMPTS):
+        name = base if base and not attempt else "-".join(filter(None, (base, new_slug())))
+        is_used = os.path.lexists(os.path.join(_folder(location), name))
+        if not is_used and not await _git(location, "branch", "--list", f"opencode/{name}"):
+            return name
+    raise RequestError(400, "WorktreeNameGenerationFailedError", "every name that was tried is used")
+
+
+async def _known(location: ProjectLocation, directory: str, error_name: str) -> str:
     """Return the folder of a worktree that was created here; no other one is touched."""
     known = await run_in_thread_uncancellable(_worktrees, location)
     folder = os.path.realpath(directory) if "\0" not in directory else ""
     for path in known:
         if os.path.realpath(path) == folder:
             return path
-    raise RequestError(400, "WorktreeResetFailedError", f"{directory} is not a worktree that was created here")
+    raise RequestError(400, error_name, f"{directory} is not a worktree that was created here")
 
 
 def _remember(engine: Engine, folder: str) -> None:
