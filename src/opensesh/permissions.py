@@ -70,23 +70,14 @@ class _PendingRequest(NamedTuple):
 class Permissions:
     """Pending permission requests, and the rules that the user has approved with "always".
 
-    For one project in one event loop. Approved rules apply to every session until the process ends. ``remember``
-    receives new ones, so that the caller can store them and pass them as ``approved`` next time. ``judge`` is called
+    For one project in one event loop. Approved rules apply to every session until the process ends. ``judge`` is called
     with each request that the rules do not deny and with their verdict; it returns the final verdict, or raises
     :class:`PermissionDeniedError`.
     """
 
-    def __init__(
-        self,
-        publish: Publish,
-        *,
-        approved: Iterable[Rule] = (),
-        remember: Callable[[Sequence[Rule]], object] | None = None,
-        judge: Judge | None = None,
-    ) -> None:
+    def __init__(self, publish: Publish, *, judge: Judge | None = None) -> None:
         self._publish = publish
-        self._approved: list[Rule] = list(approved)
-        self._remember = remember
+        self._approved: list[Rule] = []
         self._judge = judge
         self._pending: dict[str, _PendingRequest] = {}
         self._closed = False
@@ -214,10 +205,7 @@ class Permissions:
 
     def _approve(self, asked: PermissionAsked) -> None:
         offered = [Rule(permission=asked.permission, pattern=pattern, action="allow") for pattern in asked.always]
-        new = [rule for rule in offered if rule not in self._approved]
-        self._approved += new
-        if self._remember is not None and new:
-            self._remember(new)
+        self._approved += [rule for rule in offered if rule not in self._approved]
         for other in self._others(asked):
             request = other.asked
             decided = (decide(request.permission, item, other.rules, self._approved) for item in request.patterns)

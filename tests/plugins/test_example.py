@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from opensesh import plugins
-from opensesh.plugins import hooks
-from opensesh.plugins.plugin import Plugin
+from opensesh.plugins import Plugin, hooks
 
 from ..engine.harness import open_harness
 from .test_hooks import asked, said

@@ -34,9 +34,8 @@ from .compaction import Compactions, Compactor
 from .inspector import Inspector
 from .loop import Loop, LoopServices
 from .model_choice import Agents, Models
-from .plugin_hooks import PluginHooks
+from .plugin_hooks import PluginHooks, ProviderLogins
 from .prompt import PromptComposer, PromptServices
-from .provider_logins import ProviderLogins
 from .runs import Runs, RunServices, Statuses
 from .session_writer import SessionWriter
 from .settings import EngineOptions

@@ -27,7 +27,7 @@ from .runs import releasing_on_error
 from .session_history import USER_SHELL_PROMPT
 from .tool_context import output_limits
 from .user_commands import run_user_shell
-from .user_requests import CallbackDispatcher, RequestCallbacks
+from .user_requests import CallbackDispatcher
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -91,13 +91,13 @@ class Engine:
         group = await asyncio.TaskGroup().__aenter__()
         closing.push_async_callback(group.__aexit__, None, None, None)  # an error of the caller cancels no run twice
         self._running = components.new_runs(group)
-        callbacks = RequestCallbacks(self._permission, settings.question, settings.unanswered_warning_seconds)
         dispatcher = CallbackDispatcher(
             self.bus,
             group,
             components.permissions,
             components.questions,
-            callbacks,
+            settings,
+            callback=self._permission,
             directory=components.location.directory,
         )
         store, publish = components.writer.sessions.store, components.writer.publish

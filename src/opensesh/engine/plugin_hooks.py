@@ -1,4 +1,5 @@
-"""Calls plugin hooks from the engine: converts the engine's values to the inputs of hooks, and their outputs back.
+"""Calls plugin hooks from the engine: converts the engine's values to the inputs of hooks, and their outputs back; and
+logs in to providers with the methods that plugins offer.
 
 Where no plugin has a hook, a method returns the very object that it was given, and nothing is copied.
 """
@@ -7,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from copy import deepcopy
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from .. import ids
-from ..errors import PermissionDeniedError, PermissionRefusedError, ToolFailedError
+from ..errors import PermissionDeniedError, PermissionRefusedError, ProviderLoginError, ToolFailedError
 from ..models.auth import Credential, KeySource, Secret, store_entry, validate_entry
 from ..models.request import System
 from ..plugins import hook_types, hooks
+from ..plugins.calling import explain
 from ..records import UserMessage, as_object, read_message, read_part
 from ..tools.tool import ToolOutput
 from .cancellation import run_in_thread_uncancellable
@@ -224,8 +227,6 @@ class PluginHooks:
     async def small_model(self, session_id: str, agent: Agent, main: Model) -> Model:
         """Return a fast, cheap model for side work of the main one."""
         usual = self._models.small(agent, main)
-        if not self.plugins.has_hook(hooks.experimental_provider_small_model):
-            return usual
         hook_input = hook_types.SmallModelInput(session_id=session_id, agent=agent.name, model=main)
 
         def check(chosen: hook_types.SmallModelOutput) -> None:
@@ -286,8 +287,6 @@ class PluginHooks:
     async def permission(self, asked: PermissionAsked, decision: Verdict) -> Verdict:
         """Return whether to ask the user, given the decision of the rules. Raises if a plugin denies it. If a plugin
         fails, the user is asked: it may have been about to deny."""
-        if not self.plugins.has_hook(hooks.permission_ask):
-            return decision
         tool = asked.tool or {}
         hook_input = hook_types.PermissionAskInput(
             session_id=asked.session_id,
@@ -316,8 +315,6 @@ class PluginHooks:
 
     async def compaction_prompt(self, session_id: str, model: Model, usual: str, *, auto: bool) -> str:
         """Return the prompt for a summary."""
-        if not self.plugins.has_hook(hooks.experimental_session_compacting):
-            return usual
         hook_input = hook_types.CompactingInput(session_id=session_id, model=model, auto=auto)
         applied = await self.plugins.apply(
             hooks.experimental_session_compacting, hook_input, hook_types.CompactingOutput()
@@ -339,8 +336,6 @@ class PluginHooks:
 
     async def text(self, message: Document, part_id: str, text: str) -> str:
         """Return a text of an answer as it is to be stored."""
-        if not self.plugins.has_hook(hooks.experimental_text_complete):
-            return text
         hook_input = hook_types.TextCompleteInput(
             session_id=message["sessionID"], message_id=message["id"], part_id=part_id
         )
@@ -359,3 +354,65 @@ def _check_parts(parts: Sequence[Document]) -> None:
         raise ValueError("a prompt needs a part")
     for part in parts:
         validate_prompt_part(part)
+
+
+class ProviderLogins:
+    """The methods of the plugins, and the logins that have begun: one for each provider, the last."""
+
+    def __init__(self, plugins: Plugins) -> None:
+        self._plugins = plugins
+        self._pending: dict[str, hook_types.Authorization] = {}
+
+    @cached_property
+    def methods(self) -> dict[str, list[hook_types.AuthMethod]]:
+        """The methods of each provider."""
+        by_provider: dict[str, list[hook_types.AuthMethod]] = {}
+        if self._plugins.has_hook(hooks.auth_methods):
+            for method in self._plugins.apply_sync(hooks.auth_methods, hook_types.AuthMethodsOutput()).output.methods:
+                by_provider.setdefault(method.provider_id, []).append(method)
+        return by_provider
+
+    async def authorize(self, provider_id: str, number: int, inputs: dict[str, str]) -> hook_types.Authorization | None:
+        """Begin to log in with the method of that number; ``None`` if it is one where the user enters an API key.
+
+        Raises :class:`ProviderLoginError`.
+        """
+        methods = self.methods.get(provider_id, [])
+        if not 0 <= number < len(methods):
+            message = f"no plugin offers method {number} to log in to {provider_id}; use an API key"
+            raise ProviderLoginError(message, reason="ProviderAuthError", provider_id=provider_id)
+        authorize = methods[number].authorize
+        if authorize is None:
+            return None
+        try:
+            authorization = await authorize(inputs)
+        except Exception as error:
+            raise ProviderLoginError(explain(error), reason="ProviderAuthError", provider_id=provider_id) from error
+        self._pending[provider_id] = authorization
+        return authorization
+
+    async def finish(self, provider_id: str, code: str | None) -> None:
+        """Finish the login that has begun, and store its credentials in ``auth.json``.
+
+        Raises :class:`ProviderLoginError`.
+        """
+        authorization = self._pending.get(provider_id)
+        if authorization is None:
+            message = f"no login to {provider_id} has begun"
+            raise ProviderLoginError(message, reason="ProviderAuthOauthMissing", provider_id=provider_id)
+        if authorization.method == "code" and not code:
+            message = f"the login to {provider_id} needs the code that the provider gave"
+            raise ProviderLoginError(message, reason="ProviderAuthOauthCodeMissing", provider_id=provider_id)
+        try:
+            credentials = await authorization.callback(code)
+            entry = None if credentials is None else validate_entry(credentials)
+        except Exception as error:
+            raise _failed(provider_id, explain(error)) from error
+        if entry is None:
+            raise _failed(provider_id, f"the login to {provider_id} failed")
+        self._pending.pop(provider_id, None)
+        await run_in_thread_uncancellable(store_entry, provider_id, entry)
+
+
+def _failed(provider_id: str, why: str) -> ProviderLoginError:
+    return ProviderLoginError(why, reason="ProviderAuthOauthCallbackFailed", provider_id=provider_id)

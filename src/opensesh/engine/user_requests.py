@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from .. import events, ids
 from ..containment import ends_task
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..bus import Bus, Envelope
     from ..permissions import Answer, Permissions
     from ..records import Document
+    from .settings import Settings
 
     PermissionCallback = Callable[[events.PermissionAsked], Awaitable[Answer] | Answer]
     """Returns ``once``, ``always`` or ``reject``, or raises :class:`PermissionCorrectedError` with what to do
@@ -93,14 +94,6 @@ class Questions:
         return self._pending.pop(request_id)[1]
 
 
-class RequestCallbacks(NamedTuple):
-    """What answers requests to the user."""
-
-    permission: PermissionCallback | None
-    question: QuestionCallback | None
-    warn_after_seconds: float
-
-
 class CallbackDispatcher:
     """Calls the callbacks of one engine while it is open."""
 
@@ -110,8 +103,9 @@ class CallbackDispatcher:
         group: asyncio.TaskGroup,
         permissions: Permissions,
         questions: Questions,
-        callbacks: RequestCallbacks,
+        settings: Settings,
         *,
+        callback: PermissionCallback | None,
         directory: str,
     ) -> None:
         """Begins at once, with tasks of ``group``. Only requests of ``directory`` are answered, since engines may share
@@ -120,9 +114,9 @@ class CallbackDispatcher:
         self._directory = directory
         self._permissions = permissions
         self._questions = questions
-        self._permission = callbacks.permission
-        self._question = callbacks.question
-        self._warn_after_seconds = callbacks.warn_after_seconds
+        self._permission = callback
+        self._question = settings.question
+        self._warn_after_seconds = settings.unanswered_warning_seconds
         self._warned = False
         self._one_at_a_time = asyncio.Lock()
         self._tasks: dict[str, tuple[str, asyncio.Task[None]]] = {}

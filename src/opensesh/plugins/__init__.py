@@ -9,14 +9,6 @@ from __future__ import annotations
 
 from ..config.trust import Trust
 from . import hooks
-from .auth_methods import (
-    AuthCondition,
-    AuthMethod,
-    AuthMethodsOutput,
-    AuthOption,
-    Authorization,
-    AuthPrompt,
-)
 from .calling import (
     EventFeed,
     HookResult,
@@ -28,8 +20,14 @@ from .calling import (
     plugin_tools,
 )
 from .hook_types import (
+    AuthCondition,
     AuthInput,
+    AuthMethod,
+    AuthMethodsOutput,
+    AuthOption,
+    Authorization,
     AuthOutput,
+    AuthPrompt,
     AutoContinueOutput,
     BusEvent,
     ChatHeadersOutput,
@@ -64,9 +62,8 @@ from .hook_types import (
     ToolExecuteBeforeOutput,
     ToolsOutput,
 )
-from .hooks import HookReturn
+from .hooks import HookReturn, Plugin
 from .loader import Pluggable, candidates_needing_trust, load_plugins
-from .plugin import Plugin
 
 __all__ = [
     "AuthCondition",

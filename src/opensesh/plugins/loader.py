@@ -33,8 +33,7 @@ from ..records import as_list, as_object, dumps_compact
 from ..storage.disk import MAX_RECORD_BYTES, read_file
 from ..tools.custom import FunctionTool
 from .calling import LoadedPlugin, Plugins, PluginSource, SkippedPlugin, explain, reject_awaitable
-from .hooks import ALL, find_hook, hooks_of
-from .plugin import Plugin
+from .hooks import ALL, Plugin, find_hook, hooks_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
