@@ -34,10 +34,10 @@ async def test_every_event_of_a_stream_becomes_what_it_should() -> None:
     usage = stream.Usage(input=10, output=5, reasoning=2, cache_read=3, cache_write=1, total=21)
     first = [
         *STEP,
-        stream.ReasoningStart("r1"),
-        stream.ReasoningDelta("r1", "I should "),
-        stream.ReasoningDelta("r1", "look.  "),
-        stream.ReasoningEnd("r1", signed),
+        stream.TextStart("r1", kind="reasoning"),
+        stream.TextDelta("r1", "I should ", kind="reasoning"),
+        stream.TextDelta("r1", "look.  ", kind="reasoning"),
+        stream.TextEnd("r1", signed, kind="reasoning"),
         stream.TextStart("t1"),
         stream.TextDelta("t1", "Let me"),
         stream.TextDelta("t1", " see. \n"),
@@ -82,10 +82,10 @@ async def test_overlapping_pieces_are_kept_apart() -> None:
     mixed = [
         *STEP,
         stream.TextStart("1"),
-        stream.ReasoningStart("1"),
+        stream.TextStart("1", kind="reasoning"),
         stream.TextDelta("1", "say"),
-        stream.ReasoningDelta("1", "think"),
-        stream.ReasoningEnd("1"),
+        stream.TextDelta("1", "think", kind="reasoning"),
+        stream.TextEnd("1", kind="reasoning"),
         stream.TextDelta("1", " it"),
         stream.TextEnd("1"),
         *STOP,
@@ -105,8 +105,8 @@ async def test_pieces_without_words_leave_no_part_but_a_signature_does() -> None
         stream.TextEnd("1"),
         stream.TextStart("2"),
         stream.TextEnd("2"),
-        stream.ReasoningStart("3"),
-        stream.ReasoningEnd("3", sealed),
+        stream.TextStart("3", kind="reasoning"),
+        stream.TextEnd("3", sealed, kind="reasoning"),
         *STOP,
     ]
     async with open_harness(Playing(quiet)) as harness:

@@ -20,9 +20,6 @@ from opensesh.models.anthropic import Anthropic
 from opensesh.models.request import Provider
 from opensesh.models.stream_events import (
     FinishStep,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
     StartStep,
     StreamEvent,
     TextDelta,
@@ -43,12 +40,12 @@ from .wires import Server, ask, collect, collect_into
 FULL_USAGE = Usage(input=472, output=89, cache_read=2000, cache_write=100, total=2661)
 FULL_EVENTS: list[StreamEvent] = [
     StartStep(),
-    ReasoningStart("0"),
-    ReasoningDelta("0", "Let me see: 東京 "),
-    ReasoningDelta("0", "and Zürich 🗻."),
-    ReasoningEnd("0", {"anthropic": {"signature": wire.SIGNATURE}}),
-    ReasoningStart("1", {"anthropic": {"redactedData": wire.REDACTED}}),
-    ReasoningEnd("1", {"anthropic": {"redactedData": wire.REDACTED}}),
+    TextStart("0", kind="reasoning"),
+    TextDelta("0", "Let me see: 東京 ", kind="reasoning"),
+    TextDelta("0", "and Zürich 🗻.", kind="reasoning"),
+    TextEnd("0", {"anthropic": {"signature": wire.SIGNATURE}}, kind="reasoning"),
+    TextStart("1", {"anthropic": {"redactedData": wire.REDACTED}}, kind="reasoning"),
+    TextEnd("1", {"anthropic": {"redactedData": wire.REDACTED}}, kind="reasoning"),
     TextStart("2"),
     TextDelta("2", "Okay, let's check "),
     TextDelta("2", "the weather — ☀️ or "),
@@ -132,9 +129,9 @@ async def test_arguments_given_whole_at_the_start_are_taken() -> None:
 async def test_thought_and_proof_given_whole_at_the_start_are_taken() -> None:
     whole = [wire.start(0, type="thinking", thinking="hm", signature="s"), wire.stop(0)]
     assert (await events_of(*wire.answer(*whole)))[1:4] == [
-        ReasoningStart("0"),
-        ReasoningDelta("0", "hm"),
-        ReasoningEnd("0", {"anthropic": {"signature": "s"}}),
+        TextStart("0", kind="reasoning"),
+        TextDelta("0", "hm", kind="reasoning"),
+        TextEnd("0", {"anthropic": {"signature": "s"}}, kind="reasoning"),
     ]
 
 
@@ -361,9 +358,11 @@ async def test_anthropics_own_client_reads_the_fake_the_same_way() -> None:
         message = await answer.get_final_message()
     thinking, redacted, text, *tools = message.content
     ours = FULL_EVENTS
-    assert thinking.thinking == "".join(event.text for event in ours if isinstance(event, ReasoningDelta))
+    assert thinking.thinking == "".join(
+        event.text for event in ours if isinstance(event, TextDelta) and event.kind == "reasoning"
+    )
     assert (thinking.signature, redacted.data) == (wire.SIGNATURE, wire.REDACTED)
-    assert text.text == "".join(event.text for event in ours if isinstance(event, TextDelta))
+    assert text.text == "".join(event.text for event in ours if isinstance(event, TextDelta) and event.kind == "text")
     calls = [(event.id, event.name, event.input) for event in ours if isinstance(event, ToolCall)]
     assert [(tool.id, tool.name, tool.input) for tool in tools] == calls
     usage = message.usage

@@ -20,9 +20,6 @@ from opensesh.models.bedrock import Bedrock
 from opensesh.models.model import Model
 from opensesh.models.stream_events import (
     FinishStep,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
     StartStep,
     StreamEvent,
     TextDelta,
@@ -47,12 +44,12 @@ DATA = b"".join(wire.FULL)
 USAGE = Usage(input=30, output=80, cache_read=2000, cache_write=100, total=2210)
 EVENTS: list[StreamEvent] = [
     StartStep(),
-    ReasoningStart("0"),
-    ReasoningDelta("0", "Let me see: 東京 "),
-    ReasoningDelta("0", "and Zürich 🗻."),
-    ReasoningEnd("0", {"bedrock": {"signature": wire.SIGNATURE}}),
-    ReasoningStart("1"),
-    ReasoningEnd("1", {"bedrock": {"redactedData": wire.REDACTED}}),
+    TextStart("0", kind="reasoning"),
+    TextDelta("0", "Let me see: 東京 ", kind="reasoning"),
+    TextDelta("0", "and Zürich 🗻.", kind="reasoning"),
+    TextEnd("0", {"bedrock": {"signature": wire.SIGNATURE}}, kind="reasoning"),
+    TextStart("1", kind="reasoning"),
+    TextEnd("1", {"bedrock": {"redactedData": wire.REDACTED}}, kind="reasoning"),
     TextStart("2"),
     TextDelta("2", "Okay, let's check "),
     TextDelta("2", "the weather — ☀️"),
@@ -105,7 +102,7 @@ async def test_an_answer_cut_at_any_byte_means_the_same() -> None:
 async def test_sealed_thought_in_two_pieces_is_joined() -> None:
     pieces = [wire.delta(0, reasoningContent={"redactedContent": piece}) for piece in ("YQ==", "YmM=")]
     events = await events_of(wire.START, *pieces, wire.stop(0), *wire.end())
-    assert ReasoningEnd("0", {"bedrock": {"redactedData": "YWJj"}}) in events
+    assert TextEnd("0", {"bedrock": {"redactedData": "YWJj"}}, kind="reasoning") in events
 
 
 @pytest.mark.parametrize(
@@ -373,8 +370,10 @@ def test_amazons_own_client_reads_the_fake_the_same_way() -> None:
         if "toolUse" in delta:
             calls["tooluse_Zt1"] += delta["toolUse"]["input"]
         usage = event.get("metadata", {}).get("usage", usage)
-    assert text == "".join(event.text for event in EVENTS if isinstance(event, TextDelta))
-    assert thought == "".join(event.text for event in EVENTS if isinstance(event, ReasoningDelta))
+    assert text == "".join(event.text for event in EVENTS if isinstance(event, TextDelta) and event.kind == "text")
+    assert thought == "".join(
+        event.text for event in EVENTS if isinstance(event, TextDelta) and event.kind == "reasoning"
+    )
     assert calls == {event.id: event.raw for event in EVENTS if isinstance(event, ToolCall)}
     assert (usage["inputTokens"], usage["outputTokens"], usage["totalTokens"]) == (
         USAGE.input,

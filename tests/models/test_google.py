@@ -192,7 +192,7 @@ async def test_closing_the_stream_closes_the_connection() -> None:
     server = Server([lines(chunk({"text": "a"})), lines(chunk(finish="STOP"))])
     async with aclosing(provider(server).stream(ask(PRO))) as events:
         async for event in events:
-            if isinstance(event, TextDelta):
+            if isinstance(event, TextDelta) and event.kind == "text":
                 break
         assert server.closed == 0
     assert server.closed == 1

@@ -21,7 +21,7 @@ from opensesh.models.request import (
     ToolUseResult,
     User,
 )
-from opensesh.models.stream_events import ReasoningEnd
+from opensesh.models.stream_events import TextEnd
 
 from .wire_chat import OPENAI, OPENROUTER
 from .wires import READ, Server, ask, collect
@@ -242,7 +242,7 @@ def test_earlier_reasoning_goes_where_the_server_wants_it(model: Model, sent: di
 
 async def test_reasoning_details_go_back_as_they_came() -> None:
     events = await collect(OpenAIChat("", "http://127.0.0.1/v1", transport=Server(OPENROUTER).transport))
-    thought = next(event.metadata for event in events if isinstance(event, ReasoningEnd))
+    thought = next(event.metadata for event in events if isinstance(event, TextEnd) and event.kind == "reasoning")
     message = messages(CLAUDE, *exchange(Reasoning(text="First, look.", metadata=thought)))[1]
     assert message["reasoning"] == "First, look."
     assert message["reasoning_details"] == [

@@ -24,11 +24,10 @@ from opensesh.models.request import (
     User,
 )
 from opensesh.models.stream_events import (
-    ReasoningEnd,
-    ReasoningStart,
     StreamEvent,
     TextDelta,
     TextEnd,
+    TextStart,
     ToolCall,
     Usage,
 )
@@ -88,8 +87,8 @@ async def test_reasoning_text_and_parallel_calls() -> None:
 
 async def test_each_summary_is_a_piece_and_the_last_carries_the_proof() -> None:
     events = await answer(*thought("rs_1", 0, "one", "two", "three"), completed())
-    starts = [event for event in events if isinstance(event, ReasoningStart)]
-    ends = [event for event in events if isinstance(event, ReasoningEnd)]
+    starts = [event for event in events if isinstance(event, TextStart) and event.kind == "reasoning"]
+    ends = [event for event in events if isinstance(event, TextEnd) and event.kind == "reasoning"]
     assert [start.id for start in starts] == ["rs_1:0", "rs_1:1", "rs_1:2"]
     assert starts[0].metadata == {"openai": {"itemId": "rs_1", "reasoningEncryptedContent": "gAAAAearly"}}
     assert [end.metadata for end in ends] == [
@@ -110,7 +109,7 @@ async def test_ids_of_items_are_kept_as_opencode_keeps_them() -> None:
     events = await answer(
         *message("msg_1", 0, "x", phase="commentary"), *call("fc_1", 1, "call_a", "read", "{}"), completed()
     )
-    text = next(event for event in events if isinstance(event, TextEnd))
+    text = next(event for event in events if isinstance(event, TextEnd) and event.kind == "text")
     made = next(event for event in events if isinstance(event, ToolCall))
     assert text.metadata == {"openai": {"itemId": "msg_1", "phase": "commentary"}}
     assert made.metadata == {"openai": {"itemId": "fc_1"}}
@@ -235,7 +234,7 @@ async def test_closing_the_stream_closes_the_connection() -> None:
     server = Server([stream(*message("msg_1", 0, "a", "b")[:3]), stream(completed())])
     async with aclosing(provider(server).stream(ask(GPT5))) as events:
         async for entry in events:
-            if isinstance(entry, TextDelta):
+            if isinstance(entry, TextDelta) and entry.kind == "text":
                 break
         assert server.closed == 0
     assert server.closed == 1

@@ -33,9 +33,6 @@ from opensesh.models.request import (
 from opensesh.models.request import ModelMessage as Message
 from opensesh.models.stream_events import (
     FinishStep,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
     StartStep,
     StreamEvent,
     TextDelta,
@@ -82,7 +79,9 @@ async def play(model: ScriptedModel, asked: Request | None = None) -> list[Strea
 
 
 async def text_of(model: ScriptedModel, asked: Request | None = None) -> str:
-    return "".join(event.text for event in await play(model, asked) if isinstance(event, TextDelta))
+    return "".join(
+        event.text for event in await play(model, asked) if isinstance(event, TextDelta) and event.kind == "text"
+    )
 
 
 async def read_into(events: list[StreamEvent], model: ScriptedModel, asked: Request | None = None) -> None:
@@ -115,9 +114,9 @@ USAGE input=9 output=4 reasoning=1
     usage = Usage(input=9, output=4, reasoning=1)
     assert await play(model) == [
         StartStep(),
-        ReasoningStart(id="reasoning-0"),
-        ReasoningDelta(id="reasoning-0", text="hm"),
-        ReasoningEnd(id="reasoning-0", metadata={"anthropic": {"signature": "s"}}),
+        TextStart(id="reasoning-0", kind="reasoning"),
+        TextDelta(id="reasoning-0", text="hm", kind="reasoning"),
+        TextEnd(id="reasoning-0", metadata={"anthropic": {"signature": "s"}}, kind="reasoning"),
         TextStart(id="text-1"),
         TextDelta(id="text-1", text="I read."),
         TextEnd(id="text-1"),
@@ -147,7 +146,7 @@ async def test_deltas_are_split_by_size_or_by_word() -> None:
         'SPLIT 4\nSAY abcdefghij\nCALL read {"a":1}\nSPLIT word\nTHINK two  words\nCALL read {"b": "c d"}'
     )
     events = await play(model)
-    texts = [event.text for event in events if isinstance(event, TextDelta | ReasoningDelta | ToolInputDelta)]
+    texts = [event.text for event in events if isinstance(event, TextDelta | ToolInputDelta)]
     assert texts == ["abcd", "efgh", "ij", '{"a"', ":1}", "two  ", "words", '{"b":"c d"}']
 
 
@@ -418,8 +417,10 @@ async def test_a_recorded_session_is_played_again_to_the_letter(corpus: Path) ->
             continue
         answer = after[len(before)]
         events = await play(ScriptedModel.prompted(), request(*recorded_turns(before)))
-        thought = "".join(event.text for event in events if isinstance(event, ReasoningDelta)).rstrip()
-        text = "".join(event.text for event in events if isinstance(event, TextDelta)).rstrip()
+        thought = "".join(
+            event.text for event in events if isinstance(event, TextDelta) and event.kind == "reasoning"
+        ).rstrip()
+        text = "".join(event.text for event in events if isinstance(event, TextDelta) and event.kind == "text").rstrip()
         made = [(event.name, event.raw) for event in events if isinstance(event, ToolCall)]
         assert (thought, text) == (answer.get("reasoning_content", ""), answer["content"])
         assert made == [
@@ -469,6 +470,8 @@ async def test_lone_surrogates_in_a_request_are_replaced() -> None:
         model=Model(id="it", provider_id="scripted"),
         messages=(System(text="half \udc00"), User(content=(Text(text="SAY hello \ud83d"),))),
     )
-    output = [event.text async for event in model.stream(asked) if isinstance(event, TextDelta)]
+    output = [
+        event.text async for event in model.stream(asked) if isinstance(event, TextDelta) and event.kind == "text"
+    ]
     assert "".join(output).startswith("hello")
     assert len(model.prefix_digest(0)) == 64

@@ -12,8 +12,6 @@ from opensesh.models.model import Model
 from opensesh.models.request import Request, Text, ToolSpec, User
 from opensesh.models.stream_events import (
     FinishStep,
-    ReasoningDelta,
-    ReasoningEnd,
     StreamEvent,
     TextDelta,
     TextEnd,
@@ -137,12 +135,11 @@ class Answer(NamedTuple):
 
 
 def answer_in(events: list[StreamEvent]) -> Answer:
-    output = {
-        kind: "".join(event.text for event in events if isinstance(event, kind)) for kind in (TextDelta, ReasoningDelta)
-    }
+    deltas = [event for event in events if isinstance(event, TextDelta)]
+    text, reasoning = ("".join(delta.text for delta in deltas if delta.kind == kind) for kind in ("text", "reasoning"))
     calls = [(event.id, event.name, event.input) for event in events if isinstance(event, ToolCall)]
     last = next(event for event in events if isinstance(event, FinishStep))
-    return Answer(output[TextDelta], output[ReasoningDelta], calls, last.reason, last.usage)
+    return Answer(text, reasoning, calls, last.reason, last.usage)
 
 
 def arguments_shown(events: list[StreamEvent]) -> dict[str, str]:
@@ -154,8 +151,8 @@ def arguments_shown(events: list[StreamEvent]) -> dict[str, str]:
     return dict(shown)
 
 
-def endings(events: list[StreamEvent]) -> list[TextEnd | ReasoningEnd]:
-    return [event for event in events if isinstance(event, TextEnd | ReasoningEnd)]
+def endings(events: list[StreamEvent]) -> list[TextEnd]:
+    return [event for event in events if isinstance(event, TextEnd)]
 
 
 def assert_well_formed(events: list[StreamEvent]) -> None:

@@ -13,7 +13,7 @@ from opensesh.models.anthropic import Anthropic
 from opensesh.models.model import Model
 from opensesh.models.openai_chat import OpenAIChat
 from opensesh.models.request import Request, Text, ToolSpec, User
-from opensesh.models.stream_events import FinishStep, ReasoningDelta, ReasoningEnd, StreamEvent, TextDelta, ToolCall
+from opensesh.models.stream_events import FinishStep, StreamEvent, TextDelta, TextEnd, ToolCall
 from opensesh.models.transport import Transport
 from opensesh.testing.scripted import ScriptedModel
 from opensesh.testing.wire import WireServer
@@ -130,8 +130,10 @@ def gist(events: list[StreamEvent]) -> dict[str, Any]:
     step = next(event for event in events if isinstance(event, FinishStep))
     calls = [event for event in events if isinstance(event, ToolCall)]
     return {
-        "thought": "".join(event.text for event in events if isinstance(event, ReasoningDelta)),
-        "text": "".join(event.text for event in events if isinstance(event, TextDelta)),
+        "thought": "".join(
+            event.text for event in events if isinstance(event, TextDelta) and event.kind == "reasoning"
+        ),
+        "text": "".join(event.text for event in events if isinstance(event, TextDelta) and event.kind == "text"),
         "calls": [(call.id, call.name, call.input, call.problem is None) for call in calls],
         "reason": step.reason,
         "input": (step.usage.input, step.usage.cache_read, step.usage.cache_write),
@@ -162,7 +164,7 @@ async def test_a_signature_reaches_our_adapter() -> None:
     async with WireServer(ANSWER) as server:
         events = await received(Anthropic("k", server.base_url, transport=transport))
     await transport.aclose()
-    ends = [event.metadata for event in events if isinstance(event, ReasoningEnd)]
+    ends = [event.metadata for event in events if isinstance(event, TextEnd) and event.kind == "reasoning"]
     assert ends == [{"anthropic": {"signature": "signed"}}]
 
 

@@ -22,7 +22,7 @@ from ..errors import ModelNotFoundError, OverBudgetError, UsageError
 from ..history.stats.counted_calls import CountedCalls
 from ..models import pricing
 from ..models.connect import Connections
-from ..models.stream_events import FinishStep, ReasoningDelta, TextDelta, ToolInputDelta, Usage
+from ..models.stream_events import FinishStep, TextDelta, ToolInputDelta, Usage
 from ..records import as_amount, as_object
 from .call_costs import THINKING_OPTIONS, RequestEstimate, thinking_tokens
 from .cancellation import run_in_thread_uncancellable
@@ -392,7 +392,7 @@ class _MeteredProvider:
                     if isinstance(event, FinishStep):
                         account.charge(request.model, event, is_limited=sent is not request)
                         is_charged = True
-                    elif isinstance(event, TextDelta | ReasoningDelta | ToolInputDelta):
+                    elif isinstance(event, TextDelta | ToolInputDelta):
                         received += len(event.text)
                     yield event
             finally:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Literal, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from msgspec import Struct
 
@@ -64,7 +64,7 @@ async def read_text(
     texts: list[str] = []
     async with closing_stream(provider.stream(request)) as events:
         async for event in events:
-            if isinstance(event, stream.TextDelta):
+            if isinstance(event, stream.TextDelta) and event.kind == "text":
                 texts.append(event.text)
             elif isinstance(event, stream.FinishStep):
                 await on_finish(event)
@@ -163,9 +163,7 @@ class Turn:
     async def _fold(self, event: stream.StreamEvent) -> None:
         match event:
             case stream.TextStart() | stream.TextDelta() | stream.TextEnd():
-                await self._fold_text("text", event)
-            case stream.ReasoningStart() | stream.ReasoningDelta() | stream.ReasoningEnd():
-                await self._fold_text("reasoning", event)
+                await self._fold_text(event)
             case stream.ToolInputStart() | stream.ToolCall():
                 await self._fold_call(event)
             case stream.ToolResult() | stream.ToolError():
@@ -179,17 +177,15 @@ class Turn:
             case _:
                 assert_never(event)
 
-    async def _fold_text(
-        self, kind: Literal["text", "reasoning"], event: stream.TextEvent | stream.ReasoningEvent
-    ) -> None:
-        key = f"{kind} {event.id}"  # a text and a reasoning may have the same id
-        if isinstance(event, stream.TextStart | stream.ReasoningStart):
+    async def _fold_text(self, event: stream.TextEvent) -> None:
+        kind, key = event.kind, f"{event.kind} {event.id}"  # a text and a reasoning may have the same id
+        if isinstance(event, stream.TextStart):
             self._streaming[key] = StreamingPart(kind, self._writer.info, event.metadata)
             return
         part = self._streaming.get(key)
         if part is None:
             return
-        if isinstance(event, stream.TextDelta | stream.ReasoningDelta):
+        if isinstance(event, stream.TextDelta):
             await self._writer.append(part, part.add(event.text))
             return
         part.add("", event.metadata)

@@ -8,8 +8,6 @@ from . import failures
 from .anthropic_request import request_body
 from .stream_events import (
     FinishStep,
-    ReasoningDelta,
-    ReasoningStart,
     TextDelta,
     TextStart,
     ToolError,
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 
     from .request import Request
     from .sse import ServerSentEvent
-    from .stream_events import FinishReason, StreamEvent
+    from .stream_events import FinishReason, StreamEvent, TextKind
     from .transport import Transport
 
 VERSION = "2023-06-01"
@@ -140,17 +138,15 @@ class AnthropicReader(AnswerReader):
         kind: str = wire["type"]
         block = self._blocks[index] = ContentBlock(_KINDS.get(kind, "other"), str(index), wire.get("name", ""))
         match kind:
-            case "text":
-                text = wire.get("text")
-                return [TextStart(block.id), *([TextDelta(block.id, text)] if text else [])]
-            case "thinking":
+            case "text" | "thinking":
                 if wire.get("signature"):
                     block.metadata = {"anthropic": {"signature": wire["signature"]}}
-                text = wire.get("thinking")
-                return [ReasoningStart(block.id), *([ReasoningDelta(block.id, text)] if text else [])]
+                piece: TextKind = "text" if kind == "text" else "reasoning"
+                start, text = TextStart(block.id, kind=piece), wire.get(kind)
+                return [start, TextDelta(block.id, text, piece)] if text else [start]
             case "redacted_thinking":
                 block.metadata = {"anthropic": {"redactedData": wire["data"]}}
-                return [ReasoningStart(block.id, block.metadata)]
+                return [TextStart(block.id, block.metadata, kind="reasoning")]
             case "tool_use" | "server_tool_use" | "mcp_tool_use":
                 block.id = wire.get("id") or new_call_id()
                 block.input = wire.get("input") or {}
@@ -170,7 +166,7 @@ class AnthropicReader(AnswerReader):
             case "text_delta":
                 return [TextDelta(block.id, delta["text"])]
             case "thinking_delta":
-                return [ReasoningDelta(block.id, delta["thinking"])]
+                return [TextDelta(block.id, delta["thinking"], kind="reasoning")]
             case "input_json_delta":
                 text: str = delta["partial_json"]
                 block.chunks.append(text)

@@ -8,7 +8,7 @@ from base64 import b64decode, b64encode
 from contextlib import aclosing
 from importlib import import_module
 from struct import Struct, error
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 from zlib import crc32
 
@@ -18,8 +18,6 @@ from .bedrock_request import aws_region, regional_model_id, request_body
 from .sse import ServerSentEvent, json_payload
 from .stream_events import (
     FinishStep,
-    ReasoningDelta,
-    ReasoningStart,
     TextDelta,
     TextStart,
     ToolInputDelta,
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
     from .request import Request
-    from .stream_events import FinishReason, StreamEvent
+    from .stream_events import FinishReason, StreamEvent, TextKind
     from .transport import Transport
 
 MAX_MESSAGE_BYTES = 24 * 1024 * 1024
@@ -220,18 +218,18 @@ class BedrockReader(AnswerReader):
             case _:
                 return []
 
-    def _begin(self, index: int, kind: Literal["text", "reasoning"]) -> list[StreamEvent]:
+    def _begin(self, index: int, kind: TextKind) -> list[StreamEvent]:
         if index in self._blocks:
             return []
         block = self._blocks[index] = ContentBlock(kind, str(index))
-        return [TextStart(block.id) if kind == "text" else ReasoningStart(block.id)]
+        return [TextStart(block.id, kind=kind)]
 
     def _reasoning(self, index: int, delta: dict[str, Any]) -> list[StreamEvent]:
         begin = self._begin(index, "reasoning")
         block = self._blocks[index]
         match delta:
             case {"text": str(text)} if text:
-                return [*begin, ReasoningDelta(block.id, text)]
+                return [*begin, TextDelta(block.id, text, kind="reasoning")]
             case {"signature": str(signature)} if signature:
                 block.metadata = {"bedrock": {"signature": signature}}
             case {"redactedContent": str(data)}:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ..errors import ContentFilteredError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
 
     from .request import Request
-    from .stream_events import FinishReason, Metadata, StreamEvent
+    from .stream_events import FinishReason, Metadata, StreamEvent, TextKind
     from .transport import Transport
 
 _CONTINUATION = "CONTINUATION"
@@ -148,9 +148,7 @@ class GoogleReader(AnswerReader):
             self.continuation_token = candidate.get("continuationToken") or ""
         return out
 
-    def _add_text(
-        self, kind: Literal["text", "reasoning"], text: str, signature: str | None, out: list[StreamEvent]
-    ) -> None:
+    def _add_text(self, kind: TextKind, text: str, signature: str | None, out: list[StreamEvent]) -> None:
         # A signature ends its piece: signed text must be sent back exactly as it came.
         if text and (kind != self._pieces.kind or self._signature):
             self._end_piece(out)

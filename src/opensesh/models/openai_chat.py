@@ -5,7 +5,7 @@ Ollama, vLLM, LM Studio, OpenRouter, Groq, DeepSeek, xAI, Together and most othe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from . import failures
 from .openai_chat_request import merge_reasoning_details, request_body
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .request import Request
     from .sse import ServerSentEvent
-    from .stream_events import FinishReason, StreamEvent
+    from .stream_events import FinishReason, StreamEvent, TextKind
     from .transport import Transport
 
 _REASONS: dict[str, FinishReason] = {
@@ -148,7 +148,7 @@ class OpenAIChatReader(AnswerReader):
             for call in calls:
                 self._calls.read(call, out)
 
-    def _add_text(self, kind: Literal["text", "reasoning"], text: str, out: list[StreamEvent]) -> None:
+    def _add_text(self, kind: TextKind, text: str, out: list[StreamEvent]) -> None:
         ended: list[StreamEvent] = []
         if self._pieces.kind != kind:
             self._end_piece(ended)

@@ -8,9 +8,6 @@ from . import failures
 from .openai_responses_request import request_body
 from .stream_events import (
     FinishStep,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
     TextDelta,
     TextEnd,
     TextStart,
@@ -270,13 +267,13 @@ class _ReasoningItem(_OutputItem):
             return
         self._encrypted = encrypted or self._encrypted
         if self._index is not None:
-            out.append(ReasoningEnd(self._piece_id(), {"openai": {"itemId": self.id}}))
+            out.append(TextEnd(self._piece_id(), {"openai": {"itemId": self.id}}, kind="reasoning"))
         self._index = index
-        out.append(ReasoningStart(self._piece_id(), self._metadata()))
+        out.append(TextStart(self._piece_id(), self._metadata(), kind="reasoning"))
 
     def add(self, index: int, text: str, out: list[StreamEvent]) -> None:
         self.open(index, out)
-        out.append(ReasoningDelta(self._piece_id(), text))
+        out.append(TextDelta(self._piece_id(), text, kind="reasoning"))
 
     def close(self, item: Document, out: list[StreamEvent]) -> None:
         if self.closed:
@@ -284,7 +281,7 @@ class _ReasoningItem(_OutputItem):
         self.open(self._index or 0, out)
         self.closed = True
         self._encrypted = item.get("encrypted_content") or self._encrypted
-        out.append(ReasoningEnd(self._piece_id(), self._metadata()))
+        out.append(TextEnd(self._piece_id(), self._metadata(), kind="reasoning"))
 
     def _piece_id(self) -> str:
         return f"{self.id}:{self._index}"

@@ -1,7 +1,8 @@
 """Events of a model's answer, the same for every provider.
 
 The order in one step: ``start-step``, then content, then ``finish-step``. A piece of content begins with ``-start``,
-grows by ``-delta`` and ends with ``-end``, all under one ``id`` that is unique within the step; pieces may overlap. A
+grows by ``-delta`` and ends with ``-end``, all under one ``id`` that is unique within the step among pieces of its
+kind; pieces may overlap. A
 tool call begins with ``tool-input-start``, may stream its arguments, and is complete with ``tool-call``. If the
 provider runs the tool itself, ``tool-result`` or ``tool-error`` follows. Adapters report errors by raising
 :class:`~opensesh.errors.ModelError`.
@@ -18,6 +19,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 Metadata = dict[str, Any]
+TextKind = Literal["text", "reasoning"]
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "error", "other", "unknown"]
 
 
@@ -62,10 +64,11 @@ class StartStep(_Event, frozen=True):
 
 
 class TextStart(_Event, frozen=True):
-    """A piece of text begins."""
+    """A piece of text begins: of the answer, or of the reasoning before it."""
 
     id: str
     metadata: Metadata | None = None
+    kind: TextKind = "text"
 
 
 class TextDelta(_Event, frozen=True):
@@ -73,34 +76,15 @@ class TextDelta(_Event, frozen=True):
 
     id: str
     text: str
+    kind: TextKind = "text"
 
 
 class TextEnd(_Event, frozen=True):
-    """The piece of text is complete."""
+    """The piece of text is complete; signatures of reasoning are in its metadata."""
 
     id: str
     metadata: Metadata | None = None
-
-
-class ReasoningStart(_Event, frozen=True):
-    """A piece of reasoning begins."""
-
-    id: str
-    metadata: Metadata | None = None
-
-
-class ReasoningDelta(_Event, frozen=True):
-    """More reasoning."""
-
-    id: str
-    text: str
-
-
-class ReasoningEnd(_Event, frozen=True):
-    """The piece of reasoning is complete; signatures are in its metadata."""
-
-    id: str
-    metadata: Metadata | None = None
+    kind: TextKind = "text"
 
 
 class ToolInputStart(_Event, frozen=True):
@@ -152,6 +136,5 @@ class FinishStep(_Event, frozen=True):
 
 
 TextEvent: TypeAlias = TextStart | TextDelta | TextEnd
-ReasoningEvent: TypeAlias = ReasoningStart | ReasoningDelta | ReasoningEnd
 ToolEvent: TypeAlias = ToolInputStart | ToolInputDelta | ToolCall | ToolResult | ToolError
-StreamEvent: TypeAlias = StartStep | TextEvent | ReasoningEvent | ToolEvent | FinishStep
+StreamEvent: TypeAlias = StartStep | TextEvent | ToolEvent | FinishStep

@@ -15,22 +15,13 @@ from ..records.codec import dumps_compact, loads
 from . import failures
 from .request import Text
 from .sse import ServerSentEvent, json_payload, replace_surrogates
-from .stream_events import (
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    StartStep,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCall,
-)
+from .stream_events import StartStep, TextDelta, TextEnd, TextStart, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Mapping
 
     from .request import File
-    from .stream_events import Metadata, StreamEvent
+    from .stream_events import Metadata, StreamEvent, TextKind
 
 _DRAIN_TIMEOUT_SECONDS = 0.25
 
@@ -131,10 +122,8 @@ class ContentBlock:
     def end(self) -> list[StreamEvent]:
         """Return the events that complete the block."""
         match self.kind:
-            case "text":
-                return [TextEnd(self.id)]
-            case "reasoning":
-                return [ReasoningEnd(self.id, self.metadata)]
+            case "text" | "reasoning":
+                return [TextEnd(self.id, self.metadata, self.kind)]
             case "tool":
                 raw = "".join(self.chunks) or (write_arguments(self.input) if self.input else "")
                 return [tool_call(self.id, self.name, raw, executed=self.executed)]
@@ -146,27 +135,25 @@ class TextPieces:
     """Numbers pieces of text and reasoning for providers that do not mark where one begins and ends."""
 
     def __init__(self) -> None:
-        self.kind = ""
-        """``text`` or ``reasoning`` while a piece is open."""
+        self.kind: TextKind | None = None
+        """That of the open piece."""
         self.count = 0
         self._id = ""
 
-    def begin(self, kind: Literal["text", "reasoning"]) -> TextStart | ReasoningStart:
+    def begin(self, kind: TextKind) -> TextStart:
         """Open a piece; the one before must be closed."""
         self.kind, self._id = kind, f"{kind}-{self.count}"
         self.count += 1
-        return TextStart(self._id) if kind == "text" else ReasoningStart(self._id)
+        return TextStart(self._id, kind=kind)
 
-    def delta(self, text: str) -> TextDelta | ReasoningDelta:
+    def delta(self, text: str) -> TextDelta:
         """Add to the open piece."""
-        return TextDelta(self._id, text) if self.kind == "text" else ReasoningDelta(self._id, text)
+        return TextDelta(self._id, text, self.kind or "text")
 
-    def end(self, metadata: Metadata | None = None) -> list[TextEnd | ReasoningEnd]:
+    def end(self, metadata: Metadata | None = None) -> list[TextEnd]:
         """Close the open piece, if there is one."""
-        kind, self.kind = self.kind, ""
-        if not kind:
-            return []
-        return [TextEnd(self._id, metadata) if kind == "text" else ReasoningEnd(self._id, metadata)]
+        kind, self.kind = self.kind, None
+        return [] if kind is None else [TextEnd(self._id, metadata, kind)]
 
 
 def new_call_id() -> str:

@@ -22,9 +22,6 @@ from ..models.request import (
 )
 from ..models.stream_events import (
     FinishStep,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
     StartStep,
     StreamEvent,
     TextDelta,
@@ -137,9 +134,9 @@ class ChatCompletion:
         answer: dict[str, Any] = {"id": self._id, "object": "chat.completion", "created": 0, "model": self._model}
         for event in events:
             match event:
-                case TextDelta():
+                case TextDelta(kind="text"):
                     message["content"] = (message["content"] or "") + event.text
-                case ReasoningDelta():
+                case TextDelta():
                     message["reasoning_content"] = message.get("reasoning_content", "") + event.text
                 case ToolCall():
                     function = {"name": event.name, "arguments": event.raw}
@@ -157,9 +154,9 @@ class ChatCompletion:
         match event:
             case StartStep():
                 return {"role": "assistant", "content": ""}
-            case TextDelta():
+            case TextDelta(kind="text"):
                 return {"content": event.text}
-            case ReasoningDelta():
+            case TextDelta():
                 return {"reasoning_content": event.text}
             case ToolInputStart():
                 index = self._calls.setdefault(event.id, len(self._calls))
@@ -301,20 +298,20 @@ class AnthropicMessage:
         match event:
             case StartStep():
                 yield _frame("message_start", message=self._message)
-            case TextStart():
+            case TextStart(kind="text"):
                 yield self._open({"type": "text", "text": ""})
-            case TextDelta():
+            case TextDelta(kind="text"):
                 yield self.text_frame(event.text)
-            case ReasoningStart():
+            case TextStart():
                 yield self._open({"type": "thinking", "thinking": "", "signature": ""})
-            case ReasoningDelta():
+            case TextDelta():
                 yield self._delta("thinking_delta", thinking=event.text)
             case ToolInputStart():
                 yield self._open({"type": "tool_use", "id": event.id, "name": event.name, "input": {}})
             case ToolInputDelta():
                 yield self._delta("input_json_delta", partial_json=event.text)
-            case ReasoningEnd() | TextEnd() | ToolCall():
-                signature = _signature(event) if isinstance(event, ReasoningEnd) else ""
+            case TextEnd() | ToolCall():
+                signature = _signature(event) if isinstance(event, TextEnd) and event.kind == "reasoning" else ""
                 yield from [self._delta("signature_delta", signature=signature)] if signature else []
                 yield _frame("content_block_stop", index=self._index)
             case FinishStep():
@@ -338,15 +335,15 @@ class AnthropicMessage:
         answer = {**self._message, "content": blocks}
         for event in events:
             match event:
-                case TextStart():
+                case TextStart(kind="text"):
                     blocks.append({"type": "text", "text": ""})
-                case TextDelta():
+                case TextDelta(kind="text"):
                     blocks[-1]["text"] += event.text
-                case ReasoningStart():
+                case TextStart():
                     blocks.append({"type": "thinking", "thinking": "", "signature": ""})
-                case ReasoningDelta():
+                case TextDelta():
                     blocks[-1]["thinking"] += event.text
-                case ReasoningEnd():
+                case TextEnd(kind="reasoning"):
                     blocks[-1]["signature"] = _signature(event)
                 case ToolCall():
                     blocks.append({"type": "tool_use", "id": event.id, "name": event.name, "input": event.input})
@@ -368,7 +365,7 @@ def _frame(kind: str, **data: Any) -> str:
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **data}, ensure_ascii=False)}\n\n"
 
 
-def _signature(event: ReasoningEnd) -> str:
+def _signature(event: TextEnd) -> str:
     return str((event.metadata or {}).get("anthropic", {}).get("signature", ""))
 
 

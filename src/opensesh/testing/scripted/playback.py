@@ -25,7 +25,6 @@ from ...models.stream_events import (
     FinishReason,
     FinishStep,
     Metadata,
-    ReasoningDelta,
     StartStep,
     StreamEvent,
     TextDelta,
@@ -198,7 +197,7 @@ class _ActionBuilder:
             case _:
                 pass
 
-    def _add_delta(self, delta: TextDelta | ReasoningDelta | ToolInputDelta) -> None:
+    def _add_delta(self, delta: TextDelta | ToolInputDelta) -> None:
         if self._drip_seconds:
             self.actions.append(Wait(self._drip_seconds))
         self.actions.append(delta)
