@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opensesh.models.model import Price, Rates, Tier
-from opensesh.models.pricing import charge, cost, rates_for, stored, tokens
+from opensesh.models.pricing import charge, rates_for, tokens
 from opensesh.models.stream_events import Usage
 from opensesh.records import document_of
 
@@ -20,28 +20,28 @@ GEMINI = Price(rates=Rates(input=1.25, output=10.0, cache_read=0.125), tiers=(Ti
 
 def test_a_million_in_and_a_tenth_of_it_out_costs_four_dollars_fifty() -> None:
     usage = Usage(input=1_000_000, output=100_000)
-    assert cost(SONNET, usage) == Decimal("4.5")
-    assert stored(cost(SONNET, usage)) == 4.5
+    assert charge(SONNET, usage).cost == Decimal("4.5")
+    assert charge(SONNET, usage).stored == 4.5
 
 
 def test_every_bucket_has_its_own_rate_and_reasoning_that_of_output() -> None:
     usage = Usage(input=1_000_000, output=1_000_000, cache_read=1_000_000, cache_write=1_000_000, reasoning=1_000_000)
-    assert cost(SONNET, usage) == Decimal("3") + 15 + Decimal("0.3") + Decimal("3.75") + 15
+    assert charge(SONNET, usage).cost == Decimal("3") + 15 + Decimal("0.3") + Decimal("3.75") + 15
 
 
 def test_reasoning_may_be_priced_apart() -> None:
     price = Price(rates=Rates(input=1.0, output=2.0, reasoning=8.0))
-    assert cost(price, Usage(output=1_000_000, reasoning=1_000_000)) == Decimal(10)
+    assert charge(price, Usage(output=1_000_000, reasoning=1_000_000)).cost == Decimal(10)
 
 
 def test_decimals_add_up_where_binary_fractions_do_not() -> None:
     price = Price(rates=Rates(input=0.1, output=0.2))
-    assert cost(price, Usage(input=1_000_000, output=1_000_000)) == Decimal("0.3")
-    assert stored(cost(price, Usage(input=1_000_000, output=1_000_000))) == 0.3
+    assert charge(price, Usage(input=1_000_000, output=1_000_000)).cost == Decimal("0.3")
+    assert charge(price, Usage(input=1_000_000, output=1_000_000)).stored == 0.3
 
 
 def test_nothing_is_rounded_to_cents() -> None:
-    assert cost(SONNET, Usage(input=1)) == Decimal("0.000003")
+    assert charge(SONNET, Usage(input=1)).cost == Decimal("0.000003")
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ def test_a_charge_has_the_rates_that_applied() -> None:
 
 
 def test_an_unknown_price_is_not_zero() -> None:
-    assert cost(None, Usage(input=5)) is None
-    assert cost(None, Usage()) is None
-    assert cost(Price(), Usage(input=5)) is None
-    assert cost(Price(rates=Rates(input=0.0, output=0.0)), Usage(input=5)) == 0
+    assert charge(None, Usage(input=5)).cost is None
+    assert charge(None, Usage()).cost is None
+    assert charge(Price(), Usage(input=5)).cost is None
+    assert charge(Price(rates=Rates(input=0.0, output=0.0)), Usage(input=5)).cost == 0
 
 
 def test_one_bucket_without_a_rate_makes_the_whole_unknown_but_the_rest_is_still_stored() -> None:
@@ -88,16 +88,16 @@ def test_one_bucket_without_a_rate_makes_the_whole_unknown_but_the_rest_is_still
 
 
 def test_a_bucket_without_a_rate_does_not_matter_while_it_is_empty() -> None:
-    assert cost(GEMINI, Usage(input=1_000)) == Decimal("0.00125")
+    assert charge(GEMINI, Usage(input=1_000)).cost == Decimal("0.00125")
 
 
 def test_the_unknown_is_stored_as_zero_since_records_want_a_number() -> None:
-    assert stored(None) == 0.0
+    assert charge(None, Usage(input=5)).stored == 0.0
 
 
 def test_negative_counts_cost_nothing_and_are_stored_as_zero() -> None:
     usage = Usage(input=-5, output=-1, reasoning=-2, cache_read=-3, cache_write=-4, total=-15)
-    assert cost(SONNET, usage) == 0
+    assert charge(SONNET, usage).cost == 0
     assert document_of(tokens(usage)) == {
         "total": 0,
         "input": 0,

@@ -121,12 +121,10 @@ class CostReport:
             tokens += used
             provider_id, model_id = str(info.get("providerID")), str(info.get("modelID"))
             try:
-                has_price = (
-                    used == Usage() or pricing.cost(self._models.get(provider_id, model_id).price, used) is not None
-                )
+                price = self._models.get(provider_id, model_id).price
             except ModelNotFoundError:
-                has_price = False
-            if not has_price:
+                price = None
+            if used != Usage() and pricing.charge(price, used).cost is None:
                 unpriced[f"{provider_id}/{model_id}"] = None
         return Spent(known=known, unpriced=tuple(unpriced), tokens=tokens)
 

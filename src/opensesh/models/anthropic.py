@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from ..records import object_at
 from . import failures
 from .anthropic_request import request_body
 from .stream_events import (
@@ -24,7 +25,6 @@ from .wire_helpers import (
     lower_names,
     nested,
     new_call_id,
-    object_field,
     token_count,
 )
 
@@ -158,7 +158,7 @@ class AnthropicReader(AnswerReader):
                 # The result of a tool that ran at the provider.
                 content, call_id = wire.get("content"), wire["tool_use_id"]
                 text = encode_json(content).decode()
-                failed = wire.get("is_error") or str(object_field(wire, "content").get("type")).endswith("_error")
+                failed = wire.get("is_error") or str(object_at(wire, "content").get("type")).endswith("_error")
                 return [ToolError(call_id, text) if failed else ToolResult(call_id, text)]
 
     def _delta(self, block: ContentBlock, delta: dict[str, Any]) -> list[StreamEvent]:

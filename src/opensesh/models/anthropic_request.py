@@ -6,8 +6,9 @@ import re
 from base64 import b64decode
 from typing import TYPE_CHECKING, Any, cast
 
+from ..records import object_at
 from .request import Assistant, File, Reasoning, Request, System, Text, ToolResults, ToolUse, User
-from .wire_helpers import inline_data, nested, object_field, unsupported_file_note
+from .wire_helpers import inline_data, nested, unsupported_file_note
 
 if TYPE_CHECKING:
     from ..records import Document
@@ -54,7 +55,7 @@ def request_body(request: Request) -> dict[str, Any]:
         out["output_config"] = {"effort": request.options["effort"]}
     if request.options.get("speed"):
         out["speed"] = request.options["speed"]
-    if user := object_field(request.options, "metadata").get("userId"):
+    if user := object_at(request.options, "metadata").get("userId"):
         out["metadata"] = {"user_id": user}
     return out
 

@@ -310,9 +310,9 @@ def validate_entry(entry: Mapping[str, Any]) -> Document:
         raise ValueError(str(error).replace("`", "")) from None
 
 
-def stored_types(folder: str | None = None) -> dict[str, str]:
+def stored_types() -> dict[str, str]:
     """Return the providers in ``auth.json`` of OpenCode's data folder: ``api``, ``oauth`` or ``wellknown``."""
-    path = os.path.join(paths.data() if folder is None else folder, "auth.json")
+    path = os.path.join(paths.data(), "auth.json")
     try:
         entries = loads_object(read_file(path), path)
     except FileNotFoundError:
@@ -320,8 +320,7 @@ def stored_types(folder: str | None = None) -> dict[str, str]:
     return {name: str((as_object(entry) or {}).get("type")) for name, entry in entries.items()}
 
 
-def store_entry(provider_id: str, entry: Document | None, folder: str | None = None) -> None:
+def store_entry(provider_id: str, entry: Document | None) -> None:
     """Store a provider's credentials in ``auth.json`` of OpenCode's data folder, or remove them if ``entry`` is
     ``None``."""
-    path = os.path.join(paths.data() if folder is None else folder, "auth.json")
-    change_entry(path, provider_id, lambda _: entry)
+    change_entry(os.path.join(paths.data(), "auth.json"), provider_id, lambda _: entry)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ..errors import ContentFilteredError
+from ..records import object_at
 from . import failures
 from .google_request import request_body
 from .stream_events import FinishStep, ToolInputDelta, ToolInputStart, Usage
@@ -15,7 +16,6 @@ from .wire_helpers import (
     AnswerReader,
     TextPieces,
     new_call_id,
-    object_field,
     read_answer,
     token_count,
     tool_call,
@@ -120,16 +120,16 @@ class GoogleReader(AnswerReader):
     def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
         if wire.get("error"):
             raise failures.from_stream_error(wire, self.provider_id, self.url)
-        self._usage = object_field(wire, "usageMetadata") or self._usage
+        self._usage = object_at(wire, "usageMetadata") or self._usage
         candidates = wire.get("candidates")
         if not candidates:
-            feedback = object_field(wire, "promptFeedback")
+            feedback = object_at(wire, "promptFeedback")
             reason = feedback.get("blockReasonMessage") or feedback.get("blockReason")
             self._block_reason = reason or self._block_reason
             return []
         candidate = candidates[0]
         out: list[StreamEvent] = []
-        for part in object_field(candidate, "content").get("parts") or ():
+        for part in object_at(candidate, "content").get("parts") or ():
             signature = part.get("thoughtSignature")
             if call := part.get("functionCall"):
                 self._end_piece(out)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from ..records import as_object
+from ..records import as_object, object_at
 from .request import Assistant, File, Reasoning, System, Text, ToolResults, ToolUse, User
-from .wire_helpers import inline_data, joined_text, nested, object_field, unsupported_file_note
+from .wire_helpers import inline_data, joined_text, nested, unsupported_file_note
 
 if TYPE_CHECKING:
     from .request import ModelMessage, Request
@@ -137,7 +137,7 @@ def simplify_schema(schema: Schema) -> Schema | None:
     """
     simple = _SchemaConverter(schema).convert(schema)
     if "anyOf" in simple:  # the top level must be one object, so it gets the properties of all branches
-        branches = [object_field(branch, "properties") for branch in simple["anyOf"]]
+        branches = [object_at(branch, "properties") for branch in simple["anyOf"]]
         properties = {name: branch[name] for branch in branches for name in branch}
         simple = {"type": "object", "properties": properties}
     return simple if simple.get("properties") else None
@@ -160,7 +160,7 @@ class _SchemaConverter:
                 return {"type": "object"}
             target = self._root
             for step in reference.removeprefix("#").strip("/").split("/"):
-                target = object_field(target, step.replace("~1", "/").replace("~0", "~"))
+                target = object_at(target, step.replace("~1", "/").replace("~0", "~"))
             siblings = {key: value for key, value in schema.items() if key != "$ref"}
             return self.convert({**target, **siblings}, within | {reference})
         schema = self._with_all_of(schema, within)
@@ -177,7 +177,7 @@ class _SchemaConverter:
         whole = {key: value for key, value in schema.items() if key != "allOf"}
         for member in cast("list[object]", members):
             part = self.convert(member, within)
-            properties = {**object_field(whole, "properties"), **object_field(part, "properties")}
+            properties = {**object_at(whole, "properties"), **object_at(part, "properties")}
             required: list[str] = [*whole.get("required", ()), *part.get("required", ())]
             whole = {**part, **whole}
             if properties:
@@ -205,7 +205,7 @@ class _SchemaConverter:
             simple["nullable"] = True
         if schema.get("format") in _SCHEMA_FORMATS:
             simple["format"] = schema["format"]
-        properties = object_field(schema, "properties")
+        properties = object_at(schema, "properties")
         if kind == "array":
             simple["items"] = self.convert(schema.get("items") or {}, within)
         elif kind == "string" and (values := _enum(schema)):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..records import object_at
 from . import failures
 from .openai_chat_request import merge_reasoning_details, request_body
 from .stream_events import FinishStep, ToolInputDelta, ToolInputStart, Usage
@@ -15,7 +16,6 @@ from .wire_helpers import (
     AnswerReader,
     TextPieces,
     new_call_id,
-    object_field,
     read_arguments,
     token_count,
     tool_call,
@@ -113,12 +113,12 @@ class OpenAIChatReader(AnswerReader):
         if choice.get("error"):
             raise failures.from_stream_error(choice, self.provider_id, self.url)
         out: list[StreamEvent] = []
-        usage = object_field(wire, "usage") or object_field(object_field(wire, "x_groq"), "usage")
+        usage = object_at(wire, "usage") or object_at(wire, "x_groq", "usage")
         self._usage = usage or self._usage
         if delta := choice.get("delta") or choice.get("message"):
             self._read_delta(delta, out)
         if choice.get("usage") and not self._usage:
-            self._usage = object_field(choice, "usage")
+            self._usage = object_at(choice, "usage")
         if reason := choice.get("finish_reason"):
             self.complete = True
             self._finish_reason = str(reason)
@@ -218,7 +218,7 @@ class _CallAssembler:
         call.wire_id = call.wire_id or wire_id
         call.name = call.name or name
         if extra := fragment.get("extra_content"):
-            call.signature = object_field(extra, "google").get("thought_signature") or call.signature
+            call.signature = object_at(extra, "google").get("thought_signature") or call.signature
         call.add(text, out)
 
     def finish(self, out: list[StreamEvent]) -> None:
@@ -282,12 +282,12 @@ def token_usage(counts: dict[str, Any]) -> Usage:
     of DeepInfra) count them apart, which shows in a total or a part that is larger than the whole.
     """
     prompt, completion = token_count(counts.get("prompt_tokens")), token_count(counts.get("completion_tokens"))
-    input_details = object_field(counts, "prompt_tokens_details")
+    input_details = object_at(counts, "prompt_tokens_details")
     read = token_count(
         input_details.get("cached_tokens") or counts.get("prompt_cache_hit_tokens") or counts.get("cached_tokens")
     )
     written = token_count(input_details.get("cache_write_tokens") or counts.get("cache_creation_input_tokens"))
-    output_details = object_field(counts, "completion_tokens_details")
+    output_details = object_at(counts, "completion_tokens_details")
     reasoning = token_count(output_details.get("reasoning_tokens") or counts.get("reasoning_tokens"))
     total = counts.get("total_tokens")
     beyond = token_count(total) - prompt - completion

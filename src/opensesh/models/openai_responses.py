@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..records import object_at
 from . import failures
 from .openai_responses_request import request_body
 from .stream_events import (
@@ -16,7 +17,7 @@ from .stream_events import (
     Usage,
 )
 from .transport import HTTPProvider
-from .wire_helpers import AnswerReader, object_field, token_count, tool_call
+from .wire_helpers import AnswerReader, token_count, tool_call
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -139,17 +140,17 @@ class OpenAIResponsesReader(AnswerReader):
         out: list[StreamEvent] = []
         for item in (*self._reasoning.items, *self._messages.items, *self._calls.items):
             item.close({}, out)
-        incomplete = object_field(self._response, "incomplete_details").get("reason")
+        incomplete = object_at(self._response, "incomplete_details").get("reason")
         reason: FinishReason = "unknown" if incomplete else "stop"
         if incomplete in _INCOMPLETE:
             reason = _INCOMPLETE[incomplete]
         elif self._calls.items:
             reason = "tool-calls"
         # Cached tokens are part of the input's count, reasoning is part of the output's.
-        counts = object_field(self._response, "usage")
-        details = object_field(counts, "input_tokens_details")
+        counts = object_at(self._response, "usage")
+        details = object_at(counts, "input_tokens_details")
         read, written = token_count(details.get("cached_tokens")), token_count(details.get("cache_write_tokens"))
-        reasoning = token_count(object_field(counts, "output_tokens_details").get("reasoning_tokens"))
+        reasoning = token_count(object_at(counts, "output_tokens_details").get("reasoning_tokens"))
         total = counts.get("total_tokens")
         usage = Usage(
             input=max(0, token_count(counts.get("input_tokens")) - read - written),

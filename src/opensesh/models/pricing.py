@@ -43,12 +43,7 @@ class Charge(Struct, frozen=True):
     @property
     def stored(self) -> float:
         """The number to store; as in OpenCode, buckets without a rate add nothing."""
-        return stored(self.known)
-
-
-def cost(price: Price | None, usage: Usage) -> Decimal | None:
-    """Return US dollars, or ``None`` if some of the prices are unknown. Never negative."""
-    return charge(price, usage).cost
+        return float(self.known)
 
 
 def charge(price: Price | None, usage: Usage) -> Charge:
@@ -82,11 +77,6 @@ def rates_for(price: Price, usage: Usage) -> tuple[Rates, int | None]:
         return price.rates, None
     tier = max(reached, key=lambda tier: tier.above)
     return tier.rates, tier.above
-
-
-def stored(amount: Decimal | None) -> float:
-    """Return an amount as it is stored. OpenCode requires a number, so unknown is 0."""
-    return float(amount) if amount is not None else 0.0
 
 
 def tokens(usage: Usage) -> Tokens:

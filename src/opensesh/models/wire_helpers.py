@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import msgspec
 
 from ..errors import ModelConnectionError, ModelError, RecordError
-from ..records.codec import dumps_compact, loads
+from ..records.codec import dumps_compact, loads, object_at
 from . import failures
 from .request import Text
 from .sse import ServerSentEvent, json_payload, replace_surrogates
@@ -215,16 +215,10 @@ def unsupported_file_note(file: File) -> str:
 def nested(metadata: Metadata | None, *keys: str) -> dict[str, Any]:
     """Return a provider's section of ``metadata``: the first non-empty object under one of ``keys``."""
     for key in keys:
-        section = object_field(metadata or {}, key)
+        section = object_at(metadata or {}, key)
         if section:
             return section
     return {}
-
-
-def object_field(document: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the object under ``name``, or an empty one."""
-    value = document.get(name)
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def token_count(value: object) -> int:
