@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from .. import events, ids
 from ..errors import ContextExceededError, ModelError, OpenseshError
@@ -57,8 +57,7 @@ from .turn import read_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..config import Agent, Config
-    from ..models.model import Model
+    from ..config import Config
     from ..records import Document, Failure
     from .model_choice import Agents, Models
     from .plugin_hooks import PluginHooks
@@ -84,13 +83,6 @@ class CompactionError(OpenseshError):
     """No summary was accepted."""
 
 
-class Compacted(NamedTuple):
-    """The result of a compaction."""
-
-    summary: StoredMessage
-    failure: Failure | None
-
-
 class Compactor:
     """Makes summaries of sessions."""
 
@@ -113,7 +105,7 @@ class Compactor:
         self.models = models
         self.hooks = hooks
         self.settings = settings
-        self._agents = agents
+        self.agents = agents
 
     async def request(self, last: Document, *, auto: bool, tail: str | None = None) -> StoredMessage:
         """Store a request to compact: a user message with a compaction part, like the ``last`` prompt otherwise."""
@@ -130,20 +122,15 @@ class Compactor:
         part = _text_part(info.session_id, info.id, text, synthetic=True)
         return await self.writer.add_message(StoredMessage(info.document, [part]))
 
-    async def compact(self, request: StoredMessage, messages: Sequence[StoredMessage]) -> Compacted:
-        """Summarise ``messages``, which are all of the session before the request."""
-        agent = self._agents.get("compaction")
-        model = self.models.of_reference(agent.model) if agent.model else self.models.of_prompt(request.info)
-        return await _Compaction(self, agent, model, request).run(messages)
-
 
 class _Compaction:
     """One compaction in progress."""
 
-    def __init__(self, compactor: Compactor, agent: Agent, model: Model, request: StoredMessage) -> None:
+    def __init__(self, compactor: Compactor, request: StoredMessage) -> None:
         self._compactor = compactor
-        self._agent = agent
-        self._model = model
+        self._agent = agent = compactor.agents.get("compaction")
+        models = compactor.models
+        self._model = model = models.of_reference(agent.model) if agent.model else models.of_prompt(request.info)
         self._request = request
         self._answer = compactor.writer.new_answer(
             request.info, model.provider_id, model.id, "compaction", summary=True
@@ -153,7 +140,9 @@ class _Compaction:
         self._usage = stream.Usage()
         self._chunk_tokens = max_chunk_tokens(model, compactor.config)
 
-    async def run(self, messages: Sequence[StoredMessage]) -> Compacted:
+    async def run(self, messages: Sequence[StoredMessage]) -> tuple[StoredMessage, Failure | None]:
+        """Summarise ``messages``, which are all of the session before the request; return the summary, or an answer
+        without one and why it failed."""
         answer, model = self._answer, self._model
         try:
             await answer.save()
@@ -171,7 +160,7 @@ class _Compaction:
             failure = failure_of(error, model.provider_id)
             answer.add_usage(self._usage, model)
             await answer.finish(failure)
-            return Compacted(answer.message, failure)
+            return answer.message, failure
 
         async def store() -> None:
             snapshot = None
@@ -186,7 +175,7 @@ class _Compaction:
             await answer.finish()
 
         await run_uncancellable(store())
-        return Compacted(answer.message, None)
+        return answer.message, None
 
     async def _carried_over(self, messages: Sequence[StoredMessage]) -> str:
         """Return what no summary may change, to be added to it."""
@@ -373,20 +362,20 @@ class Compactions:
                     break
         self._history.add(await self._compactor.request(prompt, auto=True, tail=tail))
 
-    async def run(self, request: StoredMessage) -> Compacted:
-        """Compact, and replace the history with what is visible then."""
+    async def run(self, request: StoredMessage) -> tuple[StoredMessage, Failure | None]:
+        """Compact, and replace the history with what is visible then; return the answer, and why it failed."""
         compactor = self._compactor
         messages = await compactor.writer.messages(request.info["sessionID"])
         try:
             # A prompt that was stored after the request stays visible, so it is not summarised.
             before = list(takewhile(lambda message: message.info["id"] != request.info["id"], messages))
-            compacted = await compactor.compact(request, before)
+            summary, failure = await _Compaction(compactor, request).run(before)
         except asyncio.CancelledError:
             await self._reload_history(request)
             raise
-        if compacted.failure is not None:
-            self._history.add(compacted.summary)
-            return compacted
+        if failure is not None:
+            self._history.add(summary)
+            return summary, failure
         await self._reload_history(request)
         try:
             if (compaction_part(request) or {}).get("auto"):
@@ -399,7 +388,7 @@ class Compactions:
                     await run_uncancellable(continue_run())
         finally:
             compactor.writer.publish(events.SessionCompacted(session_id=request.info["sessionID"]))
-        return compacted
+        return summary, None
 
     @uncancellable
     async def _reload_history(self, request: StoredMessage) -> None:
