@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PREFIXES = ("OPENSESH_", "OPENCODE_")
+SERVER_LOGIN_VARIABLES = frozenset(("OPENCODE_SERVER_PASSWORD", "OPENCODE_SERVER_USERNAME"))
+"""The login of a server. Programs that a model starts do not get it: with it they could allow themselves everything."""
 
 
 class _Variables:

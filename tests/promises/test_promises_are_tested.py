@@ -39,7 +39,12 @@ def security_statements() -> list[str]:
     return statements
 
 
-PROMISES = [*readme_promises(), *security_promises(), *security_statements()]
+def server_promises() -> list[str]:
+    lists = [section(page, "Security") for page in ("docs/server.md", "docs/web.md")]
+    return [item for text in lists for item in re.split(r"\n\n|\n(?=- )", text) if item.startswith("- ")]
+
+
+PROMISES = [*readme_promises(), *security_promises(), *security_statements(), *server_promises()]
 
 
 def first_words(promise: str) -> str:
@@ -55,6 +60,7 @@ def test_there_are_promises_to_check() -> None:
     assert len(readme_promises()) >= 7
     assert len(security_promises()) >= 12
     assert len(security_statements()) >= 30
+    assert len(server_promises()) >= 17
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=first_words)

@@ -13,7 +13,9 @@ from opensesh.tools.mcp import transports
 def test_l6_a_server_does_not_inherit_the_keys_of_model_providers(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GITHUB_TOKEN", "AWS_ACCESS_KEY_ID", "TAVILY_API_KEY"):
         monkeypatch.setenv(name, "value")
+    monkeypatch.setenv("OPENCODE_SERVER_PASSWORD", "secret")
     inherited = transports.environment_for(McpConfig(command=["x"]), {})
+    assert "OPENCODE_SERVER_PASSWORD" not in inherited
     assert "ANTHROPIC_API_KEY" not in inherited
     assert "OPENAI_API_KEY" not in inherited
     assert {"GITHUB_TOKEN", "AWS_ACCESS_KEY_ID", "TAVILY_API_KEY", "PATH"} <= set(inherited)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import logging
 import os
 from pathlib import Path
@@ -14,7 +15,7 @@ from opensesh.server.access_log import access_log_path
 from opensesh.server.http_server import http_server
 from opensesh.server.state import ServerOptions
 
-from .serving import Client, serving
+from .serving import SCRIPTED, Client, serving
 
 EVIL = "https://evil.example"
 
@@ -115,6 +116,41 @@ async def test_a_password_is_needed_everywhere_and_appears_in_no_log(
         assert (await plain.http.get("/session", params={"auth_token": "bm8="})).status_code == 401
         await plain.http.aclose()
     assert "s3same" not in caplog.text
+
+
+async def test_the_password_is_not_passed_on_to_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENCODE_SERVER_PASSWORD", "s3same")
+    async with serving(tmp_path / "p", password="s3same") as client:
+        (tmp_path / "p" / ".opencode" / "command").mkdir(parents=True)
+        (tmp_path / "p" / ".opencode" / "command" / "show.md").write_text("SAY !`env`")
+        session_id = await client.create()
+        arguments = json.dumps({"command": "env", "description": "d"})
+        await client.prompt(session_id, f"CALL bash {arguments}\n---\nSAY done")
+        body = {"agent": "build", "model": SCRIPTED, "command": "env"}
+        await client.post(f"/session/{session_id}/shell", body)
+        body = {"agent": "build", "model": "scripted/prompt", "command": "show", "arguments": ""}
+        await client.post(f"/session/{session_id}/command", body)
+        text = json.dumps(await client.get(f"/session/{session_id}/message"))
+        assert text.count("OPENSESH_CALL=") >= 3, "each has shown its environment"
+        assert "s3same" not in text
+
+
+async def test_no_file_outside_of_the_project_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "key.txt").write_text("s3same")
+    async with serving(tmp_path / "p") as client:
+        (tmp_path / "p" / "link").symlink_to(tmp_path / "outside")
+        (tmp_path / "p" / "key.txt").symlink_to(tmp_path / "outside" / "key.txt")
+        (tmp_path / "p" / "own.txt").write_text("own")
+        assert (await client.get("/file/content?path=own.txt"))["content"] == "own"
+        for path in ("key.txt", "link/key.txt", "../outside/key.txt"):
+            assert (await client.http.get("/file/content", params={"path": path})).status_code == 403, path
+        for path in ("link", ".."):
+            assert (await client.http.get("/file", params={"path": path})).status_code == 403, path
+        outside = str(tmp_path / "outside")  # a path from the root is one from the directory, as in OpenCode
+        assert await client.get("/file", params={"path": outside}) == []
+        assert (await client.get("/file/content", params={"path": f"{outside}/key.txt"}))["content"] == ""
+        assert "s3same" not in (await client.http.get("/find", params={"pattern": "s3same"})).text
 
 
 async def test_m9_idle_connections_do_not_keep_other_clients_out(tmp_path: Path) -> None:

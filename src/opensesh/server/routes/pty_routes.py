@@ -12,6 +12,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocketDisconnect
 
 from ...errors import NotFoundError
+from ...flags import SERVER_LOGIN_VARIABLES
 from ...tools.shell.execution import user_shell
 from ..operations import Call, Routes
 from ..responses import RequestError
@@ -76,7 +77,7 @@ async def create_terminal(call: Call, body: PtyCreate) -> object:
     async with call.engine() as engine:
         directory = engine.location.directory
     environment = {**os.environ, "TERM": "xterm-256color", "OPENCODE_TERMINAL": "1", **(body.env or {})}
-    for name in ("OPENCODE_SERVER_PASSWORD", "OPENCODE_SERVER_USERNAME"):
+    for name in SERVER_LOGIN_VARIABLES:
         environment.pop(name, None)
     command = body.command or user_shell(environment).path
     arguments = list(body.args or ())

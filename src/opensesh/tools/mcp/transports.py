@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import httpx2
 
 from ...errors import ToolFailedError
+from ...flags import SERVER_LOGIN_VARIABLES
 from ...models.auth import model_key_variables
 from ...models.transport import ssl_context
 from . import supervisor
@@ -88,9 +89,9 @@ def _local(config: McpConfig, command: list[str], directory: str, variables: Map
 
 
 def environment_for(config: McpConfig, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a program: ours without the keys of model providers, which it has no use for, then
-    ``variables``, then what its ``environment`` sets."""
-    keys = model_key_variables()
+    """Return the environment of a program: ours without the keys of model providers and the login of a server, which it
+    has no use for, then ``variables``, then what its ``environment`` sets."""
+    keys = model_key_variables() | SERVER_LOGIN_VARIABLES
     inherited = {name: value for name, value in os.environ.items() if name not in keys}
     return {**inherited, **variables, **config.environment}
 

@@ -21,6 +21,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
+from ...flags import SERVER_LOGIN_VARIABLES
 from . import process_table
 from .process_table import descendants, has_proc, marked_processes, processes, same_processes
 
@@ -196,6 +197,7 @@ async def start(
     stderr: bool = True,
 ) -> Process:
     """Start a program without input; ``on_data`` receives its output, with standard error unless ``stderr`` is false.
+    The login of a server is not passed on.
 
     Cancelling this leaves no process behind.
     """
@@ -204,7 +206,7 @@ async def start(
     if os.name == "nt":
         options = {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
     mark = secrets.token_hex(8)
-    environment = dict(env)
+    environment = {name: value for name, value in env.items() if name not in SERVER_LOGIN_VARIABLES}
     if has_proc():
         # A command that runs inside another one keeps the outer mark too.
         outer = env.get(MARK_VARIABLE)
