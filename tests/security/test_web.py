@@ -192,7 +192,7 @@ async def test_web_proxies_are_used_for_the_names_that_they_look_up(
 
 
 @pytest.mark.parametrize(
-    ("path", "offered"), [("/a", True), ("/a?b=c", True), ("/*", False), ("/????????", False), ("/a?b=*", False)]
+    ("path", "offered"), [("/a", True), ("/a?b=c", False), ("/*", False), ("/????????", False), ("/a?b=*", False)]
 )
 async def test_web_always_is_offered_for_a_private_address_without_wildcards(
     bench: RuledBench, path: str, offered: bool
@@ -203,6 +203,13 @@ async def test_web_always_is_offered_for_a_private_address_without_wildcards(
     await bench.run(tool, url=url)
     (asked,) = [asked for asked in bench.asked if asked.permission == "private_address"]
     assert asked.always == ([url] if offered else [])
+
+
+@pytest.mark.parametrize("host", ["a" * 70, "\u202e", "a\0b", "xn--"])
+async def test_web_a_host_that_cannot_be_looked_up_is_an_error_of_the_call(bench: RuledBench, host: str) -> None:
+    bench.ruleset = (rule("*", "allow"),)
+    with pytest.raises(ToolFailedError, match="could not be fetched"):
+        await bench.run(WebFetchTool(), url=f"http://{host}.invalid/")
 
 
 @pytest.mark.parametrize("charset", ["punycode", "idna", "rot13", "zlib", "unicode_escape", "no-such-charset", "UTF-8"])

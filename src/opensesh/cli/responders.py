@@ -18,7 +18,6 @@ from ..errors import NotFoundError
 from ..history.formatting import relative_path
 from ..records import as_list, as_object
 from ..text import pluralize
-from . import output
 
 try:
     import termios
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
 _LINES_SHOWN = 60
 """Lines of a permission request that are shown before the user asks for all of it."""
+_MAX_SCOPE = 40
 _COLOURS = {"+": 32, "-": 31, "@": 36}
 
 
@@ -194,7 +194,10 @@ class TerminalResponder(AutoResponder):
         hidden = len(body) - _LINES_SHOWN
         if hidden > 0:
             self._screen.note(f"  ... and {pluralize(hidden, 'line')} more; v shows all", 2, kind="ask")
-        scope = output.clip(", ".join(request.always), 40)
+        scope = ", ".join(request.always)
+        if len(scope) > _MAX_SCOPE:  # all of it is shown: what is allowed for good must not be wider than what is seen
+            self._show([f"always: {request.permission} {pattern}" for pattern in request.always])
+            scope = f"{pluralize(len(request.always), 'pattern')} above"
         always = f", a always ({request.permission} {scope})" if request.always else ""
         self._screen.note(f"  y once{always}, n no, or type what to do instead", 2, kind="ask")
         decision: tuple[Answer, str | None] | None = None

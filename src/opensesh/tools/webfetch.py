@@ -111,8 +111,8 @@ class WebFetchTool(BuiltinTool[WebFetchArguments]):
             new = [pattern for pattern in patterns if f"{permission} {pattern}" not in asked]
             if new:
                 exact = [web_addresses.with_host(url, host) for host in private]
-                # "*" and "?" of an address would be wildcards of the pattern; one "?" only begins a query.
-                always = ["*"] if permission == "webfetch" else [u for u in exact if "*" not in u and u.count("?") < 2]
+                # "*" and "?" of an address would be wildcards of the pattern: /a?b would also be /a/b.
+                always = ["*"] if permission == "webfetch" else [u for u in exact if "*" not in u and "?" not in u]
                 await ctx.ask(permission, new, always=always, metadata=metadata)
                 asked.update(f"{permission} {pattern}" for pattern in new)
 
@@ -126,6 +126,8 @@ class WebFetchTool(BuiltinTool[WebFetchArguments]):
                 addresses = await self._resolve(host, web_addresses.port_of(url))
             except OSError as error:
                 raise ToolFailedError(f"{url} could not be fetched: {error.strerror or error}") from error
+            except ValueError as error:
+                raise ToolFailedError(f"{url} could not be fetched: its host cannot be looked up") from error
         private += [address for address in addresses if web_addresses.is_private(address)]
         for address in private:
             names = web_addresses.names(url, web_addresses.host_of(web_addresses.with_host(url, address)))

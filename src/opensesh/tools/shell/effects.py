@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -88,7 +89,7 @@ def analyse_command(
         return _uncertain(text, directory, environment)
     patterns: dict[str, str] = {}
     for command, is_inner in commands:
-        for pattern, always in _patterns(command):
+        for pattern, always in _patterns(command, environment.get("PATH", os.defpath)):
             # A user who allows "sudo ls" for good does not thereby allow every "ls".
             patterns[pattern] = _exact_pattern(pattern) if is_inner else always
     if not patterns:  # only cd and assignments; still, no line runs without a question
@@ -185,7 +186,7 @@ def _with_inner(
         yield from _with_inner(scoped, scopes, doubts, depth + 1)
 
 
-def _patterns(command: ShellCommand) -> Iterator[tuple[str, str]]:
+def _patterns(command: ShellCommand, search_path: str) -> Iterator[tuple[str, str]]:
     """Yield the patterns of a command, each with the pattern that "always" allows, if any."""
     if not command.words:
         if any(redirect.writes for redirect in command.redirects):
@@ -195,14 +196,14 @@ def _patterns(command: ShellCommand) -> Iterator[tuple[str, str]]:
     if name == "cd" and not command.assignments:
         return
     if reads_program_from_input(command):
-        yield from ((pattern, "") for pattern, _ in _spellings(command))
+        yield from ((pattern, "") for pattern, _ in _spellings(command, search_path))
     elif name in SHELL_CHANGING or runs_other_commands(name) or inner_line(command).commands:
-        yield from ((pattern, _exact_pattern(pattern)) for pattern, _ in _spellings(command))
+        yield from ((pattern, _exact_pattern(pattern)) for pattern, _ in _spellings(command, search_path))
     else:
-        yield from _spellings(command)
+        yield from _spellings(command, search_path)
 
 
-def _spellings(command: ShellCommand) -> Iterator[tuple[str, str]]:
+def _spellings(command: ShellCommand, search_path: str) -> Iterator[tuple[str, str]]:
     """Yield the command under every name by which a rule may know it."""
     first, words = command.words[0], [word.value for word in command.words]
     name = command_name(words)
@@ -217,7 +218,10 @@ def _spellings(command: ShellCommand) -> Iterator[tuple[str, str]]:
     base = os.path.basename(first.value)
     if base != first.value:
         pattern = " ".join((base, *arguments))
-        yield pattern, _always_pattern([base, *words[1:]], pattern)
+        # A user who allows a project's ./rm for good does not thereby allow every "rm".
+        other = shutil.which(base, path=search_path)
+        is_same = other is None or os.path.realpath(other) == os.path.realpath(first.value)
+        yield pattern, _always_pattern([base, *words[1:]], pattern) if is_same else _exact_pattern(pattern)
     unquoted = [word.value if word.value.startswith("-") else word.text for word in command.words[1:]]
     for variant in (unquoted if unquoted != arguments else [], skip_global_flags(words[0], unquoted)):
         if variant:
