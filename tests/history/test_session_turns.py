@@ -256,6 +256,20 @@ def test_figures_are_those_of_statistics_for_old_answers_of_several_calls_and_fo
     assert counted[fork["id"]].input == 1000
 
 
+def test_of_a_repeated_key_the_last_value_counts_wherever_a_record_is_read(sample: Sample) -> None:
+    session = sample.talk(answers=1)
+    prompt, answer = sample.messages(session)
+    path = sample.path("message", session["id"], answer["id"])
+    repeated = '"role": "user", "cost": 9, "role": "assistant", "cost": 2'
+    path.write_text(path.read_text().replace('"cost": 0.25', repeated))
+    store = JsonTree(sample.root)
+    turns = SessionTurns(store, session["id"], TurnOrders()).read(0, 2)
+    assert [turn.info["role"] for turn in turns if not isinstance(turn, DamagedMessage)] == ["user", "assistant"]
+    rows = outline(store.messages(session["id"]))
+    assert [(row.id, row.cost) for row in rows] == [(prompt["id"], 0), (answer["id"], 2)]
+    assert statistics(store).total.document()["cost"] == 2
+
+
 def test_messages_that_are_added_after_the_positions_were_read_do_not_shift_them(sample: Sample) -> None:
     session = sample.talk("Growing", answers=3)
     turns = turns_of(sample, session)

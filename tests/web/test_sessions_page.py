@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
 
+from ..history.generations import CHILDREN, MONEY, SESSIONS, Generations
 from ..server.serving import SCRIPTED
 from .web_server import WebServer, web_server
 
@@ -206,6 +207,36 @@ async def test_journey_10_every_storage_generation_is_listed_and_named(context: 
             await expect(page.locator(".session-facts .badge")).to_have_text(name)
             await expect(page.locator("#log .turn").first).to_be_attached()
             await page.go_back()
+        await page.close()  # before its server ends
+
+
+@pytest.mark.parametrize("generation", ["1.18", "2.0", "half migrated"])
+async def test_journey_10_the_same_sessions_cost_the_same_in_every_generation(
+    context: BrowserContext, tmp_path: Path, generation: str
+) -> None:
+    truth = Generations(tmp_path)
+    data = tmp_path / ".local/share/opencode"
+    cut = truth.sessions[20]
+    if generation == "1.18":
+        truth.v1(data, truth.sessions)
+    elif generation == "2.0":
+        truth.v2(data, truth.sessions)
+    else:  # the migration was interrupted in the middle of a session; the tree is still there
+        truth.tree(data)
+        truth.v1(data, truth.sessions[:21], cut=cut["id"])
+    with web_server(tmp_path) as server:
+        page = await context.new_page()
+        await server.enter(page, "/ui/costs")
+        await expect(page.locator(".figure-cards")).to_contain_text(f"${MONEY}")
+        await page.goto(f"{server.url}/ui/")
+        await expect(page.locator(".summary")).to_contain_text(f"{SESSIONS - CHILDREN} of {SESSIONS} sessions")
+        await page.goto(f"{server.url}/ui/session/{cut['id']}")
+        prompts = [info["id"] for info in truth.messages[cut["id"]] if info["role"] == "user"]
+        shown = page.locator("#log .turn.prompt")
+        await expect(shown).to_have_count(len(prompts))
+        assert await shown.evaluate_all("turns => turns.map(turn => turn.id.slice(2))") == prompts
+        await page.locator("#log details.call").last.locator("summary").click()
+        await expect(page.locator("#log details.call").last).to_contain_text("fine")
         await page.close()  # before its server ends
 
 
