@@ -83,6 +83,9 @@ def test_promise_13_a_tree_of_a_newer_layout_is_read_and_never_written(data: Pat
         ("session", "rename", session, "x"),
         ("session", "fork", session),
         ("session", "remove", session, "--yes"),
+        ("session", "archive", session, "--yes"),
+        ("run", "--quiet", "-m", "scripted/prompt", "SAY new"),
+        ("doctor", "--migrate"),
     ):
         terminal.run(*words)
         assert terminal.code != 0, words
