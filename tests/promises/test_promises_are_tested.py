@@ -33,7 +33,7 @@ def security_statements() -> list[str]:
         promised = re.split(r"\*\*(?:Not promised|Limits)\.\*\*", text)[0]
         if re.search(r"\*\*Promised?\.\*\*", promised):
             statements.append(text)
-        if name not in ("Trust", "Sandbox", "Plan mode"):
+        if name not in ("Sandbox", "Plan mode"):
             kept = [item.strip() for item in re.split(r"\n\n|\n(?=- )", promised)]
             statements += [item for item in kept if re.match(r"(?!\*\*|\||A store, |Redaction cannot)\S", item)]
     return statements
@@ -44,7 +44,13 @@ def server_promises() -> list[str]:
     return [item for text in lists for item in re.split(r"\n\n|\n(?=- )", text) if item.startswith("- ")]
 
 
-PROMISES = [*readme_promises(), *security_promises(), *security_statements(), *server_promises()]
+def concept_promises() -> list[str]:
+    pages = [(ROOT / "docs/concepts" / page).read_text() for page in ("cost.md", "revert.md")]
+    texts = [re.sub(r"```.*?```", "", text, flags=re.DOTALL) for text in pages]
+    return [item for text in texts for item in re.split(r"\n\n|\n(?=- )", text) if item.startswith("- ")]
+
+
+PROMISES = [*readme_promises(), *security_promises(), *security_statements(), *server_promises(), *concept_promises()]
 
 
 def first_words(promise: str) -> str:
@@ -61,6 +67,7 @@ def test_there_are_promises_to_check() -> None:
     assert len(security_promises()) >= 12
     assert len(security_statements()) >= 30
     assert len(server_promises()) >= 17
+    assert len(concept_promises()) >= 17
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=first_words)
