@@ -26,6 +26,8 @@ class StoredSessions:
         self.long = self._long()
         self.prompts = [info["id"] for info in sample.messages(self.long) if info["role"] == "user"]
         self.hostile = self._hostile()
+        opened = {"created": 1, "updated": 4_000_000_000_000}  # without a session
+        sample.write(("project", "other"), {"id": "other", "worktree": "/srv/dev/other", "vcs": "git", "time": opened})
 
     def _every_kind(self) -> Json:
         sample = self.sample
@@ -255,6 +257,14 @@ async def test_brackets_open_the_neighbours_of_a_session(
     await expect(page).to_have_url(re.compile(saved_sessions.hostile["id"]))
     await page.keyboard.press("]")
     await expect(page).to_have_url(re.compile(saved_sessions.long["id"]))
+
+
+async def test_projects_are_in_the_order_of_their_newest_sessions(
+    context: BrowserContext, stored: tuple[WebServer, StoredSessions]
+) -> None:
+    page = await context.new_page()
+    await stored[0].enter(page, "/ui/projects")
+    await expect(page.locator("tbody th")).to_have_text(["shop", "other"])
 
 
 async def test_changes_and_context_have_pages(
