@@ -84,7 +84,8 @@ function describe() {
     const text = failure.data?.message ?? failure.message ?? failure.name ?? "The run failed";
     const details = () => navigator.clipboard.writeText(JSON.stringify(failure, null, 2)).then(() => notify("Copied."));
     const again = failure.isRefused ? () => form.requestSubmit() : tryAgain; // a refused prompt is still in its box
-    return ["failed", text, button("Try again", again), button("Copy details", details)];
+    const isShown = [...log.querySelectorAll(".turn > .failure")].at(-1)?.textContent === text; // right above
+    return ["failed", isShown ? "The answer failed" : text, button("Try again", again), button("Copy details", details)];
   }
   return ["idle", ""];
 }
