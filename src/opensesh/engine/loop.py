@@ -177,10 +177,8 @@ class Loop:
                 writer, session_id = self._session_writer, self.session.id
                 diff = await run_in_thread_uncancellable(writer.sessions.diff, session_id)
                 writer.publish(events.SessionDiff(session_id=session_id, diff=diff))
-            store = self._session_writer.sessions.store
-            shared = store if isinstance(store, SharedSessions) else None
-            known: frozenset[str] = frozenset()
-            if shared is not None:
+            store, known = self._session_writer.sessions.store, frozenset[str]()
+            if isinstance(store, SharedSessions):
                 stored = await run_in_thread_uncancellable(store.list, ("message", self.session.id))
                 known = frozenset(key[-1] for key in stored)
             while (prompt := self.history.unanswered_prompt()) is not None:
@@ -197,17 +195,22 @@ class Loop:
                 if self.history.unanswered_prompt() is None:
                     await self._finish_prompt()
                     self.drain_inbox()
-                elif shared is not None:
-                    foreign = await run_in_thread_uncancellable(shared.foreign_messages, self.session.id, known)
-                    if foreign:  # two runners would answer each other's prompts
-                        failure = UnknownError(
-                            message=f"another program added {', '.join(foreign)} to this session; stopped after the "
-                            f"current step. Continue with: opensesh run --session {self.session.id}"
-                        )
-                        self._outcome = Outcome("failed", self.history.last_assistant(), write_failure(failure))
-                        self._publish_error(failure)
-                        break
+                elif isinstance(store, SharedSessions) and await self._is_run_elsewhere(store, known):
+                    break
         return self._outcome
+
+    async def _is_run_elsewhere(self, store: SharedSessions, known: frozenset[str]) -> bool:
+        """Whether another program has added messages, which ends the run: two runners would answer each other's
+        prompts. ``known`` are the ids of the messages from before the run."""
+        foreign = await run_in_thread_uncancellable(store.foreign_messages, self.session.id, known)
+        if foreign:
+            failure = UnknownError(
+                message=f"another program added {', '.join(foreign)} to this session; stopped after the current step. "
+                f"Continue with: opensesh run --session {self.session.id}"
+            )
+            self._outcome = Outcome("failed", self.history.last_assistant(), write_failure(failure))
+            self._publish_error(failure)
+        return bool(foreign)
 
     async def run_shell(self, prompt: StoredMessage, run: Callable[[AnswerWriter], Awaitable[bool]]) -> Outcome:
         """Record a shell command of the user as the answer to ``prompt``. ``run`` executes it and tells whether it

@@ -93,13 +93,7 @@ class Sessions:
         session_id: str | None = None,
     ) -> Session:
         """Store a new session. Without a title it gets OpenCode's default one, which a model may replace later."""
-        info: Document = {
-            "id": ids.descending("ses", session_id),
-            "slug": new_slug(),
-            "version": f"opensesh-{__version__}",
-            "projectID": self.location.id,
-            "directory": self.location.directory,
-        }
+        info = _new_session(self.location.id, self.location.directory, session_id)
         if conventions_of(self.store).sessions_have_paths and self.location.path is not None:
             info["path"] = self.location.path
         if parent_id:
@@ -248,16 +242,10 @@ class Sessions:
         """Create a fork with these messages, which the session need not have any more."""
         original = self.get(session_id)
         now = self._clock()
-        info: Document = {
-            "id": ids.descending("ses"),
-            "slug": new_slug(),
-            "version": f"opensesh-{__version__}",
-            "projectID": original.project_id or self.location.id,
-            "directory": original.directory or self.location.directory,
-            **({"path": original.document["path"]} if "path" in original.document else {}),
-            "title": fork_title(original.title),
-            "time": {"created": now, "updated": now},
-        }
+        info = _new_session(original.project_id or self.location.id, original.directory or self.location.directory)
+        if "path" in original.document:
+            info["path"] = original.document["path"]
+        info |= {"title": fork_title(original.title), "time": {"created": now, "updated": now}}
         copies = copy_messages(history, info["id"])
         if is_imported(self.store, session_id):
             mark_imported(self.store, info["id"])
@@ -483,6 +471,16 @@ def default_title(now: int, *, child: bool = False) -> str:
     """Return the title of a session that has not been named: the time of its creation."""
     moment = datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return f"{'Child' if child else 'New'} session - {moment}"
+
+
+def _new_session(project_id: str, directory: str, session_id: str | None = None) -> Document:
+    return {
+        "id": ids.descending("ses", session_id),
+        "slug": new_slug(),
+        "version": f"opensesh-{__version__}",
+        "projectID": project_id,
+        "directory": directory,
+    }
 
 
 def _write_message(batch: Batch, message: StoredMessage) -> None:

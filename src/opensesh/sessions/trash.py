@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 IN_DATABASE = "in a database that is only read"
 """How the reason begins if a session cannot be changed because of its store."""
-"""Why a session was skipped that is not in the writable store."""
 _STATE_KEPT = "beside"
 """The subfolder of a trash folder that the state of a session (:mod:`~opensesh.storage.session_state`) is moved to."""
 
