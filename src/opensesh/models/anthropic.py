@@ -29,12 +29,11 @@ from .wire_helpers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import Mapping
 
     from .request import Request
-    from .sse import ServerSentEvent
     from .stream_events import FinishReason, StreamEvent, TextKind
-    from .transport import Transport
+    from .transport import Transport, WireAnswer
 
 VERSION = "2023-06-01"
 
@@ -82,9 +81,7 @@ class Anthropic(HTTPProvider):
             self._headers[name] = value
         self._headers |= lower_names(headers)
 
-    async def send(
-        self, request: Request, provider_id: str
-    ) -> tuple[AsyncGenerator[ServerSentEvent, None], AnthropicReader]:
+    async def send(self, request: Request, provider_id: str) -> WireAnswer:
         own = lower_names(request.headers)
         headers = {**self._headers, **own}
         betas = [self._headers.get(_BETA, ""), own.get(_BETA, ""), *request.options.get("anthropicBeta", ())]

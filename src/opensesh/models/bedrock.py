@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from .request import Request
     from .stream_events import FinishReason, StreamEvent, TextKind
-    from .transport import Transport
+    from .transport import Transport, WireAnswer
 
 MAX_MESSAGE_BYTES = 24 * 1024 * 1024
 """The largest message of an event stream; a length above it is noise."""
@@ -101,9 +101,7 @@ class Bedrock(HTTPProvider):
         }
         self._signer = RequestSigner("bedrock", self._region, profile)
 
-    async def send(
-        self, request: Request, provider_id: str
-    ) -> tuple[AsyncGenerator[ServerSentEvent, None], BedrockReader]:
+    async def send(self, request: Request, provider_id: str) -> WireAnswer:
         model_id = regional_model_id(self._region, request.model.wire_id)
         url = f"{self._base_url}/model/{quote(model_id, safe='')}/converse-stream"
         content = encode_json(request_body(request))

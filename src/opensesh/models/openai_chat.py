@@ -23,12 +23,12 @@ from .wire_helpers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
     from .request import Request
     from .sse import ServerSentEvent
     from .stream_events import FinishReason, StreamEvent, TextKind
-    from .transport import Transport
+    from .transport import Transport, WireAnswer
 
 _REASONS: dict[str, FinishReason] = {
     "stop": "stop",
@@ -66,9 +66,7 @@ class OpenAIChat(HTTPProvider):
         self._include_usage = include_usage
         self._new_call_id = new_call_id
 
-    async def send(
-        self, request: Request, provider_id: str
-    ) -> tuple[AsyncGenerator[ServerSentEvent, None], OpenAIChatReader]:
+    async def send(self, request: Request, provider_id: str) -> WireAnswer:
         body = request_body(request, include_usage=self._include_usage)
         copilot = _copilot_headers(body["messages"]) if provider_id.startswith("github-copilot") else {}
         headers = {**copilot, **self._headers, **request.headers}

@@ -20,12 +20,12 @@ from .transport import HTTPProvider
 from .wire_helpers import AnswerReader, token_count, tool_call
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import Mapping
 
     from .request import Request
     from .sse import ServerSentEvent
     from .stream_events import FinishReason, Metadata, StreamEvent
-    from .transport import Transport
+    from .transport import Transport, WireAnswer
 
 Document = dict[str, Any]
 
@@ -48,9 +48,7 @@ class OpenAIResponses(HTTPProvider):
         self._url = f"{base_url.rstrip('/')}/responses"
         self._headers = {**({"authorization": f"Bearer {api_key}"} if api_key else {}), **(headers or {})}
 
-    async def send(
-        self, request: Request, provider_id: str
-    ) -> tuple[AsyncGenerator[ServerSentEvent, None], OpenAIResponsesReader]:
+    async def send(self, request: Request, provider_id: str) -> WireAnswer:
         headers = {**self._headers, **request.headers}
         wire = self._transport.sse(self._url, headers=headers, body=request_body(request), provider_id=provider_id)
         return wire, OpenAIResponsesReader(provider_id, self._url)

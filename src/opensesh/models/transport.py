@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from .stream_events import StreamEvent
     from .wire_helpers import AnswerReader
 
+    WireAnswer = tuple[AsyncGenerator[ServerSentEvent, None], AnswerReader]
+    """The events of a response, and the reader that understands them."""
+
 log = logging.getLogger("opensesh.models")
 
 _BAD_HEADER = "A header contains a character that HTTP does not allow; check the key for stray characters"
@@ -189,9 +192,7 @@ class HTTPProvider:
             async for event in events:
                 yield event
 
-    async def send(
-        self, request: Request, provider_id: str
-    ) -> tuple[AsyncGenerator[ServerSentEvent, None], AnswerReader]:
+    async def send(self, request: Request, provider_id: str) -> WireAnswer:
         """Return the response to ``request``, and the reader that understands it."""
         raise NotImplementedError
 
