@@ -19,7 +19,6 @@ from opensesh.plugins import (
     ChatMessageOutput,
     ChatParamsOutput,
     ConfigOutput,
-    EventFeed,
     Host,
     LoadedPlugin,
     PermissionAskInput,
@@ -36,6 +35,7 @@ from opensesh.plugins import (
     ToolsOutput,
     hooks,
 )
+from opensesh.plugins.calling import feed_events
 
 from ..engine.harness import EngineHarness, echo, open_harness
 from .test_hooks import ECHO, asked, said
@@ -153,7 +153,7 @@ async def test_an_event_hook_that_never_ends_does_not_block_closing() -> None:
     host = Host(directory="/", worktree="/", project_id="global")
     plugin = LoadedPlugin("slow", PluginSource("given", "test"), host, (("event", event),))
     bus = Bus()
-    async with asyncio.timeout(30), EventFeed(Plugins([plugin]), bus, close_timeout_seconds=0.05):
+    async with asyncio.timeout(30), feed_events(Plugins([plugin]), bus, close_timeout_seconds=0.05):
         bus.publish(events.PluginFailed(plugin="other", hook="load", error="broken"), directory="/")
         await started.wait()
 

@@ -14,7 +14,7 @@ from ..bus import Bus, Envelope
 from ..errors import OpenseshError, UsageError
 from ..events import CommandExecuted, Missed, SessionError
 from ..plugins import hooks as plugin_hooks
-from ..plugins.calling import EventFeed
+from ..plugins.calling import feed_events
 from ..records import write_failure
 from ..sessions.foreign_changes import publish_foreign_changes
 from ..storage import revocations
@@ -87,7 +87,7 @@ class Engine:
         # Closed in reverse order, all of them even if one fails: plugins receive the last events of the runs.
         closing.push_async_callback(components.aclose)
         closing.push_async_callback(components.hooks.plugins.dispose, settings.plugin_timeout_seconds)
-        await closing.enter_async_context(EventFeed(components.hooks.plugins, self.bus))
+        await closing.enter_async_context(feed_events(components.hooks.plugins, self.bus))
         group = await asyncio.TaskGroup().__aenter__()
         closing.push_async_callback(group.__aexit__, None, None, None)  # an error of the caller cancels no run twice
         self._running = components.new_runs(group)

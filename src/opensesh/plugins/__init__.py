@@ -10,7 +10,6 @@ from __future__ import annotations
 from ..config.trust import Trust
 from . import hooks
 from .calling import (
-    EventFeed,
     HookResult,
     LoadedPlugin,
     Plugins,
@@ -86,7 +85,6 @@ __all__ = [
     "CompactingInput",
     "CompactingOutput",
     "ConfigOutput",
-    "EventFeed",
     "HookInput",
     "HookOutput",
     "HookResult",

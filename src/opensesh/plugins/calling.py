@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
@@ -24,10 +25,9 @@ from . import hooks
 from .hook_types import BusEvent, ConfigOutput, ProviderOutput, ToolsOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import TracebackType
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
-    from ..bus import Bus, Subscription
+    from ..bus import Bus
     from ..config import Config
     from ..events import Publish
     from ..tools.tool import Tool
@@ -261,41 +261,35 @@ def plugin_tools(plugins: Plugins) -> tuple[Tool, ...]:
     return tuple(plugins.apply_sync(hooks.tool, ToolsOutput(tools=tools)).output.tools)
 
 
-class EventFeed:
-    """Calls the ``event`` hooks for every event on the bus, in order, concurrently with the run."""
+@asynccontextmanager
+async def feed_events(
+    plugins: Plugins, bus: Bus, *, close_timeout_seconds: float = _CLOSE_TIMEOUT_SECONDS
+) -> AsyncGenerator[None]:
+    """Call the ``event`` hooks for every event on the bus, in order, concurrently with the body.
 
-    def __init__(self, plugins: Plugins, bus: Bus, *, close_timeout_seconds: float = _CLOSE_TIMEOUT_SECONDS) -> None:
-        """``close_timeout_seconds`` is how long hooks may take for the remaining events when the engine closes."""
-        self._plugins = plugins
-        self._bus = bus
-        self.close_timeout_seconds = close_timeout_seconds
-        self._group: asyncio.TaskGroup | None = None
-        self._subscription: Subscription | None = None
-        self._task: asyncio.Task[None] | None = None
+    ``close_timeout_seconds`` is how long hooks may take for the remaining events when the body has ended.
+    """
+    if not plugins.has_hook(hooks.event):
+        yield
+        return
 
-    async def __aenter__(self) -> EventFeed:
-        if self._plugins.has_hook(hooks.event):
-            self._subscription = self._bus.subscribe(after=0)
-            self._group = await asyncio.TaskGroup().__aenter__()
-            self._task = self._group.create_task(self._run(self._subscription))
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._group is None or self._task is None or self._subscription is None:
-            return
-        self._subscription.close_after(self._bus.last)
-        try:
-            await asyncio.wait([self._task], timeout=self.close_timeout_seconds)
-        finally:
-            self._task.cancel()
-            await self._group.__aexit__(None, None, None)
-
-    async def _run(self, subscription: Subscription) -> None:
+    async def feed() -> None:
         async with subscription:
             async for envelope in subscription:
                 event = envelope.event
                 if isinstance(event, PluginFailed) and event.hook == hooks.event.name:
                     continue  # it would fail again, and publish that again
-                await self._plugins.notify(hooks.event, BusEvent(event=deepcopy(event), sequence=envelope.sequence))
+                await plugins.notify(hooks.event, BusEvent(event=deepcopy(event), sequence=envelope.sequence))
+
+    subscription = bus.subscribe(after=0)
+    group = await asyncio.TaskGroup().__aenter__()  # entered like this, it leaves errors of the body as they are
+    task = group.create_task(feed())
+    try:
+        yield
+    finally:
+        subscription.close_after(bus.last)
+        try:
+            await asyncio.wait([task], timeout=close_timeout_seconds)
+        finally:
+            task.cancel()
+            await group.__aexit__(None, None, None)
