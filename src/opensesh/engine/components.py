@@ -42,7 +42,7 @@ from .settings import EngineOptions
 from .step import Planner, PlannerServices, ToolSources, enabled_features
 from .subtasks import SubagentServices
 from .titles import TitleWriter
-from .tool_context import ToolEnvironment, output_limits
+from .tool_context import ToolEnvironment
 from .user_commands import UserCommands
 from .user_requests import Questions
 
@@ -131,9 +131,17 @@ class Components:
             follows_opencode=settings.opencode_events,
         )
         self.compactor = Compactor(writer, config, self.agents, self.models, self.hooks, settings, self.snapshots.track)
-        self.commands = UserCommands(
-            config, location, self.agents, self.models, self.hooks, self.mcp, output_limits(config)
+        self._prompt_services = PromptServices(
+            writer,
+            config,
+            location,
+            self.agents,
+            self.models,
+            self.hooks,
+            self.mcp,
+            follows_opencode=settings.opencode_events,
         )
+        self.commands = UserCommands(self._prompt_services)
         self.inspector = Inspector(sessions, config, self.agents, self.models, self._new_planner)
 
     def new_runs(self, group: asyncio.TaskGroup) -> Runs:
@@ -173,17 +181,7 @@ class Components:
             compactions=Compactions(self.compactor, history),
             set_status=partial(self.statuses.set, session.id),
         )
-        services = PromptServices(
-            self.writer,
-            self.config,
-            self.location,
-            self.agents,
-            self.models,
-            self.hooks,
-            self.mcp,
-            follows_opencode=self.settings.opencode_events,
-        )
-        return loop, PromptComposer(session, history, files, services)
+        return loop, PromptComposer(session, history, files, self._prompt_services)
 
     def _new_planner(
         self, session: Session, history: History, files: FileTimes, enqueue: Callable[[StoredMessage], None]

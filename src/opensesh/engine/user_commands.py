@@ -20,45 +20,30 @@ from ..config.trust import owner_of, why_untrusted
 from ..errors import NotFoundError, OpenseshError, UsageError
 from .cancellation import run_uncancellable
 from .prompt import Prompt, mentioned_parts
+from .tool_context import output_limits
 
 if TYPE_CHECKING:
-    from ..config import Command, Config
-    from ..project import ProjectLocation
+    from ..config import Command
     from ..records import Document
-    from ..tools.mcp.servers import McpServers
     from ..tools.truncation import Outputs
-    from .model_choice import Agents, Models
     from .plugin_hooks import PluginHooks
+    from .prompt import PromptServices
     from .session_writer import AnswerWriter
 
 
 class UserCommands:
     """The commands of one directory."""
 
-    def __init__(
-        self,
-        config: Config,
-        location: ProjectLocation,
-        agents: Agents,
-        models: Models,
-        hooks: PluginHooks,
-        mcp: McpServers,
-        outputs: Outputs,
-    ) -> None:
-        self._config = config
-        self._location = location
-        self._agents = agents
-        self._models = models
-        self._hooks = hooks
-        self._mcp = mcp
-        self._outputs = outputs
+    def __init__(self, services: PromptServices) -> None:
+        self._services = services
+        self._config = services.config
 
     def find(self, name: str) -> Command | None:
         """Return a command of the configuration, by its name with or without the slash; ``None`` for the name of an MCP
         server's prompt, which is known once the server is connected. Raises
         :class:`~opensesh.errors.NotFoundError`."""
         name = name.removeprefix("/")
-        if self._mcp.owns(name):
+        if self._services.mcp.owns(name):
             return None
         known = commands(self._config, skills(self._config).values())
         if name not in known:
@@ -68,7 +53,7 @@ class UserCommands:
 
     async def fetch(self, name: str) -> Command:
         """Return a command of the configuration or, named ``server:prompt``, of an MCP server."""
-        return self.find(name) or await self._mcp.prompt(name.removeprefix("/"))
+        return self.find(name) or await self._services.mcp.prompt(name.removeprefix("/"))
 
     async def prompt(self, command: Command, arguments: str, options: Prompt) -> Prompt:
         """Return the prompt that a command becomes. ``options`` has the agent, the model and the attachments.
@@ -76,11 +61,11 @@ class UserCommands:
         The command's own agent and model come first. A command for a subagent becomes a subtask, and leaves the agent
         and the model of the prompt itself unchanged.
         """
-        agent = self._agents.get(command.agent or options.agent)
+        agent = self._services.agents.get(command.agent or options.agent)
         of_agent = f"{agent.model.provider_id}/{agent.model.model_id}" if command.agent and agent.model else None
         model = command.model or of_agent or options.model
         if model is not None:
-            self._models.named(model)
+            self._services.models.named(model)
         for item in commands_needing_trust(self._config):
             if item.name == command.name and (reason := why_untrusted(self._config, item)):
                 raise UsageError(
@@ -108,8 +93,8 @@ class UserCommands:
         is_own = self._is_own(command)
         parts = mentioned_parts(
             text,
-            self._location,
-            self._agents,
+            self._services.location,
+            self._services.agents,
             typed=written if is_own else arguments,
             foreign="" if is_own else written,
         )
@@ -127,11 +112,11 @@ class UserCommands:
         """Return the output of a shell command in a template."""
         from ..tools.shell.execution import CommandRun, select_shell
 
-        directory = self._location.directory
-        environment = os.environ | await self._hooks.shell_env(directory)
+        directory = self._services.location.directory
+        environment = os.environ | await self._services.hooks.shell_env(directory)
         try:
             arguments = select_shell(environment).arguments(line)
-            preview = await CommandRun(self._outputs).run(arguments, directory, environment, stderr=False)
+            preview = await CommandRun(output_limits(self._config)).run(arguments, directory, environment, stderr=False)
         except OpenseshError as error:
             return f"(the command {line!r} could not be run: {error.message})"
         return preview.text
