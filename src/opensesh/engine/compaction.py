@@ -4,7 +4,7 @@ What is summarised stays stored and readable; the summary only changes what is v
 todos and the newest messages are carried over verbatim. A summary is accepted only if it has text, is much shorter than
 what it replaces, and did not fail; after three that are not accepted, the compaction fails with the reason.
 
-:class:`Compactor` makes summaries. :class:`Compactions` decides for one session when one is needed, and detects when
+:class:`_Compaction` makes a summary. :class:`Compactions` decides for one session when one is needed, and detects when
 compaction would not help because something else fills the window.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import events, ids
 from ..errors import ContextExceededError, ModelError, OpenseshError
@@ -83,29 +83,22 @@ class CompactionError(OpenseshError):
     """No summary was accepted."""
 
 
-class Compactor:
-    """Makes summaries of sessions."""
+class Compactor(NamedTuple):
+    """What the compactions of all sessions need."""
 
-    def __init__(
-        self,
-        writer: SessionWriter,
-        config: Config,
-        agents: Agents,
-        models: Models,
-        hooks: PluginHooks,
-        settings: Settings,
-        take_snapshot: Callable[[], str | None],
-    ) -> None:
-        """``take_snapshot`` is for summaries as in OpenCode, which are steps that begin and end with a snapshot."""
-        self.is_plain = settings.opencode_events
+    writer: SessionWriter
+    config: Config
+    agents: Agents
+    models: Models
+    hooks: PluginHooks
+    settings: Settings
+    take_snapshot: Callable[[], str | None]
+    """For summaries as in OpenCode, which are steps that begin and end with a snapshot."""
+
+    @property
+    def is_plain(self) -> bool:
         """Whether a summary is only what the model wrote, and published like a streamed text."""
-        self.take_snapshot = take_snapshot
-        self.writer = writer
-        self.config = config
-        self.models = models
-        self.hooks = hooks
-        self.settings = settings
-        self.agents = agents
+        return self.settings.opencode_events
 
     async def request(self, last: Document, *, auto: bool, tail: str | None = None) -> StoredMessage:
         """Store a request to compact: a user message with a compaction part, like the ``last`` prompt otherwise."""

@@ -151,17 +151,14 @@ class Inspection(NamedTuple):
         }
 
 
-class Inspector:
+class Inspector(NamedTuple):
     """Inspects the requests of sessions."""
 
-    def __init__(
-        self, sessions: Sessions, config: Config, agents: Agents, models: Models, new_planner: NewPlanner
-    ) -> None:
-        self.sessions = sessions
-        self.config = config
-        self.agents = agents
-        self.models = models
-        self.new_planner = new_planner
+    sessions: Sessions
+    config: Config
+    agents: Agents
+    models: Models
+    new_planner: NewPlanner
 
     def inspect(self, session: Session, step: str | None = None) -> Inspection:
         """Inspect the next request of a session, or the one of ``step``: a number from 1, or the id of a message. A

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -132,34 +132,26 @@ def _is_read_only_command(arguments: Mapping[str, Any]) -> bool:
     return is_read_only(command, select_shell(os.environ).language, literal=find_lock() is None)
 
 
-class SessionModes:
+class SessionModes(NamedTuple):
     """Lets the tools of one step enter and leave plan mode."""
 
-    def __init__(
-        self,
-        writer: SessionWriter,
-        config: Config,
-        session: Session,
-        prompt: Document,
-        enqueue: Callable[[StoredMessage], None],
-    ) -> None:
-        self._writer = writer
-        self._config = config
-        self._session = session
-        self._prompt = prompt
-        self._enqueue = enqueue
+    writer: SessionWriter
+    config: Config
+    session: Session
+    prompt: Document
+    enqueue: Callable[[StoredMessage], None]
 
     @property
     def plan(self) -> str:
         """Path of the session's plan."""
-        return plan_file(self._config, self._writer.location, self._session)
+        return plan_file(self.config, self.writer.location, self.session)
 
     @uncancellable
     async def switch(self, agent: str, text: str) -> None:
         """Continue the conversation with ``agent``, from a user message with ``text``."""
         before = "build" if agent == PLAN else PLAN
-        texts = (text, *plan_reminders(self._config, self.plan, agent, before))
-        self._enqueue(await self._writer.add_synthetic_prompt(self._prompt, texts, agent))
+        texts = (text, *plan_reminders(self.config, self.plan, agent, before))
+        self.enqueue(await self.writer.add_synthetic_prompt(self.prompt, texts, agent))
 
 
 def plan_file(config: Config, location: ProjectLocation, session: Session) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import ids
 from ..errors import OpenseshError, OverBudgetError
@@ -41,25 +41,22 @@ _MAX_PROVISIONAL = 50
 _MAX_TITLE = 100
 
 
-class TitleWriter:
+class TitleWriter(NamedTuple):
     """Writes the titles of an engine's sessions."""
 
-    def __init__(
-        self, writer: SessionWriter, agents: Agents, models: Models, hooks: PluginHooks, *, provisional: bool = True
-    ) -> None:
-        """``provisional``: whether to set a title from the prompt until the model has written one."""
-        self._provisional = provisional
-        self._writer = writer
-        self._agents = agents
-        self._models = models
-        self._hooks = hooks
+    writer: SessionWriter
+    agents: Agents
+    models: Models
+    hooks: PluginHooks
+    provisional: bool = True
+    """Whether to set a title from the prompt until the model has written one."""
 
     async def write(self, session: Session, prompt: StoredMessage) -> None:
         """Set the title from the first prompt, then the small model's. A title that is set meanwhile stays."""
         try:
-            if self._provisional:
+            if self.provisional:
                 await self._rename(session.id, provisional_title(prompt), provisional=True)
-            agent = self._agents.by_name.get("title")
+            agent = self.agents.by_name.get("title")
             if agent is not None:
                 await self._rename(session.id, await self._ask(agent, prompt), provisional=False)
         except OverBudgetError as error:
@@ -70,7 +67,7 @@ class TitleWriter:
             log.exception("no title for %s", session.id)
 
     async def _rename(self, session_id: str, title: str, *, provisional: bool) -> None:
-        session = await self._writer.get(session_id)
+        session = await self.writer.get(session_id)
         if not title or not (session.has_default_title or is_provisional(session)):
             return
 
@@ -82,31 +79,31 @@ class TitleWriter:
             extension |= {"title": title} if provisional else {}
             info.update({"title": title} | ({EXTENSION_KEY: extension} if extension else {}))
 
-        await self._writer.edit(session_id, change, touch=False)
+        await self.writer.edit(session_id, change, touch=False)
 
     async def _ask(self, agent: Agent, prompt: StoredMessage) -> str:
-        main = self._models.of_prompt(prompt.info)
-        model = await self._hooks.small_model(prompt.info["sessionID"], agent, main)
+        main = self.models.of_prompt(prompt.info)
+        model = await self.hooks.small_model(prompt.info["sessionID"], agent, main)
         text = _REQUEST + _subject(prompt)[:4000]
         request = Request(
             model=model,
             messages=(System(text=agent.prompt or ""), User(content=(Text(text=text),))),
-            max_output_tokens=self._models.max_output_tokens(model),
+            max_output_tokens=self.models.max_output_tokens(model),
             temperature=agent.temperature if model.capabilities.temperature else None,
             options=merged(options.small_options(model), model.options, agent.options),
             headers=model.headers,
         )
-        request = await self._hooks.side_request(prompt.info, agent.name, "title", request)
+        request = await self.hooks.side_request(prompt.info, agent.name, "title", request)
         started = ids.now_ms()
 
         async def record_cost(event: FinishStep) -> None:
             # With the prompt, since there is no answer to record it with.
             edit = partial(add_side_call, call=call_record("title", model, event.usage, started))
             key = keys.message(prompt.info["sessionID"], prompt.info["id"])
-            info = await run_in_thread_uncancellable(self._writer.sessions.store.update, key, edit)
-            self._writer.publish(MessageUpdated(info=info))
+            info = await run_in_thread_uncancellable(self.writer.sessions.store.update, key, edit)
+            self.writer.publish(MessageUpdated(info=info))
 
-        answer = await read_text(self._models.provider(model), request, record_cost)
+        answer = await read_text(self.models.provider(model), request, record_cost)
         lines = [line.strip() for line in re.sub(_THINKING, "", answer).splitlines()]
         title = next((line for line in lines if line), "")
         return f"{title[: _MAX_TITLE - 3]}..." if len(title) > _MAX_TITLE else title
