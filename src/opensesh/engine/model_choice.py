@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..config import agents as configured_agents
 from ..config import default_agent, evaluate
@@ -51,14 +51,13 @@ def subagents(agents: Iterable[Agent], rules: Sequence[Rule] = ()) -> list[Agent
     ]
 
 
-class Models:
+class Models(NamedTuple):
     """The models of one configuration, and the connections to their providers."""
 
-    def __init__(self, config: Config, catalogue: Catalogue, keyring: Keyring, connections: Connections) -> None:
-        self._config = config
-        self.catalogue = catalogue
-        self.keyring = keyring
-        self.connections = connections
+    config: Config
+    catalogue: Catalogue
+    keyring: Keyring
+    connections: Connections
 
     def get(self, provider_id: str, model_id: str) -> Model:
         """Return a model. Raises :class:`~opensesh.errors.ModelNotFoundError`."""
@@ -66,8 +65,7 @@ class Models:
 
     def named(self, name: str) -> Model:
         """Return a model by its name ``provider/model``."""
-        provider_id, _, model_id = name.partition("/")
-        return self.catalogue.model(provider_id, model_id)
+        return self.catalogue.find(name)
 
     def of_prompt(self, prompt: Document) -> Model:
         """Return the model that a stored prompt asks for."""
@@ -80,16 +78,16 @@ class Models:
 
     def default(self) -> Model:
         """Return the model for prompts that name none."""
-        return choice.default_model(self.catalogue, self.keyring, self._config.document, choice.recent_models())
+        return choice.default_model(self.catalogue, self.keyring, self.config.document, choice.recent_models())
 
     def small(self, agent: Agent, main: Model) -> Model:
         """Return a fast, cheap model for side work of ``main``: the agent's, the configured one, one of the same
         provider, or ``main`` itself."""
         if agent.model is not None:
             return self.of_reference(agent.model)
-        small = choice.small_model(self.catalogue, self.keyring, self._config.document, main.provider_id)
+        small = choice.small_model(self.catalogue, self.keyring, self.config.document, main.provider_id)
         # What was said to one provider is not sent to another unless the user configured it.
-        may_leave = self._config.settings.small_model
+        may_leave = self.config.settings.small_model
         return small if small is not None and (may_leave or small.provider_id == main.provider_id) else main
 
     def provider(self, model: Model) -> Provider:
@@ -98,4 +96,4 @@ class Models:
 
     def max_output_tokens(self, model: Model) -> int:
         """Return the output limit for requests to ``model``."""
-        return options.max_output_tokens(model, self._config.flags.output_token_max)
+        return options.max_output_tokens(model, self.config.flags.output_token_max)

@@ -55,37 +55,29 @@ class SubagentServices(NamedTuple):
     """Whether prompts name the tools that the rules of their session deny, as OpenCode's do."""
 
 
-class ChildSessions:
+class ChildSessions(NamedTuple):
     """Runs subagents for the calls of one step."""
 
-    def __init__(
-        self,
-        services: SubagentServices,
-        *,
-        parent_id: str,
-        model: Document,
-        rules: Sequence[Rule],
-        planning: bool = False,
-        user_requested: bool = False,
-    ) -> None:
-        """``model`` is the caller's, for agents that have none, and so are ``rules``. The children of a caller in plan
-        mode are in plan mode too. What the user requested can be done by any agent, with the files it mentions."""
-        self._services = services
-        self._parent_id = parent_id
-        self._model = model
-        self._rules = tuple(rules)
-        self._planning = planning
-        self._user_requested = user_requested
+    services: SubagentServices
+    parent_id: str
+    model: Document
+    """The caller's, for agents that have none."""
+    rules: tuple[Rule, ...]
+    """The caller's."""
+    planning: bool
+    """Whether the caller is in plan mode; then its children are too."""
+    user_requested: bool
+    """Whether the user requested it: then any agent can do it, with the files that it mentions."""
 
     async def open(self, task: Subtask) -> ChildSession:
         """Return the child session: a new one, or the earlier one that ``task_id`` names."""
-        writer, settings, agents = self._services.writer, self._services.config.settings, self._services.agents.by_name
+        writer, settings, agents = self.services.writer, self.services.config.settings, self.services.agents.by_name
         agent = agents.get(task.agent)
-        if agent is None or (agent.mode == "primary" and not self._user_requested):
-            offered = ", ".join(agent.name for agent in subagents(agents.values(), self._rules))
+        if agent is None or (agent.mode == "primary" and not self.user_requested):
+            offered = ", ".join(agent.name for agent in subagents(agents.values(), self.rules))
             problem = f"there is no agent {task.agent!r}" if agent is None else f"{task.agent} is not a subagent"
             raise SubtaskFailedError(f"{problem}; the subagents are: {offered or 'none'}", state="no such agent")
-        depth = len(await run_in_thread_uncancellable(writer.sessions.ancestors, self._parent_id))
+        depth = len(await run_in_thread_uncancellable(writer.sessions.ancestors, self.parent_id))
         if depth >= (MAX_DEPTH if settings.subagent_depth is None else settings.subagent_depth):
             raise SubtaskFailedError(
                 f"a subagent cannot start subagents here: it is {depth} deep (subagent_depth in the configuration "
@@ -97,13 +89,13 @@ class ChildSessions:
             with suppress(NotFoundError, InvalidIDError):
                 session = await writer.get(task.task_id)
         rules = self._child_rules(agent)
-        if session is None or session.parent_id != self._parent_id:  # a model may not continue any other session
+        if session is None or session.parent_id != self.parent_id:  # a model may not continue any other session
             title = f"{task.description} (@{agent.name} subagent)"
-            session = await writer.create(title=title, parent_id=self._parent_id, permission=rules)
+            session = await writer.create(title=title, parent_id=self.parent_id, permission=rules)
         else:  # its rules follow from the present caller
             documents = [document_of(rule) for rule in rules]
             await writer.edit(session.id, lambda info: info.update(permission=documents), touch=False)
-        model = self._model
+        model = self.model
         if agent.model is not None:
             model = {"providerID": agent.model.provider_id, "modelID": agent.model.model_id}
         return ChildSession(session_id=session.id, model=model)
@@ -112,18 +104,18 @@ class ChildSessions:
         """Run the child to its outcome, and return the last text of its answer."""
         parts: tuple[Document, ...] = ({"type": "text", "text": task.prompt},)
         # Files that a model mentions with @ were not attached by the user. The child can ask to read them.
-        if self._user_requested:
-            parts = mentioned_parts(task.prompt, self._services.writer.location, self._services.agents)
+        if self.user_requested:
+            parts = mentioned_parts(task.prompt, self.services.writer.location, self.services.agents)
         model = f"{child.model['providerID']}/{child.model['modelID']}"
         prompt = Prompt(parts=parts, agent=task.agent, model=model)
-        if self._services.follows_opencode:
-            disabled_tools = self._disabled_tools(self._services.agents.get(task.agent))
+        if self.services.follows_opencode:
+            disabled_tools = self._disabled_tools(self.services.agents.get(task.agent))
             prompt = replace(prompt, tools=dict.fromkeys(disabled_tools, False))
-        with self._services.budgets.subagent(child.session_id):
+        with self.services.budgets.subagent(child.session_id):
             outcome = await self._run_in_time(child.session_id, prompt)
         answered = outcome.message.parts if outcome.message else []
         text = next((part["text"] for part in reversed(answered) if part.get("type") == "text"), "")
-        if outcome.kind == "answered" or (outcome.kind == "blocked" and self._services.follows_opencode):
+        if outcome.kind == "answered" or (outcome.kind == "blocked" and self.services.follows_opencode):
             return text or f"The subagent did not finish: {outcome.description}"
         state = _STATES.get(outcome.kind, "failed")
         if (outcome.error or {}).get("name") == "BudgetExceededError":
@@ -134,15 +126,15 @@ class ChildSessions:
     async def _run_in_time(self, session_id: str, prompt: Prompt) -> Outcome:
         """Run the child for at most the seconds of the settings, without those in which a request waited for the
         user."""
-        limit = self._services.timeout_seconds
+        limit = self.services.timeout_seconds
         if limit is None:
-            return await self._services.run(session_id, prompt)
+            return await self.services.run(session_id, prompt)
         loop, timer, used = asyncio.get_running_loop(), asyncio.timeout(None), 0.0
         interval = min(_CLOCK_SECONDS, limit or _CLOCK_SECONDS)
 
         def tick() -> None:
             nonlocal used, handle
-            used += 0 if self._services.is_user_asked() else interval
+            used += 0 if self.services.is_user_asked() else interval
             if used >= limit:
                 timer.reschedule(loop.time())
             else:
@@ -151,7 +143,7 @@ class ChildSessions:
         handle = loop.call_later(interval, tick)
         try:
             async with timer:
-                return await self._services.run(session_id, prompt)
+                return await self.services.run(session_id, prompt)
         except TimeoutError:
             if not timer.expired():
                 raise
@@ -165,20 +157,20 @@ class ChildSessions:
         children of its own, and the tools that the configuration reserves for primary agents."""
         denied = [
             rule
-            for rule in self._rules
+            for rule in self.rules
             if rule.action == "deny"
             and rule.permission not in _NOT_INHERITED
-            and evaluate(rule.permission, rule.pattern, self._rules) == "deny"  # no later rule allows it
+            and evaluate(rule.permission, rule.pattern, self.rules) == "deny"  # no later rule allows it
         ]
         tools = self._disabled_tools(agent)
         rules = [*denied, *(Rule(permission=tool, pattern="*", action="deny") for tool in tools)]
-        return [*rules, PLAN_MODE_RULE] if self._planning else rules
+        return [*rules, PLAN_MODE_RULE] if self.planning else rules
 
     def _disabled_tools(self, agent: Agent) -> list[str]:
         tools = ["todowrite", "todoread"]
         if not any(rule.permission == "task" for rule in agent.permission):
             tools.append("task")
-        return [*tools, *self._services.config.settings.experimental.primary_tools]
+        return [*tools, *self.services.config.settings.experimental.primary_tools]
 
 
 def next_requested_subtask(prompt: StoredMessage, answers: Sequence[StoredMessage]) -> Document | None:
