@@ -11,6 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from opensesh.config import load
+from opensesh.engine.opening import open_engine
 from opensesh.history.import_export.importing import Importer
 from opensesh.project import resolve
 from opensesh.sessions import Sessions
@@ -121,6 +123,24 @@ def test_what_opencode_shares_is_held_whole_brought_in_and_taken_down_by_openses
     assert "share" not in sharing.get(session)
     assert not (sharing.storage / "session_share" / f"{session}.json").exists()
     assert sharing.prompt(session, "SAY still here")["info"]["finish"] == "stop"
+
+
+def test_promise_11_opencode_shares_what_opensesh_ran_without_changing_a_file(
+    sharing: OpenCode, server: Server
+) -> None:
+    async def run() -> str:
+        place = resolve(sharing.directory)
+        config = load(place.directory, place.sandbox, home=sharing.root / "home", environ=sharing.environment)
+        async with open_engine(sharing.directory, store=JsonTree(sharing.storage), config=config) as engine:
+            session = await engine.create(title="Run by opensesh")
+            assert (await engine.run(session.id, "SAY run by opensesh")).kind == "answered"
+            return session.id
+
+    session = asyncio.run(run())
+    link = sharing.request("POST", f"/session/{session}/share")["share"]["url"]
+    until_seen(link, lambda item: words(item) == ["SAY run by opensesh", "run by opensesh"])
+    page = httpx2.get(link)
+    assert (page.status_code, "run by opensesh" in page.text) == (200, True)
 
 
 def test_what_opensesh_shares_is_gone_on_with_and_taken_down_by_opencode(sharing: OpenCode, server: Server) -> None:
