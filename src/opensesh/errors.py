@@ -93,6 +93,11 @@ class RecordError(OpenseshError):
         """The position inside it: ``$.time.created``, or ``byte 17``."""
         self.reason = reason
 
+    @property
+    def detail(self) -> str:
+        """The position, if it is known, and the reason, for messages that name the record themselves."""
+        return f"{self.place}: {self.reason}" if self.place else self.reason
+
 
 class ConfigError(OpenseshError):
     """A setting that cannot be used, and the file and line that set it."""

@@ -150,7 +150,7 @@ def validate_prompt_part(part: Document) -> Part:
     try:
         return read_part({"id": "", "sessionID": "", "messageID": ""} | part)
     except RecordError as error:
-        raise UsageError(f"a part of type {kind} is not valid: {error.place}: {error.reason}") from None
+        raise UsageError(f"a part of type {kind} is not valid: {error.detail}") from None
 
 
 def _check_format(output_format: object) -> None:

@@ -285,7 +285,7 @@ class Library:
             try:
                 yield key, session_at(key, record)
             except RecordError as error:
-                self.report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
+                self.report(Damage(self.store.locate(key), error.detail))
 
     def session(self, word: str, *, here: str = "") -> SessionEntry:
         """Return the session with this id, slug, or beginning or end of an id, or the ``last`` one.
@@ -320,7 +320,7 @@ class Library:
                 seen.add(key[-1])
                 yield key, record
             except RecordError as error:
-                self.report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
+                self.report(Damage(self.store.locate(key), error.detail))
 
     def totals(self, session_id: str) -> SessionTotals:
         """Add up a session's messages, without reading their parts."""
@@ -372,7 +372,7 @@ class Library:
             try:
                 projects.append(project_at(key, record))
             except RecordError as error:
-                self.report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
+                self.report(Damage(self.store.locate(key), error.detail))
         return projects
 
     def project_uses(self, name: str = "") -> list[ProjectUse]:

@@ -160,7 +160,7 @@ def _read_order(store: Store, session_id: str, names: Sequence[str]) -> list[str
         try:
             positions.append((order.position(info or {}), key[-1]))
         except RecordError as error:
-            damage[store.locate(key)] = f"{error.place}: {error.reason}"
+            damage[store.locate(key)] = error.detail
     positions.sort()
     ordered: list[str | DamagedMessage] = [name for _, name in positions]
     readable = set(ordered)

@@ -123,7 +123,7 @@ class Sessions:
             try:
                 yield session_at(key, info)
             except RecordError as error:
-                report(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
+                report(Damage(self.store.locate(key), error.detail))
 
     def newest_first(self, project: str | None = None) -> Iterator[Session]:
         """Iterate over the readable sessions of a project, by default this one, those created last first. A caller that
@@ -139,7 +139,7 @@ class Sessions:
             except NotFoundError:
                 continue  # removed since it was listed
             except RecordError as error:
-                log_damage(Damage(self.store.locate(key), f"{error.place}: {error.reason}"))
+                log_damage(Damage(self.store.locate(key), error.detail))
 
     def children(self, session_id: str) -> list[Session]:
         """Return the sessions created by this one, oldest first."""

@@ -164,7 +164,7 @@ def assemble(items: Iterable[ShareItem], *, report: Report = log_damage) -> Asse
             try:
                 position = order.position(item.data)
             except RecordError as error:
-                report(Damage(str(item.data["id"]), f"{error.place}: {error.reason}"))
+                report(Damage(str(item.data["id"]), error.detail))
                 continue
             own = order.parts_in_order(parts.get(item.data["id"], ()), position[0])
             messages.append((position, StoredMessage(item.data, own)))

@@ -271,7 +271,7 @@ class ScanFeed:
         except NotFoundError:
             return None
         except RecordError as error:
-            self._report(Damage(self._store.locate(key), f"{error.place}: {error.reason}"))
+            self._report(Damage(self._store.locate(key), error.detail))
             return None
         return cast("Document", value) if isinstance(value, dict) else None
 

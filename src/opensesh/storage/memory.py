@@ -111,7 +111,7 @@ class Memory:
                     path = self.locate(("message", session_id, name))
                     positions.append((order.position(info, path), name, info))
                 except RecordError as error:
-                    report(Damage(error.path, f"{error.place}: {error.reason}"))
+                    report(Damage(error.path, error.detail))
             positions.sort(key=lambda entry: entry[0])
             for _, name, info in positions[-last:]:
                 parts = dict(self._objects(("part", name), report))

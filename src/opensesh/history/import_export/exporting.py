@@ -152,7 +152,7 @@ def read_messages(store: Store, session_id: str, *, report: Report = log_damage)
         try:
             infos.append((order.position(info), key[-1], info))
         except RecordError as error:
-            report(Damage(store.locate(key), f"{error.place}: {error.reason}"))
+            report(Damage(store.locate(key), error.detail))
     infos.sort(key=lambda entry: entry[0])
     for _, message_id, info in infos:
         parts = (as_object(part) for _, part in store.scan(("part", message_id), report=report))

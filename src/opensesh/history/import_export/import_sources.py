@@ -271,7 +271,7 @@ def _report_numbers(record: Document, kind: type[Record], origin: str, report: R
     """Report a number that is imported as it is, but read as 0 because it cannot be a time, a count or a cost."""
     error = out_of_bounds(record, kind)
     if error:
-        report(Damage(origin, f"{record['id']} {error.place}: {error.reason}; imported, and read as 0"))
+        report(Damage(origin, f"{record['id']} {error.detail}; imported, and read as 0"))
 
 
 def _has_valid_id(record: Document) -> bool:

@@ -192,7 +192,7 @@ def _read(inventory: Inventory, item: InventoryItem, copies: dict[str, list[Inve
         return
     if record is not None and (error := validation_error(record, item.kind, item.name)):
         can_repair = make_valid(record.copy(), item.kind, item.name, changed)
-        inventory.invalid.append((item._replace(changed=changed), f"{error.place}: {error.reason}", can_repair))
+        inventory.invalid.append((item._replace(changed=changed), error.detail, can_repair))
     document = record or {}
     if item.kind == "part":
         fields = {name: document.get(name) for name in ("id", "sessionID", "messageID")}

@@ -324,6 +324,5 @@ def read_document(feed: ChangeFeed, record: RawRecord) -> Document | None:
     try:
         return record.document()
     except RecordError as error:
-        reason = f"{error.place}: {error.reason}" if error.place else error.reason
-        feed.damage.append(Damage(record.path, reason))
+        feed.damage.append(Damage(record.path, error.detail))
         return None

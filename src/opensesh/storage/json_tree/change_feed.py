@@ -194,7 +194,7 @@ class JsonTreeFeed:
         except OSError as error:
             self.damage.append(Damage(path, f"cannot be read: {error.strerror or error}"))
         except RecordError as error:
-            self.damage.append(Damage(path, f"{error.place}: {error.reason}" if error.place else error.reason))
+            self.damage.append(Damage(path, error.detail))
         return None
 
 

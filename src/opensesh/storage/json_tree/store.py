@@ -218,7 +218,7 @@ class JsonTree:
                 try:
                     positions.append((order.position(info, path), name, info))
                 except RecordError as error:
-                    report(Damage(path, f"{error.place}: {error.reason}"))
+                    report(Damage(path, error.detail))
         positions.sort(key=lambda entry: entry[0])
         return [(name, info) for _, name, info in positions]
 
@@ -261,7 +261,7 @@ class JsonTree:
         except NotFoundError:
             return _ABSENT
         except RecordError as error:
-            report(Damage(path, f"{error.place}: {error.reason}" if error.place else error.reason))
+            report(Damage(path, error.detail))
             return _ABSENT
         if kind is not None and not isinstance(value, kind):
             report(Damage(path, "$: expected an object"))

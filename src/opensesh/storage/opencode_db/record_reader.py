@@ -257,11 +257,7 @@ class RecordReader:
         return f"{self.file.path}#{source.place(row)}"
 
     def _damage(self, source: TableSource, row: Row, error: InvalidKeyError | RecordError) -> Damage:
-        if isinstance(error, InvalidKeyError):
-            reason = error.message
-        else:
-            reason = f"{error.place}: {error.reason}" if error.place else error.reason
-        return Damage(self._path(source, row), reason)
+        return Damage(self._path(source, row), error.detail if isinstance(error, RecordError) else error.message)
 
 
 def is_corruption(error: DatabaseError) -> bool:

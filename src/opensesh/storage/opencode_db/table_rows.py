@@ -160,7 +160,7 @@ def _record(table: str, columns: dict[str, Any]) -> tuple[Document, str]:
         record = make(row)
         validate(table, record, "")
     except RecordError as error:
-        fault = f"{error.place}: {error.reason}" if error.place else error.reason
+        fault = error.detail
         with suppress(RecordError):
             return make(whole), fault
         owners = {_OWNERS[name]: _text(row[name]) for name in _OWN_COLUMNS.get(table, ())}
