@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from opensesh.errors import UsageError
-from opensesh.server.access_log import access_log_path
+from opensesh.server.access import access_log_path
 from opensesh.server.http_server import http_server
 from opensesh.server.state import ServerOptions
 

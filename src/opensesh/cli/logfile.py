@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..redaction import Redactor, known_secrets
 from ..storage import paths
+from ..storage.disk import append_to_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-_MAX_BYTES = 1_000_000
 _FRESH_SECONDS = 2.0
 _FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 
@@ -88,14 +88,7 @@ class _LogFileHandler(logging.Handler):
 
 
 def _append(text: str) -> None:
-    path = log_path()
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    with suppress(FileNotFoundError):
-        if os.path.getsize(path) > _MAX_BYTES:
-            os.replace(path, f"{path}.1")
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(text.rstrip("\n") + "\n")
+    append_to_log(log_path(), (text.rstrip("\n") + "\n").encode(errors="backslashreplace"))
 
 
 class _Redaction:

@@ -7,6 +7,8 @@ The checks, in this order:
    stream or a terminal. A request that only reads, without what every browser of the last years adds, is answered as
    OpenCode does, without the header that would let a page read the answer.
 3. The password, if there is one.
+
+Every request that may change something is logged, with who sent it.
 """
 
 from __future__ import annotations
@@ -14,14 +16,18 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import logging
+import os
 import re
+import time
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from starlette.responses import Response
 
 from ..asgi.requests import AcceptedOrigins
-from .access_log import log_access
+from ..storage import paths
+from ..storage.disk import append_to_log
 from .responses import RequestError, error_response
 from .web.page_access import is_page_path
 from .web.pages import HEADERS as PAGE_HEADERS
@@ -32,6 +38,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from .web.page_access import PageAccess
+
+log = logging.getLogger("opensesh.server")
 
 _LOCAL_ORIGIN = re.compile(
     r"http://(localhost|127\.0\.0\.1):\d{1,5}|tauri://localhost|https?://tauri\.localhost|oc://renderer"
@@ -180,3 +188,18 @@ def _preflight(headers: dict[str, str], *, is_accepted: bool) -> Response:
             response.headers["access-control-allow-headers"] = requested
             response.headers["vary"] = "Access-Control-Request-Headers"
     return response
+
+
+def access_log_path() -> str:
+    """Return the path of the access log: which browser or program changed something through the server, and when."""
+    return os.path.join(paths.state(), "access.log")
+
+
+def log_access(method: str, path: str, status: int, client: str) -> None:
+    """Append a line to the access log; without the query, which may contain a password, and without the body."""
+    line = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {method} {path} {status} {client}"
+    try:
+        # A path may contain line ends and characters that a terminal obeys, and so may the name of a program.
+        append_to_log(access_log_path(), line.encode("unicode_escape") + b"\n")
+    except OSError as error:  # a log that cannot be written does not stop the server
+        log.info("the access log cannot be written: %s", error)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM)
 _MAX_ATTEMPTS = 100
+_MAX_LOG_BYTES = 1_000_000
 MAX_RECORD_BYTES = 1 << 29
 
 
@@ -189,6 +190,15 @@ def write_failed(path: str, error: OSError) -> WriteError:
         case _:
             message = f"{path}: could not be written: {error.strerror or error}"
     return WriteError(message, path=path, errno=error.errno)
+
+
+def append_to_log(path: str, data: bytes) -> None:
+    """Append to a log that only its owner may read. At a megabyte it is renamed to ``<path>.1`` and begun anew."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    if os.path.exists(path) and os.path.getsize(path) > _MAX_LOG_BYTES:
+        os.replace(path, f"{path}.1")
+    with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "wb") as file:
+        file.write(data)
 
 
 def read_file(path: str, *, limit: int = MAX_RECORD_BYTES, pipe: bool = False) -> bytes:
