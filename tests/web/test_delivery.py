@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from opensesh.server.web.static_files import imported_scripts, static_files
+from opensesh.server.web.pages import imported_scripts, static_files
 
 from ..server.serving import serving
 from .test_entry import bare, redeem, sign_in, ticket

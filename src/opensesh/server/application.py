@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.responses import RedirectResponse
+from starlette.responses import FileResponse, RedirectResponse
 
 from ..bus import Bus
 from ..engine.cancellation import run_in_thread_uncancellable
 from ..engine.opening import open_engine
 from ..engine.pool import EnginePool
 from ..engine.settings import Settings
+from ..errors import UsageError
 from ..sessions.settling import settle
 from ..storage import open_store
 from .access import AccessMiddleware, Credentials
@@ -27,7 +28,6 @@ from .state import ServerState
 from .web.all_pages import all_pages
 from .web.page_access import PageAccess
 from .web.pages import error_page, page_route
-from .web_ui import WebInterface
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
@@ -42,6 +42,7 @@ _KEPT_EVENTS = 8192
 """How many events a slow or reconnecting client can be behind."""
 _NEVER = 1e9
 """Seconds. A request that waits for a user is not worth a warning here."""
+_INTERFACE_HEADERS = {"content-security-policy": "frame-ancestors 'none'", "cache-control": "no-cache"}
 
 
 def application(options: ServerOptions, url: str, hosts: Iterable[str]) -> tuple[ASGIApp, ServerState]:
@@ -95,3 +96,29 @@ def application(options: ServerOptions, url: str, hosts: Iterable[str]) -> tuple
     app.router.redirect_slashes = False
     pages = PageAccess(state.browsers, has_root=interface is None)
     return AccessMiddleware(app, [*hosts, *options.allowed_hosts], options.cors, credentials, pages), state
+
+
+class WebInterface:
+    """A built web interface in a folder of the user's, served beside the API.
+
+    Files of the folder are served under their path. A navigation to any other address gets ``index.html``, in which the
+    interface finds its way. Every other unknown address gets a JSON error, because clients of the API must get no page.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = os.path.realpath(os.path.expanduser(folder))
+        self._index = os.path.join(self._folder, "index.html")
+        if not os.path.isfile(self._index):
+            raise UsageError(f"{folder} has no index.html; --web-ui needs the folder of a built web interface")
+
+    def response(self, request: Request) -> Response | None:
+        """Return the file or page for an address that is not of the API; ``None`` if there is none."""
+        if request.method not in ("GET", "HEAD"):
+            return None
+        name = request.url.path.lstrip("/")
+        path = os.path.realpath(os.path.join(self._folder, name)) if "\0" not in name else ""
+        if name and path.startswith(self._folder + os.sep) and os.path.isfile(path):
+            return FileResponse(path, headers=_INTERFACE_HEADERS)
+        if "text/html" in request.headers.get("accept", ""):
+            return FileResponse(self._index, headers=_INTERFACE_HEADERS)
+        return None

@@ -1,21 +1,30 @@
-"""Responses: JSON, and errors in the forms that OpenCode's clients read."""
+"""Responses: JSON, errors in the forms that OpenCode's clients read, answers of the history, and files of sessions."""
 
 from __future__ import annotations
 
 import logging
 import re
 import secrets
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from starlette.responses import Response
 
 from .. import errors
+from ..history.rendering.pictures import data_url_content, picture_type
+from ..history.transcript import FileBlock, ToolBlock, part_block
 from ..records import dumps_compact
+from ..redaction import Redactor, known_secrets
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import msgspec
 
+    from ..history.library import Library
     from ..records import Document
+    from .operations import Call
 
 log = logging.getLogger("opensesh.server")
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
@@ -35,6 +44,13 @@ _STATUSES: tuple[tuple[type[errors.OpenseshError], int, str], ...] = (
     (errors.AmbiguousError, 400, "BadRequest"),
     (errors.ShareError, 502, "ShareError"),
 )
+_FILE_HEADERS = {
+    "content-security-policy": "sandbox; default-src 'none'",
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "private, no-store",
+}
+_UNSAFE_IN_NAMES = re.compile(r"[^\w .()+=@,-]")
 
 
 class RequestError(errors.OpenseshError):
@@ -97,3 +113,41 @@ def malformed_json() -> Response:
     response = Response(b"Malformed JSON in request body", 400)
     response.headers["content-type"] = "application/octet-stream"
     return response
+
+
+async def history_answer(call: Call, read: Callable[[Library], Document]) -> Response:
+    """Return the document that ``read`` makes, with an ``ETag``."""
+    return answer_with_etag(call, await call.state.read_history(read))
+
+
+def answer_with_etag(call: Call, document: Document) -> Response:
+    """Return a document, or 304 if the client has it already."""
+    content = dumps_compact(document)
+    etag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
+    headers = {"etag": etag, "cache-control": "private, no-cache"}
+    if etag in call.request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    return Response(content, headers=headers | {"content-type": "application/json"})
+
+
+async def call_redactor(call: Call) -> Redactor:
+    """Return a redactor that knows the secrets of this machine and of the directory of the request."""
+    async with call.engine() as engine:
+        return Redactor(known_secrets(engine.config.document))
+
+
+def attachment_response(part: Document, attachment: int | None) -> Response:
+    """Return the file that is in a part: its own, or one of those that a tool returned."""
+    block = part_block(part)
+    if isinstance(block, ToolBlock) and attachment is not None and attachment < len(block.attachments):
+        block = block.attachments[attachment]
+    content = data_url_content(block.url) if isinstance(block, FileBlock) else None
+    if not isinstance(block, FileBlock) or content is None:
+        raise errors.NotFoundError("this part holds no file", part=str(part.get("id")))
+    if kind := picture_type(content):
+        return Response(content, headers=_FILE_HEADERS | {"content-type": kind})
+    last_element = re.split(r"[/\\]", block.name)[-1]
+    name = _UNSAFE_IN_NAMES.sub("_", last_element).strip(" .")[:120] or "file"
+    disposition = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
+    headers = {"content-type": "application/octet-stream", "content-disposition": disposition}
+    return Response(content, headers=_FILE_HEADERS | headers)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from . import (
     config_routes,
-    credential_routes,
     event_routes,
     file_routes,
     history_live_routes,
@@ -24,7 +23,6 @@ from . import (
     session_routes,
     statistics_routes,
     system_routes,
-    transcript_routes,
     tui_routes,
     worktree_routes,
 )
@@ -38,7 +36,6 @@ _MODULES = (
     project_routes,
     config_routes,
     provider_routes,
-    credential_routes,
     session_routes,
     message_routes,
     request_routes,
@@ -52,7 +49,6 @@ _MODULES = (
     search_routes,
     history_routes,
     history_live_routes,
-    transcript_routes,
     statistics_routes,
     maintenance_routes,
 )

@@ -11,8 +11,8 @@ from ...history.maintenance.disk_usage import measure
 from ...history.maintenance.doctor import diagnose, repair
 from ...sessions import trash
 from ...sessions.undo import take_back
-from ..history_answers import history_answer
 from ..operations import Call, Routes
+from ..responses import history_answer
 
 if TYPE_CHECKING:
     from ...history.library import Library

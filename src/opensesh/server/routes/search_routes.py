@@ -9,9 +9,8 @@ from msgspec import Meta, Struct
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...history.search.search_filters import Filters
 from ...history.search.text_search import Query
-from ..history_answers import answer_with_etag
 from ..operations import Call, Routes
-from ..responses import RequestError
+from ..responses import RequestError, answer_with_etag
 from ..session_list import PageSize, SessionsQuery, list_sessions, read_time
 
 if TYPE_CHECKING:

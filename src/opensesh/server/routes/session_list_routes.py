@@ -15,8 +15,8 @@ from ...records import Session, as_object
 from ...sessions import Sessions, trash
 from ...storage.keys import GLOBAL
 from ...storage.record_ids import session_at
-from ..history_answers import answer_with_etag
 from ..operations import Call, Routes
+from ..responses import answer_with_etag
 from ..session_list import SessionsQuery, list_sessions, session_states
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from ...history.stats.tool_stats import by_tool
 from ...history.stats.usage_layer import UsageTable
 from ...history.stats.usage_stats import UsageFilter, add_up, of_project, write_csv, write_tool_csv
-from ..history_answers import history_answer
 from ..operations import Call, Routes
+from ..responses import history_answer
 
 if TYPE_CHECKING:
     from ...history.library import Library

@@ -15,8 +15,7 @@ from ...records import as_object, loads
 from ..operations import Call, Routes
 from ..responses import RequestError, json_response
 from .browsers import SIGN_IN_SECONDS, TICKET_SECONDS
-from .pages import GZIP_HEADERS, accepts_gzip, render
-from .static_files import static_files
+from .pages import GZIP_HEADERS, accepts_gzip, render, static_files
 
 pages = Routes()
 _MAX_FORM_BYTES = 4096

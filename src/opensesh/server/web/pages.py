@@ -16,9 +16,12 @@ queries. Their handlers return :func:`render`, and their failures become pages a
 from __future__ import annotations
 
 import gzip
+import re
 from functools import cache
+from hashlib import blake2b
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs
 
 import msgspec
@@ -31,7 +34,6 @@ from ...text import format_bytes, format_count, pluralize
 from ..operations import respond
 from ..responses import error_response
 from . import display
-from .static_files import imported_scripts, static_folder
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -64,6 +66,14 @@ _VIEW_VALUES = {
     "density": ("normal", "compact"),
     "keys": ("on", "off"),
 }
+_PACKAGES = ("opensesh.history.rendering", "opensesh.server.web")
+_MEDIA_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".webmanifest": "application/manifest+json",
+}
+_IMPORT = re.compile(rb'^import (?:[^"]* from )?"\./(\w+\.js)";', re.MULTILINE)
 
 
 def render(call: Call, template: str, *, status: int = 200, **values: Any) -> Response:
@@ -200,3 +210,51 @@ def _context(request: Request | None) -> dict[str, Any]:
         "is_signed_in": request is not None and "opensesh.browser" in request.scope,
         "view": {name: view.get(name) if view.get(name) in known else known[0] for name, known in _VIEW_VALUES.items()},
     }
+
+
+# -- scripts, styles and pictures, in memory, under an address that changes with their content -------------------------
+
+
+class StaticFile(NamedTuple):
+    """A file and its media type."""
+
+    content: bytes
+    compressed: bytes
+    """With gzip."""
+    media_type: str
+
+
+@cache
+def static_files() -> dict[str, StaticFile]:
+    """Return the files of the ``static`` folders, by name."""
+    by_name: dict[str, StaticFile] = {}
+    for package in _PACKAGES:
+        for file in files(package).joinpath("static").iterdir():
+            media_type = _MEDIA_TYPES.get("." + file.name.rpartition(".")[2])
+            if media_type is not None:
+                content = file.read_bytes()
+                by_name[file.name] = StaticFile(content, gzip.compress(content, mtime=0), media_type)
+    return by_name
+
+
+@cache
+def static_folder() -> str:
+    """Return the path under which the files are served: one for all of them, because scripts import each other."""
+    digest = blake2b(digest_size=8)
+    for name, file in sorted(static_files().items()):
+        digest.update(name.encode() + b"\0" + file.content + b"\0")
+    return f"/ui/static/{digest.hexdigest()}"
+
+
+@cache
+def imported_scripts(name: str) -> tuple[str, ...]:
+    """Return the scripts that a script imports, and that those import. A browser that is given all of them does not
+    have to read one to know of the next."""
+    imported: dict[str, None] = {}
+    waiting = [name]
+    while waiting:
+        for match in _IMPORT.findall(static_files()[waiting.pop()].content):
+            if (script := match.decode()) not in imported:
+                imported[script] = None
+                waiting.append(script)
+    return tuple(imported)

@@ -33,9 +33,9 @@ from ...history.session_turns import DamagedMessage, SessionTurns, turn_id
 from ...history.transcript import ToolBlock, part_block
 from ...records import as_object, dumps
 from ...storage.protocol import CompositeStore
-from ..attachments import attachment_response
 from ..operations import Call, Routes
 from ..parameters import ChosenMessageID, MessageID
+from ..responses import attachment_response
 from .live_page import live_facts
 from .pages import is_fragment, render
 

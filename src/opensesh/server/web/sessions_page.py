@@ -17,9 +17,9 @@ from ...errors import NotFoundError, UsageError
 from ...history.filters import Selection
 from ...history.formats import FormatOptions
 from ...history.import_export.exporting import Export
-from ..history_answers import call_redactor
 from ..history_index import PATIENT_SECONDS, WAIT_SECONDS
 from ..operations import Call, Routes
+from ..responses import call_redactor
 from ..session_list import SessionsQuery, list_sessions, session_states
 from .display import day
 from .pages import render
