@@ -19,7 +19,7 @@ import inspect
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 from urllib.parse import unquote
 
 import msgspec
@@ -28,6 +28,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from ..asgi.requests import BodyError, read_body
+from ..engine.cancellation import run_in_thread_uncancellable
 from ..errors import RecordError
 from ..records import loads
 from .parameters import path_parameters
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
     from .state import ServerState
 
+T = TypeVar("T")
 Handler = Callable[..., Awaitable[object]]
 MAX_BODY_BYTES = 64 << 20
 """Attachments are sent in the body, as data URLs."""
@@ -81,6 +83,11 @@ class Call(NamedTuple):
     def engine(self) -> AbstractAsyncContextManager[Engine]:
         """Open or share the engine of the directory."""
         return self.state.pool.use(self.directory)
+
+    async def in_thread(self, work: Callable[[Engine], T]) -> T:
+        """Return what ``work`` does with the engine of the directory, in a thread."""
+        async with self.engine() as engine:
+            return await run_in_thread_uncancellable(work, engine)
 
     def session_engine(self) -> AbstractAsyncContextManager[Engine]:
         """Open or share the engine of the directory that the session of the path belongs to."""

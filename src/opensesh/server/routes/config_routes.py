@@ -96,8 +96,7 @@ async def list_commands(call: Call) -> object:
 @routes.get("/skill", "app.skills", response=list[SkillInfo])
 async def list_skills(call: Call) -> object:
     """List the skills."""
-    async with call.engine() as engine:
-        return await run_in_thread_uncancellable(skill_documents, engine.config)
+    return await call.in_thread(lambda engine: skill_documents(engine.config))
 
 
 @routes.get("/experimental/tool/ids", "tool.ids", response=list[str], errors=(400,))

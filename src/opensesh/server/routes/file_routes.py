@@ -94,22 +94,19 @@ class SymbolQuery(Struct, frozen=True):
 @routes.get("/file", "file.list", response=list[FileNode])
 async def list_folder(call: Call, query: FilePath) -> object:
     """List the files and folders in a folder."""
-    async with call.engine() as engine:
-        return await run_in_thread_uncancellable(_list_folder, engine.location, query.path)
+    return await call.in_thread(lambda engine: _list_folder(engine.location, query.path))
 
 
 @routes.get("/file/content", "file.read", response=FileContent)
 async def read_file(call: Call, query: FilePath) -> object:
     """Read a file."""
-    async with call.engine() as engine:
-        return await run_in_thread_uncancellable(_read_file, engine.location, query.path)
+    return await call.in_thread(lambda engine: _read_file(engine.location, query.path))
 
 
 @routes.get("/file/status", "file.status", response=list[FileStatus])
 async def file_status(call: Call) -> object:
     """List the files that differ from the last commit."""
-    async with call.engine() as engine:
-        return await run_in_thread_uncancellable(_file_status, engine.location)
+    return await call.in_thread(lambda engine: _file_status(engine.location))
 
 
 @routes.get("/find", "find.text", response=list[dict[str, Any]])

@@ -247,8 +247,7 @@ async def list_messages(call: Call, query: MessageListQuery) -> object:
         next_cursor = None if oldest is None else PageCursor(id=oldest["id"], time=created(oldest))
         return [client_message(message) for message in page], next_cursor
 
-    async with call.engine() as engine:
-        documents, next_cursor = await run_in_thread_uncancellable(read, engine)
+    documents, next_cursor = await call.in_thread(read)
     headers: dict[str, str] = {}
     if next_cursor is not None:
         url = call.request.url.include_query_params(before=str(next_cursor))

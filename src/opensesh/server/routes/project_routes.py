@@ -65,8 +65,7 @@ async def list_projects(call: Call) -> object:
         register(engine.sessions.store, engine.location)
         return [record for _, record in engine.sessions.store.scan(("project",)) if as_object(record) is not None]
 
-    async with call.engine() as engine:
-        return await run_in_thread_uncancellable(read, engine)
+    return await call.in_thread(read)
 
 
 @routes.get("/project/current", "project.current", response=Project)

@@ -89,8 +89,7 @@ async def list_configured_providers(call: Call) -> object:
         providers = provider_documents(engine, connected_only=True)
         return {"providers": providers, "default": default_models(providers)}
 
-    async with call.engine() as engine:
-        return await run_in_thread_uncancellable(read, engine)
+    return await call.in_thread(read)
 
 
 @routes.get("/provider", "provider.list", response=KnownProviders)
@@ -102,8 +101,7 @@ async def list_providers(call: Call) -> object:
         everything = provider_documents(engine, connected_only=False)
         return {"all": everything, "default": default_models(everything), "connected": connected}
 
-    async with call.engine() as engine:
-        return await run_in_thread_uncancellable(read, engine)
+    return await call.in_thread(read)
 
 
 @routes.put("/auth/{providerID}", "auth.set", response=bool, errors=(400,))

@@ -109,8 +109,7 @@ async def list_sessions(call: Call, query: SessionListQuery) -> object:
         sessions = engine.sessions.newest_first(engine.location.id)
         return [client_info(session.document) for session in islice(filter(is_selected, sessions), limit)]
 
-    async with call.engine() as engine:
-        return await run_in_thread_uncancellable(read, engine)
+    return await call.in_thread(read)
 
 
 @routes.post("/session", "session.create", response=Session, errors=(400,))
@@ -195,8 +194,7 @@ async def session_todo(call: Call) -> object:
 @routes.get("/session/{sessionID}/diff", "session.diff", response=list[FileDiff])
 async def session_diff(call: Call, query: DiffQuery) -> object:
     """Get the files that a session changed."""
-    async with call.engine() as engine:
-        return await run_in_thread_uncancellable(engine.sessions.diff, call.parameters["sessionID"])
+    return await call.in_thread(lambda engine: engine.sessions.diff(call.parameters["sessionID"]))
 
 
 @routes.post("/session/{sessionID}/fork", "session.fork", response=Session)

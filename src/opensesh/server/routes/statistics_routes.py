@@ -17,6 +17,7 @@ from ..responses import history_answer
 
 if TYPE_CHECKING:
     from ...history.library import Library
+    from ...history.stats.usage_stats import By
     from ...records import Document
 
 routes = Routes()
@@ -45,9 +46,10 @@ class ProjectsQuery(Struct, frozen=True):
 async def get_stats(call: Call, query: StatsQuery) -> object:
     """Add up tokens and cost, or the calls of each tool. Days are those of the server's time zone."""
     if query.format == "csv":
-        table = await call.state.read_history(lambda library: _csv_table(library, query))
-        headers = {"content-disposition": f'attachment; filename="stats-by-{query.by}.csv"'}
-        return Response(table, headers=headers, media_type="text/csv; charset=utf-8")
+        table = await call.state.read_history(
+            lambda library: csv_table(UsageTable(library.cache), query.by, _usage_filter(library, query))
+        )
+        return csv_response(table, f"stats-by-{query.by}.csv")
     return await history_answer(call, lambda library: _stats_document(library, query))
 
 
@@ -58,13 +60,20 @@ def _stats_document(library: Library, query: StatsQuery) -> Document:
     return add_up(usage, query.by, usage_filter).document()
 
 
-def _csv_table(library: Library, query: StatsQuery) -> str:
-    usage, usage_filter, table = UsageTable(library.cache), _usage_filter(library, query), StringIO()
-    if query.by == "tool":
+def csv_table(usage: UsageTable, by: By | Literal["tool"], usage_filter: UsageFilter) -> str:
+    """Return the rows of a grouping, or the calls of each tool, as comma-separated values."""
+    table = StringIO()
+    if by == "tool":
         write_tool_csv((row.document() for row in by_tool(usage, usage_filter)), table)
     else:
-        write_csv(add_up(usage, query.by, usage_filter), table)
+        write_csv(add_up(usage, by, usage_filter), table)
     return table.getvalue()
+
+
+def csv_response(table: str, name: str) -> Response:
+    """Return a table as a download."""
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return Response(table, headers=headers, media_type="text/csv; charset=utf-8")
 
 
 def _usage_filter(library: Library, query: StatsQuery) -> UsageFilter:

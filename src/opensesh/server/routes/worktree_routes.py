@@ -52,8 +52,7 @@ class Worktree(Struct, frozen=True):
 @routes.get("/experimental/worktree", "worktree.list", response=list[str])
 async def list_worktrees(call: Call) -> object:
     """List the folders of the worktrees that were created here."""
-    async with call.engine() as engine:
-        return await run_in_thread_uncancellable(_worktrees, engine.location)
+    return await call.in_thread(lambda engine: _worktrees(engine.location))
 
 
 @routes.post("/experimental/worktree", "worktree.create", response=Worktree, errors=(400,))

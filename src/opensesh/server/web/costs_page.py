@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from datetime import date, timedelta
-from io import StringIO
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
 from msgspec import Struct
-from starlette.responses import Response
 
 from ...history.discovery import project_title
 from ...history.stats.money import dollars
@@ -24,11 +22,10 @@ from ...history.stats.usage_stats import (
     add_up_over_time,
     of_project,
     without_included,
-    write_csv,
-    write_tool_csv,
 )
 from ...history.user_times import parse_time
 from ..operations import Call, Routes
+from ..routes.statistics_routes import csv_response, csv_table
 from . import charts, display
 from .pages import render
 
@@ -97,15 +94,10 @@ async def costs_table(call: Call, query: TableQuery) -> object:
     """Download one of the tables."""
 
     def read(library: Library) -> str:
-        report, table = CostTable(library, query), StringIO()
-        if query.of == "tool":
-            write_tool_csv((row.document() for row in by_tool(report.usage, report.filter)), table)
-        else:
-            write_csv(add_up(report.usage, query.of, report.filter), table)
-        return table.getvalue()
+        report = CostTable(library, query)
+        return csv_table(report.usage, query.of, report.filter)
 
-    headers = {"content-disposition": f'attachment; filename="costs-by-{query.of}.csv"'}
-    return Response(await call.state.read_history(read), headers=headers, media_type="text/csv; charset=utf-8")
+    return csv_response(await call.state.read_history(read), f"costs-by-{query.of}.csv")
 
 
 class CostTable:
