@@ -9,7 +9,7 @@ from opensesh.storage.protocol import StoredMessage
 from opensesh.workspace.diffs import snapshots_in
 from opensesh.workspace.revert_journal import RevertTrash
 from opensesh.workspace.snapshots import Snapshots
-from opensesh.workspace.tidying import tidy_snapshots
+from opensesh.workspace.tidying import folder_size, tidy_snapshots
 
 from .project_setup import Workspace, git, new_repository, since, write, writes
 
@@ -75,18 +75,36 @@ def test_a_file_in_the_trash_that_is_not_ours_costs_only_itself(workspace: Works
 def test_what_no_session_names_is_deleted_after_a_week_and_its_space_is_freed(workspace: Workspace) -> None:
     expected, unwanted = some_noise(workspace), some_noise(workspace)
     age(workspace, 8)
-    done = tidy_snapshots(workspace.snapshots.repository, {expected})
-    assert done.dropped == 1
-    assert done.after < done.before
-    assert done.note is None
+    before = workspace.snapshots.repository.size()
+    assert tidy_snapshots(workspace.snapshots.repository, {expected}) == (1, None)
+    assert workspace.snapshots.repository.size() < before
     assert is_there(workspace.snapshots, expected)
     assert not is_there(workspace.snapshots, unwanted)
+
+
+def test_what_no_session_names_is_deleted_from_packs_too(workspace: Workspace) -> None:
+    expected, unwanted = some_noise(workspace), some_noise(workspace)
+    repository = workspace.snapshots.repository
+    repository.store_git().run("gc", "--quiet")
+    age(workspace, 8)
+    before = folder_size(repository.store)
+    assert tidy_snapshots(repository, {expected}) == (1, None)
+    assert folder_size(repository.store) < before
+    assert is_there(workspace.snapshots, expected)
+    assert not is_there(workspace.snapshots, unwanted)
+
+
+def test_tidying_a_few_snapshots_that_are_all_needed_takes_no_more_space(workspace: Workspace) -> None:
+    tree = snapshot(workspace)
+    before = folder_size(workspace.snapshots.repository.store)
+    tidy_snapshots(workspace.snapshots.repository, {tree})
+    assert folder_size(workspace.snapshots.repository.store) <= before
 
 
 def test_what_is_young_stays_whether_or_not_a_session_names_it(workspace: Workspace) -> None:
     tree = some_noise(workspace)
     age(workspace, 6)
-    assert tidy_snapshots(workspace.snapshots.repository, set()).dropped == 0
+    assert tidy_snapshots(workspace.snapshots.repository, set())[0] == 0
     assert is_there(workspace.snapshots, tree)
 
 
@@ -114,13 +132,14 @@ def test_snapshots_of_a_repository_that_is_gone_do_not_stop_the_tidying(workspac
     there = Workspace(workspace.home, clone)
     broken = snapshot(there)
     unwanted = some_noise(workspace)
+    workspace.snapshots.repository.store_git().run("gc", "--quiet")
     age(workspace, 8)
     shutil.rmtree(clone)
     alternates = Path(workspace.snapshots.repository.store, "objects", "info", "alternates")
     assert str(clone) in alternates.read_text()
-    done = tidy_snapshots(workspace.snapshots.repository, {broken})
-    assert done.note is not None
-    assert "1 snapshots are no longer complete" in done.note
+    _, note = tidy_snapshots(workspace.snapshots.repository, {broken})
+    assert note is not None
+    assert "1 snapshots are no longer complete" in note
     assert not is_there(workspace.snapshots, unwanted)
     assert alternates.read_text() == f"{workspace.folder}/.git/objects\n"
 
@@ -138,7 +157,7 @@ def test_leftovers_of_a_git_that_was_ended_are_swept_up(workspace: Workspace) ->
 
 def test_where_nothing_was_kept_there_is_nothing_to_tidy(workspace: Workspace) -> None:
     assert workspace.snapshots.repository.size() == 0
-    assert tidy_snapshots(workspace.snapshots.repository, set()) == (0, 0, 0, None)
+    assert tidy_snapshots(workspace.snapshots.repository, set()) == (0, None)
 
 
 def test_snapshots_continue_when_a_project_has_moved_with_the_folders_above_it(tmp_path: Path) -> None:
@@ -148,4 +167,4 @@ def test_snapshots_continue_when_a_project_has_moved_with_the_folders_above_it(t
     moved = Workspace(tmp_path / "home", tmp_path / "elsewhere" / "of" / "work")
     write(moved.folder, {"new": "1"})
     assert since(moved.snapshots, tree).files == (str(moved.folder / "new"),)
-    assert tidy_snapshots(moved.snapshots.repository, set()).before > 0
+    assert tidy_snapshots(moved.snapshots.repository, set()) == (0, None)

@@ -126,9 +126,13 @@ class Repository:
         """Return the size of the project's snapshots in bytes, without the user's own repository."""
         if not os.path.isdir(self.store):
             return 0
+        counts = self.counts()
+        return sum(counts.get(name, 0) for name in _SIZES) * 1024
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers and sizes of loose objects and packs, as git names them."""
         lines = self.store_git().run("count-objects", "-v").decode().splitlines()
-        counts = dict(line.split(": ", 1) for line in lines if ": " in line)
-        return sum(int(counts.get(name, 0)) for name in _SIZES) * 1024
+        return {name: int(value) for name, _, value in (line.partition(": ") for line in lines) if value.isdecimal()}
 
     def pin(self, tree: str, day: int) -> None:
         """Protect a snapshot from garbage collection, by OpenCode or by us, from ``day`` (since 1970) on."""

@@ -40,6 +40,7 @@ log = logging.getLogger("opensesh.workspace")
 KEEP_DAYS = 7
 _DAY_SECONDS = 86_400
 _HOUR_SECONDS = 3_600
+_MIN_PACKED_OBJECTS = 200
 
 
 class DiskUse(NamedTuple):
@@ -61,18 +62,6 @@ class TidyResult(NamedTuple):
     """How many snapshots were unpinned."""
     notes: tuple[str, ...] = ()
     """Why not more could be deleted."""
-
-
-class SnapshotTidyResult(NamedTuple):
-    """What :func:`tidy_snapshots` deleted."""
-
-    before: int
-    """Bytes."""
-    after: int
-    dropped: int
-    """How many snapshots were unpinned."""
-    note: str | None = None
-    """Why not more could be deleted, if so."""
 
 
 class _References(NamedTuple):
@@ -121,9 +110,9 @@ def tidy_store(sessions: Sessions, *, project: str | None = None, days: int = KE
                 continue
             repository = Repository(ProjectLocation(path, name, path, path, "git"), data=data)
             repository.store = path
-            result = tidy_snapshots(repository, references.snapshots, days=days)
-            dropped += result.dropped
-            notes += [result.note] if result.note else []
+            unpinned, note = tidy_snapshots(repository, references.snapshots, days=days)
+            dropped += unpinned
+            notes += [note] if note else []
     Originals(store).drop(references.contents, days=days)
     _drop_journals(store, references.sessions, days)
     return TidyResult(before, disk_use(store), dropped, tuple(notes))
@@ -163,14 +152,16 @@ def tidy_in_background(sessions: Sessions) -> threading.Thread | None:
     return thread
 
 
-def tidy_snapshots(repository: Repository, referenced: Collection[str], *, days: int = KEEP_DAYS) -> SnapshotTidyResult:
+def tidy_snapshots(
+    repository: Repository, referenced: Collection[str], *, days: int = KEEP_DAYS
+) -> tuple[int, str | None]:
     """Delete snapshots older than ``days`` that are not ``referenced``.
 
-    Git needs the space twice while it repacks; where the disk does not have it, only loose objects are deleted.
+    Returns how many were unpinned and, if not more could be deleted, the reason. Git needs the space twice while it
+    repacks; where the disk does not have it, only loose objects are deleted.
     """
     if not os.path.isdir(repository.store):
-        return SnapshotTidyResult(0, 0, 0)
-    before = repository.size()
+        return 0, None
     alternates = os.path.join(repository.store, "objects", "info", "alternates")
     with repository.locks.exclusive("store"):
         lines = read_or_empty(alternates).splitlines(keepends=True)
@@ -181,25 +172,28 @@ def tidy_snapshots(repository: Repository, referenced: Collection[str], *, days:
     expired = [ref for ref, day, tree in _pins(repository) if day <= oldest and tree not in referenced]
     _unpin(repository, expired)
     _drop_temporary_packs(repository)
-    note = _collect_garbage(repository, before, days)
-    return SnapshotTidyResult(before, repository.size(), len(expired), note)
+    return len(expired), _collect_garbage(repository, days)
 
 
-def _collect_garbage(repository: Repository, size: int, days: int) -> str | None:
+def _collect_garbage(repository: Repository, days: int) -> str | None:
     git = repository.store_git(timeout_seconds=_HOUR_SECONDS)
-    expiry = f"{days}.days.ago"
-    if shutil.disk_usage(repository.store).free < 2 * size:
-        git.run("prune", f"--expire={expiry}")
+    counts = repository.counts()
+    prune = ("prune", f"--expire={days}.days.ago")
+    # The index of a pack, and the files that git writes beside it, take more than a few loose objects.
+    is_small = not counts["packs"] and counts["count"] < _MIN_PACKED_OBJECTS
+    collect = prune if is_small else ("gc", "--quiet", f"--prune={days}.days.ago")
+    if shutil.disk_usage(repository.store).free < 2 * repository.size():
+        git.run(*prune)
         return "the disk is too full to repack the snapshots; only loose objects were deleted"
     try:
-        git.run("gc", "--quiet", f"--prune={expiry}")
+        git.run(*collect)
     except SnapshotError as error:
-        # A pinned snapshot with objects that the user's repository has deleted makes git gc fail altogether.
+        # A pinned snapshot with objects that the user's repository has deleted makes git fail altogether.
         broken = [ref for ref, _, tree in _pins(repository) if not _is_complete(repository, tree)]
         if not broken:
             return str(error)
         _unpin(repository, broken)
-        git.run("gc", "--quiet", f"--prune={expiry}")
+        git.run(*collect)
         return f"{len(broken)} snapshots are no longer complete: the user's repository has deleted files of theirs"
     return None
 
