@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .. import events, ids
 from ..history import formatting
-from ..records import MessageAbortedError, as_list, as_object, dumps_compact, read_failure
+from ..records import MessageAbortedError, as_object, read_failure
 from . import output
 from .terminal import escape_control
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from ..bus import Envelope
     from ..records import Document
     from .terminal import Stream
-
-_TELLING_INPUTS = ("filePath", "command", "pattern", "url", "query", "description", "path", "name")
-"""The inputs that say most about a tool call, best first."""
 
 
 class _StreamedBlock:
@@ -242,9 +239,8 @@ class Screen:
 
 def tool_label(part: Document, directory: str) -> str:
     """Return the tool and its subject, such as ``read src/a.py``, with paths relative to ``directory``."""
-    tool = str(part.get("tool"))
-    tool_input = as_object((as_object(part.get("state")) or {}).get("input")) or {}
-    telling = next((name for name in _TELLING_INPUTS if isinstance(tool_input.get(name), str) and tool_input[name]), "")
+    tool, state = str(part.get("tool")), as_object(part.get("state")) or {}
+    tool_input = as_object(state.get("input")) or {}
     match tool:
         case "invalid":
             return str(tool_input.get("tool"))
@@ -252,20 +248,12 @@ def tool_label(part: Document, directory: str) -> str:
             subject = formatting.todo_progress(tool_input)
         case "task":
             subject = f"{tool_input.get('description', '')} (@{tool_input.get('subagent_type', '')})"
-        case "question":
-            questions = [as_object(question) or {} for question in as_list(tool_input.get("questions")) or []]
-            subject = " ".join(str(question.get("question", "")) for question in questions)
         case "grep" if isinstance(tool_input.get("path"), str):
             subject = f"{tool_input.get('pattern')} in {formatting.relative_path(tool_input['path'], directory)}"
-        case _ if telling:
-            value = tool_input[telling]
-            subject = formatting.relative_path(value, directory) if telling in ("filePath", "path") else value
         case _:
-            values = {
-                name: value if isinstance(value, str) else dumps_compact(value).decode(errors="replace")
-                for name, value in tool_input.items()
-            }
-            subject = ", ".join(f"{name}={value}" for name, value in values.items())
+            subject = formatting.key_input(state)
+            if formatting.main_argument(tool_input) in ("filePath", "path"):
+                subject = formatting.relative_path(subject, directory)
     return f"{tool} {subject}".rstrip()
 
 

@@ -19,8 +19,9 @@ _TERMINAL_SEQUENCES = re.compile(
     r"|[ -/]*+[0-Z\\^-~])"
 )
 _MAIN_ARGUMENTS = (
-    "filePath", "file_path", "path", "command", "pattern", "url", "query", "description", "name", "prompt",
+    "filePath", "file_path", "command", "pattern", "url", "query", "description", "path", "name", "prompt",
 )  # fmt: skip
+"""The arguments that say most about a tool call, best first."""
 
 TODO_TOOL = "todowrite"
 _TODO_STATES = {"completed": "x", "in_progress": "~", "cancelled": "-"}
@@ -69,12 +70,16 @@ def strip_colors(output: str) -> str:
     return _TERMINAL_SEQUENCES.sub("", output) if "\x1b" in output else output
 
 
+def main_argument(arguments: Document) -> str:
+    """Return the name of the argument that says most about a tool call; empty if there is none."""
+    return next((name for name in _MAIN_ARGUMENTS if text(arguments, name)), "")
+
+
 def key_input(state: Document) -> str:
     """Return the main argument of a tool call, or all arguments if there is none."""
     arguments = as_object(state.get("input")) or {}
-    for name in _MAIN_ARGUMENTS:
-        if value := text(arguments, name):
-            return value
+    if name := main_argument(arguments):
+        return text(arguments, name)
     asked = (text(as_object(question) or {}, "question") for question in as_list(arguments.get("questions")) or ())
     if questions := " ".join(filter(None, asked)):
         return questions
