@@ -26,6 +26,8 @@ def test_words_and_options_may_be_mixed() -> None:
 
 def test_after_two_dashes_no_word_is_an_option() -> None:
     assert parse("search", "a", "--", "-b", "--json")["query"] == ["a", "-b", "--json"]
+    assert parse("export", "last", "--format", "json", "--")["session"] == ["last"]
+    assert parse("list", "--")["limit"] == 50
     with pytest.raises(UsageError, match="after '--'"):
         parse("search", "a", "-b")
 

@@ -185,6 +185,7 @@ def test_what_a_session_does_not_say_of_itself_is_empty() -> None:
 def test_the_input_that_tells_most() -> None:
     assert key_input({"input": {"description": "d", "filePath": "/a"}}) == "/a"
     assert key_input({"input": {"file_path": "/a", "filePath": ""}}) == "/a"
+    assert key_input({"input": {"path": "/a", "pattern": "*.py"}}) == "*.py"
     assert key_input({"input": {"todos": [{"status": None}], "x": 1}}) == 'todos=[{"status":null}], x=1'
     assert key_input({"input": {}}) == key_input({"input": "odd"}) == key_input({}) == ""
 

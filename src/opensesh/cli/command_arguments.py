@@ -70,6 +70,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse the words of a command line. After ``--``, no word is an option."""
+        if words and words[-1] == "--":  # argparse would take it for a word where no positional argument is left
+            words = words[:-1]
         if self.free_words is None:
             options = self.parse_args(words)
         else:
