@@ -15,7 +15,7 @@ from ...records import as_object
 from ...records.codec import dumps_compact, loads, loads_object
 from ..keys import GLOBAL
 from . import rows
-from .encoding import (
+from .rows import (
     DERIVED,
     data_of,
     project_columns,
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from ...records import Document
     from ..protocol import Key
-    from .encoding import Columns
-    from .rows import Row
+    from .rows import Columns, Row
     from .table_schema import Schema
 
 _WRITE_ORDER = ("project", "session", "message", "part", "todo", "session_share")

@@ -18,9 +18,9 @@ from ..keys import check_key
 from ..locations import user_setting
 from ..protocol import Conventions, Key, RecordChange, StoredMessage, log_damage
 from ..stream_journal import StreamJournals, with_streamed_text
-from .encoding import canonical, restore_message
 from .other_programs import Follower, other_processes, running_since
 from .record_reader import RecordReader, kinds_below
+from .rows import canonical, restore_message
 from .sqlite_writer import WRITE_BUSY_SECONDS, Transactions, read_only
 from .table_rows import TableRows
 from .tables import DEPTH

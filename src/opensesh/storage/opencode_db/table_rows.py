@@ -17,9 +17,9 @@ from ...errors import RecordError, StoreError
 from ...records.codec import as_object, loads
 from ..protocol import RawRow
 from . import rows as documents
-from .encoding import data_of, project_columns, session_columns, total_columns
 from .record_reader import is_corruption
 from .record_shapes import validate
+from .rows import data_of, project_columns, session_columns, total_columns
 from .tables import DEPTH
 
 if TYPE_CHECKING:
