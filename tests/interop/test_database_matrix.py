@@ -12,6 +12,7 @@ from urllib.parse import quote
 from urllib.request import Request
 
 import pytest
+from opensesh.storage.opencode_db.encoding import restore_message
 
 from opensesh.history.filters import Selection
 from opensesh.history.import_export.destinations import to_stream
@@ -19,7 +20,6 @@ from opensesh.history.import_export.exporting import Export
 from opensesh.records import as_list, as_object
 from opensesh.sessions import trash
 from opensesh.storage import open_store
-from opensesh.storage.opencode_db.encoding import restore_message
 from opensesh.testing.wire import WireServer
 
 from ..storage.opencode_databases import assert_sound

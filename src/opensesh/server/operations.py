@@ -16,14 +16,16 @@ checked by name. The first line of the docstring is the summary. :mod:`opensesh.
 from __future__ import annotations
 
 import inspect
+import math
 import os
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
 from urllib.parse import unquote
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
@@ -31,7 +33,6 @@ from ..asgi.requests import BodyError, read_body
 from ..engine.cancellation import run_in_thread_uncancellable
 from ..errors import RecordError
 from ..records import loads
-from .parameters import path_parameters
 from .responses import RequestError, error_response, json_response, malformed_json, validation_response
 
 if TYPE_CHECKING:
@@ -50,6 +51,37 @@ MAX_BODY_BYTES = 64 << 20
 BODY_SECONDS = 300.0
 _EMPTY_IS_ZERO = (bool, float, float | None)
 _DIRECTORY_HEADER = "x-opencode-directory"
+
+# Identifiers and names in paths, queries and bodies. They are checked before they are used.
+_MAX_COUNT = 1 << 31
+_ALPHABET = "[0-9A-Za-z_.-]{0,200}$"
+
+SessionID = Annotated[str, Meta(pattern=f"^ses{_ALPHABET}")]
+MessageID = Annotated[str, Meta(pattern=f"^msg{_ALPHABET}")]
+ChosenMessageID = Annotated[str, Meta(pattern=f"^$|^msg{_ALPHABET}")]
+"""That of a form, in which no message may be chosen."""
+PartID = Annotated[str, Meta(pattern=f"^prt{_ALPHABET}")]
+PermissionID = Annotated[str, Meta(pattern=f"^per{_ALPHABET}")]
+RequestID = Annotated[str, Meta(pattern=f"^(per|que){_ALPHABET}")]
+PtyID = Annotated[str, Meta(pattern=f"^pty{_ALPHABET}")]
+ProjectID = Annotated[str, Meta(pattern=r"^[0-9A-Za-z_-]{1,200}$")]
+ProviderID = Annotated[str, Meta(pattern=r"^[^\\\x00-\x1f]{1,200}$")]
+"""It may contain a slash: ``acme/models``."""
+Name = Annotated[str, Meta(pattern=r"^[^/\\\x00-\x1f]{1,200}$")]
+
+_PATH_PARAMETERS: dict[str, Any] = {
+    "sessionID": SessionID,
+    "messageID": MessageID,
+    "partID": PartID,
+    "permissionID": PermissionID,
+    "requestID": RequestID,
+    "ptyID": PtyID,
+    "projectID": ProjectID,
+    "providerID": ProviderID,
+    "name": Name,
+    "digest": Name,
+    "browserID": Name,
+}
 
 
 class NoQuery(Struct, frozen=True):
@@ -262,3 +294,14 @@ def _refuse_nulls(operation: Operation, document: Any) -> None:
         for name in operation.body.__struct_encode_fields__:
             if name in document and document[name] is None:
                 raise msgspec.ValidationError(f"Expected a value, got `null` - at `$.{name}`")
+
+
+def path_parameters(path: str) -> type[Struct]:
+    """Return the type of the parameters of a path: ``/session/{sessionID}``."""
+    names = re.findall(r"\{(\w+)\}", path)
+    return msgspec.defstruct("PathParameters", [(name, _PATH_PARAMETERS[name]) for name in names])
+
+
+def count_of(limit: float) -> int:
+    """Return how many records a limit allows, between -1 and a large number; clients may send any number."""
+    return -1 if math.isnan(limit) else math.ceil(min(max(limit, -1), _MAX_COUNT))

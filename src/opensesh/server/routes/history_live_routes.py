@@ -15,9 +15,8 @@ from ...engine.cancellation import run_in_thread_uncancellable
 from ...errors import NotFoundError
 from ...storage.leases import leases_of
 from ...tools.diff import compare
-from ..operations import Call, Routes
+from ..operations import Call, MessageID, PartID, Routes
 from ..page_streams import PageStream
-from ..parameters import MessageID, PartID
 from ..responses import RequestError
 from ..web.browsers import MAX_STREAMS
 

@@ -20,8 +20,7 @@ from ...history.session_changes import prompt_changes, session_changes
 from ...history.session_outline import outline, outline_document
 from ...history.session_turns import DamagedMessage, SessionTurns
 from ...history.transcript import TranscriptOptions, transcript_message
-from ..operations import Call, Routes
-from ..parameters import MessageID
+from ..operations import Call, MessageID, Routes
 from ..responses import answer_with_etag, attachment_response, call_redactor, history_answer
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from msgspec import Struct, field
 from ...config import McpConfig
 from ...errors import ToolFailedError
 from ...tools.mcp.conversion import sanitize
-from ..operations import Call, Routes
-from ..parameters import Name
+from ..operations import Call, Name, Routes
 from ..responses import RequestError, json_response, validation_response
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from ...engine.prompt import Prompt
 from ...errors import ModelNotFoundError, NotFoundError, RecordError
 from ...records import AssistantMessage, Document, as_object, created, position, read_part
 from ..client_documents import client_message, with_stored_extension
-from ..operations import Call, Routes
-from ..parameters import MessageID, PartID, count_of
+from ..operations import Call, MessageID, PartID, Routes, count_of
 from ..responses import RequestError, empty_response, json_response, validation_response
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from ...engine.cancellation import run_in_thread_uncancellable
 from ..config_documents import command_documents, provider_documents, skill_documents
-from ..operations import Call, Routes
-from ..parameters import count_of
+from ..operations import Call, Routes, count_of
 from .file_routes import find_paths
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from ...history.search.search_filters import Filters
 from ...history.search.text_search import Query
 from ..operations import Call, Routes
 from ..responses import RequestError, answer_with_etag
-from ..session_list import PageSize, SessionsQuery, list_sessions, read_time
+from .session_list_routes import PageSize, SessionsQuery, list_sessions, read_time
 
 if TYPE_CHECKING:
     from ...records import Document

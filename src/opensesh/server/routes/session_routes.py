@@ -14,8 +14,7 @@ from ...events import SessionDeleted
 from ...records import Document, FileDiff, Rule, Session, Todo
 from ...sessions import trash
 from ..client_documents import client_info
-from ..operations import Call, Routes
-from ..parameters import MessageID, PartID, SessionID, count_of
+from ..operations import Call, MessageID, PartID, Routes, SessionID, count_of
 from ..responses import RequestError
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from ...engine.cancellation import run_in_thread_uncancellable
-from ..operations import Call, Routes
-from ..parameters import SessionID
+from ..operations import Call, Routes, SessionID
 from ..responses import json_response
 
 if TYPE_CHECKING:

@@ -33,8 +33,7 @@ from ...history.session_turns import DamagedMessage, SessionTurns, turn_id
 from ...history.transcript import ToolBlock, part_block
 from ...records import as_object, dumps
 from ...storage.protocol import CompositeStore
-from ..operations import Call, Routes
-from ..parameters import ChosenMessageID, MessageID
+from ..operations import Call, ChosenMessageID, MessageID, Routes
 from ..responses import attachment_response
 from .live_page import live_facts
 from .pages import is_fragment, render

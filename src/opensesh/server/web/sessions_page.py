@@ -20,7 +20,7 @@ from ...history.import_export.exporting import Export
 from ..history_index import PATIENT_SECONDS, WAIT_SECONDS
 from ..operations import Call, Routes
 from ..responses import call_redactor
-from ..session_list import SessionsQuery, list_sessions, session_states
+from ..routes.session_list_routes import SessionsQuery, list_sessions, session_states
 from .display import day
 from .pages import render
 
