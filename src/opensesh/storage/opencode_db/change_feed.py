@@ -23,7 +23,7 @@ from ..change_feeds import (
     fingerprint,
     printable,
 )
-from ..keys import check_key, is_plain
+from ..keys import is_plain
 from ..protocol import Damage, unreadable
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from ...records import Document
     from ..protocol import Key
+    from .record_reader import RecordReader
     from .rows import Row
     from .sqlite_reader import SqliteReader
     from .tables import TableSource
@@ -54,8 +55,7 @@ class OpencodeDBFeed:
         self.damage: list[Damage] = []
         self._path = path
         self._file: SqliteReader | None = None
-        self._sources: dict[str, list[TableSource]] = {}
-        self._columns: dict[str, set[str]] = {}
+        self._records: RecordReader | None = None
         self._is_v1: bool | None = None
 
     def detect_changes(self, before: int, known: Mapping[str, int]) -> SessionChanges:
@@ -64,10 +64,10 @@ class OpencodeDBFeed:
         if current == before and current != UNSTABLE:
             return SessionChanges(current, {})
         sessions: dict[str, int] = {}
-        with self._reader().snapshot() as connection:
-            counts = self._counts(connection)
-            for source in self._kinds(connection, "session"):
-                for name, times in self._session_times(connection, source):
+        with self._record_reader().snapshot() as (connection, sources):
+            counts = _counts(connection, sources)
+            for source in sources.get("session", []):
+                for name, times in _session_times(connection, source):
                     sessions[name] = fingerprint(*times, *counts.get(name, ()))
         for name in counts.keys() - sessions.keys():  # messages without a session record count as well
             if is_plain(name):
@@ -77,17 +77,17 @@ class OpencodeDBFeed:
 
     def session(self, session_id: str) -> StoredSession | None:
         """Read a session's record."""
-        for source in self._known("session"):
+        for source in self._sources("session"):
             for row in self._rows(source, "t.id = ?", [session_id]):
-                for key, document in self._records(source, row):
+                for key, document in self._record_reader().records_of(source, row, self.damage.append):
                     return StoredSession(key[1], document)
         return None
 
     def message_states(self, session_id: str, known: Mapping[str, int], *, full: bool) -> Iterator[MessageState]:
         """Return the update times of all messages and parts."""
         try:
-            with self._reader().snapshot() as connection:
-                states = list(self._states(connection, session_id))
+            with self._record_reader().snapshot() as (connection, sources):
+                states = list(self._states(connection, sources, session_id))
         except StoreError as error:
             self._report(unreadable(self.store_id, error))
             return
@@ -132,7 +132,7 @@ class OpencodeDBFeed:
         """Close the database."""
         if self._file is not None:
             self._file.close()
-            self._file = self._is_v1 = None
+            self._file = self._records = self._is_v1 = None
 
     def _file_fingerprint(self) -> int:
         newest = 0
@@ -178,68 +178,31 @@ class OpencodeDBFeed:
         ids = {"id": part_id, "sessionID": session_id, "messageID": message_id}
         return {**cast("Document", record), **ids} if isinstance(record, dict) else None
 
-    def _kinds(self, connection: Connection, kind: str) -> list[TableSource]:
-        if not self._sources:
-            from .tables import read_layout, sources
+    def _record_reader(self) -> RecordReader:
+        if self._records is None:
+            from .record_reader import RecordReader
 
-            self._columns = read_layout(connection, self.store_id)
-            self._sources = sources(self._columns)
-        return self._sources.get(kind, [])
+            self._records = RecordReader(self._reader())
+        return self._records
 
-    def _known(self, kind: str) -> list[TableSource]:
-        with self._reader().snapshot() as connection:
-            return self._kinds(connection, kind)
+    def _sources(self, kind: str) -> list[TableSource]:
+        with self._record_reader().snapshot() as (_, sources):
+            return sources.get(kind, [])
 
-    def _counts(self, connection: Connection) -> dict[str, tuple[int, ...]]:
-        """Count the rows of each session in each table of messages and parts, with their update times."""
-        counts: dict[str, tuple[int, ...]] = {}
-        tables = {source.table for kind in ("message", "part") for source in self._kinds(connection, kind)}
-        for table in sorted(tables):
-            updated = self._updated(table)
-            words = ("SELECT session_id, count(*), total(", updated, "), max(", updated, ") FROM", table)
-            for name, count, total, newest in connection.execute(" ".join((*words, "GROUP BY session_id"))):
-                if isinstance(name, bytes):
-                    key = name.decode(errors="replace")
-                    counts[key] = (*counts.get(key, ()), count, int(total), _whole(newest))
-        return counts
-
-    def _session_times(self, connection: Connection, source: TableSource) -> Iterator[tuple[str, tuple[int, ...]]]:
-        columns = self._columns[source.table]
-        shown = ", ".join(name if name in columns else "NULL" for name in ("time_updated", "time_archived", "title"))
-        sql = ("SELECT t.id,", shown, "FROM", source.table, "t WHERE", source.where)
-        for name, updated, archived, title in connection.execute(" ".join(sql)):
-            plain = name.decode(errors="replace") if isinstance(name, bytes) else ""
-            if is_plain(plain):
-                yield plain, (_whole(updated), _whole(archived), crc32(title if isinstance(title, bytes) else b""))
-
-    def _states(self, connection: Connection, session: str) -> Iterator[MessageState]:
+    def _states(
+        self, connection: Connection, sources: Mapping[str, Sequence[TableSource]], session: str
+    ) -> Iterator[MessageState]:
         parts: dict[str, dict[str, int]] = {}
-        for source in self._kinds(connection, "part"):
+        for source in sources.get("part", ()):
             if source.whole:
-                for message, name, updated in self._times(connection, source, "message_id", session):
+                for message, name, updated in _times(connection, source, "message_id", session):
                     parts.setdefault(message, {})[name] = fingerprint(updated)
-        for source in self._kinds(connection, "message"):
+        for source in sources.get("message", ()):
             if source.whole:
-                for name, _, updated in self._times(connection, source, "id", session):
+                for name, _, updated in _times(connection, source, "id", session):
                     yield MessageState(name, fingerprint(updated), parts.get(name, {}))
             else:
                 yield from self._states_v2(connection, source, session)
-
-    def _times(
-        self, connection: Connection, source: TableSource, owner: str, session: str
-    ) -> Iterator[tuple[str, str, int]]:
-        sql = (
-            "SELECT",
-            owner,
-            ", id,",
-            self._updated(source.table),
-            "FROM",
-            source.table,
-            "t WHERE session_id = ? AND",
-        )
-        for message, name, updated in connection.execute(" ".join((*sql, source.where)), [session]):
-            if isinstance(message, bytes) and isinstance(name, bytes):
-                yield message.decode(errors="replace"), name.decode(errors="replace"), _whole(updated)
 
     def _states_v2(self, connection: Connection, source: TableSource, session: str) -> Iterator[MessageState]:
         """Read the rows of 2.x: it keeps a message and its parts in one row."""
@@ -251,10 +214,7 @@ class OpencodeDBFeed:
                     updated = fingerprint(_whole(row["time_updated"]))
                     yield MessageState(info["id"], updated, {part["id"]: updated for part in parts})
             except (InvalidKeyError, RecordError) as error:
-                self.damage.append(self._damage(source, row, error))
-
-    def _updated(self, table: str) -> str:
-        return "time_updated" if "time_updated" in self._columns[table] else "time_created"
+                self.damage.append(self._record_reader().damage_of(source, row, error))
 
     def _select(
         self,
@@ -266,7 +226,7 @@ class OpencodeDBFeed:
         """Read records of a session. A few ``ids`` (message, record) or ``messages`` narrow it down to their rows."""
         from .v2 import row_id
 
-        for source in self._known(kind):
+        for source in self._sources(kind):
             condition = "t.session_id = ?"
             values = [session]
             column, rows = "t.id", set[str]()
@@ -279,7 +239,7 @@ class OpencodeDBFeed:
                 condition += f" AND {column} IN ({', '.join('?' * len(rows))})"
                 values += rows
             for row in self._rows(source, condition, values):
-                for key, document in self._records(source, row):
+                for key, document in self._record_reader().records_of(source, row, self.damage.append):
                     yield source, key, document
 
     def _rows(self, source: TableSource, condition: str, values: Sequence[str]) -> Iterator[Row]:
@@ -314,16 +274,42 @@ class OpencodeDBFeed:
         if damage not in self.damage:
             self.damage.append(damage)
 
-    def _records(self, source: TableSource, row: Row) -> Iterator[tuple[tuple[str, ...], Document]]:
-        try:
-            for key, value in source.records(row):
-                yield check_key(key), value
-        except (InvalidKeyError, RecordError) as error:
-            self.damage.append(self._damage(source, row, error))
 
-    def _damage(self, source: TableSource, row: Row, error: InvalidKeyError | RecordError) -> Damage:
-        reason = error.reason if isinstance(error, RecordError) else error.message
-        return Damage(f"{self.store_id}#{source.place(row)}", reason)
+def _counts(connection: Connection, sources: Mapping[str, Sequence[TableSource]]) -> dict[str, tuple[int, ...]]:
+    """Count the rows of each session in each table of messages and parts, with their update times."""
+    counts: dict[str, tuple[int, ...]] = {}
+    tables = {source.table: _updated(source) for kind in ("message", "part") for source in sources.get(kind, ())}
+    for table, updated in sorted(tables.items()):
+        words = ("SELECT session_id, count(*), total(", updated, "), max(", updated, ") FROM", table, "t")
+        for name, count, total, newest in connection.execute(" ".join((*words, "GROUP BY session_id"))):
+            if isinstance(name, bytes):
+                key = name.decode(errors="replace")
+                counts[key] = (*counts.get(key, ()), count, int(total), _whole(newest))
+    return counts
+
+
+def _session_times(connection: Connection, source: TableSource) -> Iterator[tuple[str, tuple[int, ...]]]:
+    shown = ", ".join(source.columns[name] for name in ("time_updated", "time_archived", "title"))
+    sql = ("SELECT t.id,", shown, "FROM", source.table, "t WHERE", source.where)
+    for name, updated, archived, title in connection.execute(" ".join(sql)):
+        plain = name.decode(errors="replace") if isinstance(name, bytes) else ""
+        if is_plain(plain):
+            yield plain, (_whole(updated), _whole(archived), crc32(title if isinstance(title, bytes) else b""))
+
+
+def _times(connection: Connection, source: TableSource, owner: str, session: str) -> Iterator[tuple[str, str, int]]:
+    """Yield the owner, the id and the update time of each row of a session."""
+    shown = ", ".join((owner, "id", _updated(source)))
+    sql = ("SELECT", shown, "FROM", source.table, "t WHERE session_id = ? AND", source.where)
+    for message, name, updated in connection.execute(" ".join(sql), [session]):
+        if isinstance(message, bytes) and isinstance(name, bytes):
+            yield message.decode(errors="replace"), name.decode(errors="replace"), _whole(updated)
+
+
+def _updated(source: TableSource) -> str:
+    """Return when a row was updated, as SQL; when it was created, in tables that do not say."""
+    updated = source.columns["time_updated"]
+    return source.columns["time_created"] if updated == "NULL" else updated
 
 
 def _whole(value: Any) -> int:

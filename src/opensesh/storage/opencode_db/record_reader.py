@@ -13,7 +13,6 @@ from ...records.codec import dumps_compact
 from ..keys import check_key, is_plain
 from ..protocol import Damage, StoredMessage, log_damage
 from ..queries import newest_first
-from .sqlite_reader import SqliteReader
 from .tables import DEPTH, PAGE, read_layout, sources
 from .v2 import messages_of, read_row
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from ..protocol import Key, Report
     from ..queries import SessionQuery
     from .rows import Row
+    from .sqlite_reader import SqliteReader
     from .tables import TableSource
 
     Sources = dict[str, list[TableSource]]
@@ -41,8 +41,8 @@ class RecordReader:
     A row that is not a record is reported and costs no other row; a damaged page costs only what is on it.
     """
 
-    def __init__(self, path: str, busy_seconds: float) -> None:
-        self.file = SqliteReader(path, busy_seconds)
+    def __init__(self, file: SqliteReader) -> None:
+        self.file = file
         self._known: tuple[tuple[int, int], Sources] = ((0, -1), {})
         """The file and the version of its schema, and the tables of that version."""
         try:
@@ -141,7 +141,7 @@ class RecordReader:
                             break
                         matches = [
                             (key, record)
-                            for key, record in self._records(source, row, damage.append)
+                            for key, record in self.records_of(source, row, damage.append)
                             if query.matches(record)
                         ]
                         sessions += matches
@@ -167,7 +167,7 @@ class RecordReader:
         for row in newest:
             if last and len(infos) >= last and row["time_created"] != oldest:
                 break
-            infos += [info for _, info in self._records(source, row, report)]
+            infos += [info for _, info in self.records_of(source, row, report)]
             oldest = row["time_created"]
         return order.in_order(infos)[-last:]
 
@@ -186,7 +186,7 @@ class RecordReader:
                             check_key(("part", part["messageID"], part["id"]))
                         parts[part["messageID"]].append(part)
                     except (InvalidKeyError, RecordError) as error:
-                        report(self._damage(source, row, error))
+                        report(self.damage_of(source, row, error))
         for info in infos:
             yield StoredMessage(info, order.parts_in_order(parts[info["id"]], order.created(info)))
 
@@ -201,7 +201,7 @@ class RecordReader:
                 check_key(("message", *(message.info["id"] for message in messages)))
                 unfolded += reversed(messages)
             except (InvalidKeyError, RecordError) as error:
-                report(self._damage(source, row, error))
+                report(self.damage_of(source, row, error))
         return unfolded[::-1][-last:]
 
     def _scan(self, source: TableSource, prefix: Key, report: Report) -> Iterator[tuple[Key, Any]]:
@@ -214,7 +214,7 @@ class RecordReader:
                     self._report_corruption(error, source, report)
                     return
             for row in rows:
-                for key, value in self._records(source, row, report):
+                for key, value in self.records_of(source, row, report):
                     if key[: len(prefix)] == prefix:
                         yield key, value
             if len(rows) < PAGE:
@@ -234,13 +234,13 @@ class RecordReader:
             raise error
         report(Damage(self.file.path, f"the table of {source.kind} records is damaged, and read in part: {error}"))
 
-    def _records(self, source: TableSource, row: Row, report: Report) -> Iterator[tuple[Key, Any]]:
+    def records_of(self, source: TableSource, row: Row, report: Report) -> Iterator[tuple[Key, Any]]:
         """Iterate over the readable records of a row."""
         try:
             for key, value in source.records(row):
                 yield check_key(key), value
         except (InvalidKeyError, RecordError) as error:
-            report(self._damage(source, row, error))
+            report(self.damage_of(source, row, error))
 
     def _keys(self, connection: Connection, source: TableSource, prefix: Key) -> Iterator[Key]:
         if source.whole:
@@ -256,7 +256,8 @@ class RecordReader:
     def _path(self, source: TableSource, row: Row) -> str:
         return f"{self.file.path}#{source.place(row)}"
 
-    def _damage(self, source: TableSource, row: Row, error: InvalidKeyError | RecordError) -> Damage:
+    def damage_of(self, source: TableSource, row: Row, error: InvalidKeyError | RecordError) -> Damage:
+        """Return the damage of a row that is not a record."""
         return Damage(self._path(source, row), error.detail if isinstance(error, RecordError) else error.message)
 
 

@@ -48,8 +48,8 @@ SESSION = (
     "tokens_reasoning", "tokens_cache_read", "tokens_cache_write", "revert", "permission", "agent", "model",
     "time_created", "time_updated", "time_compacting", "time_archived",
 )  # fmt: skip
-MESSAGE = ("id", "session_id", "time_created", "data")
-PART = ("id", "message_id", "session_id", "data")
+MESSAGE = ("id", "session_id", "time_created", "time_updated", "data")
+PART = ("id", "message_id", "session_id", "time_created", "time_updated", "data")
 SHARE = ("session_id", "id", "secret", "url")
 
 _MESSAGE_FIELDS = {

@@ -21,6 +21,7 @@ from ..stream_journal import StreamJournals, with_streamed_text
 from .other_programs import Follower, other_processes, running_since
 from .record_reader import RecordReader, kinds_below
 from .rows import canonical, restore_message
+from .sqlite_reader import SqliteReader
 from .sqlite_writer import WRITE_BUSY_SECONDS, Transactions, read_only
 from .table_rows import TableRows
 from .tables import DEPTH
@@ -73,7 +74,7 @@ class OpencodeDB(TableRows):
         busy_seconds: float = 5.0,
         write_busy_seconds: float = WRITE_BUSY_SECONDS,
     ) -> None:
-        reader = RecordReader(os.fspath(path), busy_seconds)
+        reader = RecordReader(SqliteReader(os.fspath(path), busy_seconds))
         super().__init__(reader, Transactions(reader.file.path, write_busy_seconds))
         self._change_lock = RLock()
         """Held while something is written and reported, so that changes are reported in their order."""
