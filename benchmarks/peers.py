@@ -89,7 +89,7 @@ class Home:
 
 def install() -> dict[str, str]:
     """Install the peers; return their programs by name, and print why one is missing."""
-    from tests.interop.opencode import CACHE
+    from tests.interop.opencode_programs import CACHE
 
     home = CACHE / "peers"
     programs: dict[str, str] = {}

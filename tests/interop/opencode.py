@@ -1,10 +1,7 @@
-"""The real OpenCode, fetched from npm and run against a :class:`~opensesh.testing.wire.WireServer`.
+"""The real OpenCode, run against a :class:`~opensesh.testing.wire.WireServer`.
 
-``OPENSESH_TEST_CACHE`` names the folder that keeps the programs (default ``~/.cache/opensesh-tests``), and
-``OPENSESH_TEST_OPENCODE`` a program to run in place of every version: another build, or another implementation of
-``serve``. ``OPENSESH_TEST_VERSIONS`` replaces the versions that the slow tests of databases use: several with ``>``
-between them open one data folder in turn (``1.2.1>1.14.41>1.18.33``). All are read, and the environment is remembered,
-when this module is imported: the tests hide them later.
+``OPENSESH_TEST_VERSIONS`` replaces the versions that the slow tests of databases use: several with ``>`` between them
+open one data folder in turn (``1.2.1>1.14.41>1.18.33``).
 """
 
 from __future__ import annotations
@@ -12,14 +9,11 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import platform
 import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
-import tarfile
 import tempfile
 import time
 from contextlib import contextmanager, suppress
@@ -29,22 +23,19 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
-import pytest
-
 from opensesh.testing.wire import WireServer
+
+from .opencode_programs import ENVIRONMENT, JSON_FILES, OpenCodeError, opencode_binary
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
 
 Json = dict[str, Any]
 
-JSON_FILES = "1.1.65"
-"""The last version that keeps sessions as JSON files."""
 DATABASE = "1.18.33"
 """A version that keeps them in ``opencode.db``."""
 
-_ENVIRONMENT = dict(os.environ)
-_CHOSEN_VERSIONS = tuple(_ENVIRONMENT.get("OPENSESH_TEST_VERSIONS", "").split())
+_CHOSEN_VERSIONS = tuple(ENVIRONMENT.get("OPENSESH_TEST_VERSIONS", "").split())
 OTHER_VERSIONS = _CHOSEN_VERSIONS or ("1.18.34", "1.17.0", "1.15.13", "1.14.41", "1.2.27")
 """Other versions with a database, one a change of what they store."""
 UPGRADES = (
@@ -54,35 +45,8 @@ UPGRADES = (
 
 MODEL = {"providerID": "fake", "modelID": "scripted"}
 
-CACHE = Path(_ENVIRONMENT.get("OPENSESH_TEST_CACHE") or Path.home() / ".cache" / "opensesh-tests")
-
-_NO_NETWORK = re.compile(
-    r"\b(ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|EHOSTUNREACH|ERR_SOCKET_TIMEOUT)\b"
-)
 _NOWHERE = "http://127.0.0.1:9/"
 """A registry that is never there, so that OpenCode installs no plugins of its own accord."""
-
-
-class OpenCodeError(Exception):
-    """An answer that is no success, or none at all."""
-
-    def __init__(self, message: str, status: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-def opencode_binary(version: str = JSON_FILES) -> Path:
-    """The program of that version, fetched if it is not there yet. Skips the test without npm or a network."""
-    override = _ENVIRONMENT.get("OPENSESH_TEST_OPENCODE")
-    if override:
-        return Path(override)
-    package = f"opencode-{_platform()}"
-    program = CACHE / f"{package}-{version}" / "opencode"
-    if not program.exists():
-        with _locked(CACHE / f"{package}-{version}.lock"):
-            if not program.exists():
-                _fetch(package, version, program)
-    return program
 
 
 def new_repository(path: Path, files: Mapping[str, str] | None = None) -> Path:
@@ -93,7 +57,7 @@ def new_repository(path: Path, files: Mapping[str, str] | None = None) -> Path:
         (path / name).write_text(text, encoding="utf-8")
     who = {"NAME": "T", "EMAIL": "t@example.invalid", "DATE": "2026-01-01T00:00:00+0000"}
     environment = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in who.items()}
-    environment |= {"PATH": _ENVIRONMENT["PATH"], "HOME": str(path), "GIT_CONFIG_NOSYSTEM": "1"}
+    environment |= {"PATH": ENVIRONMENT["PATH"], "HOME": str(path), "GIT_CONFIG_NOSYSTEM": "1"}
     for command in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "first")):
         subprocess.run(("git", *command), cwd=path, env=environment, check=True, timeout=60)
     return path
@@ -437,7 +401,7 @@ def _traces(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def _isolated(root: Path) -> dict[str, str]:
-    environment = {name: _ENVIRONMENT[name] for name in ("PATH", "LANG", "TMPDIR") if name in _ENVIRONMENT}
+    environment = {name: ENVIRONMENT[name] for name in ("PATH", "LANG", "TMPDIR") if name in ENVIRONMENT}
     for name, folder in {"HOME": "home", **{f"XDG_{one.upper()}_HOME": one for one in _FOLDERS}}.items():
         (root / folder).mkdir(parents=True, exist_ok=True)
         environment[name] = str(root / folder)
@@ -473,59 +437,6 @@ def _configuration(base_url: str) -> Json:
         "provider": {"fake": provider},
         "permission": {"bash": "allow", "edit": "allow", "external_directory": "allow"},
     }
-
-
-def _platform() -> str:
-    system = {"linux": "linux", "darwin": "darwin"}.get(sys.platform)
-    machine = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}.get(platform.machine().lower())
-    if system is None or machine is None:
-        pytest.fail(f"this harness knows no OpenCode for {sys.platform} on {platform.machine()}")
-    return f"{system}-{machine}"
-
-
-def _fetch(package: str, version: str, program: Path) -> None:
-    npm = shutil.which("npm", path=_ENVIRONMENT.get("PATH"))
-    if npm is None:
-        pytest.skip("npm is not installed, and OpenCode comes from there")
-    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-        done = subprocess.run(
-            (npm, "pack", f"{package}@{version}", "--fetch-retries=1", "--pack-destination", folder),
-            cwd=folder,
-            env=_ENVIRONMENT,
-            capture_output=True,
-            text=True,
-            timeout=900,
-            check=False,
-        )
-        unreachable = _NO_NETWORK.search(done.stderr)
-        if done.returncode and unreachable:
-            pytest.skip(f"no network to fetch {package}@{version} with: npm says {unreachable[0]}")
-        if done.returncode:
-            raise OpenCodeError(f"npm pack {package}@{version} failed:\n{done.stderr}")
-        _unpack(next(Path(folder).glob("*.tgz")), program)
-
-
-def _unpack(archive: Path, program: Path) -> None:
-    program.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = program.with_suffix(".unfinished")
-    with tarfile.open(archive) as tar, unfinished.open("wb") as file:
-        member = tar.extractfile("package/bin/opencode")
-        if member is None:
-            raise OpenCodeError(f"{archive.name} holds no program")
-        shutil.copyfileobj(member, file)
-    unfinished.chmod(0o755)
-    unfinished.replace(program)
-
-
-@contextmanager
-def _locked(path: Path) -> Generator[None]:
-    """One process at a time; the lock goes with the process that holds it."""
-    import fcntl
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _free_port() -> int:
