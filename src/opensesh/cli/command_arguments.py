@@ -104,6 +104,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def port(text: str) -> int:
+    """Parse the number of a port: the ``type`` of an argument."""
+    if count(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text} is not a port; the highest one is 65535")
+    return int(text)
+
+
 def named_session(library: Library, word: str, *, to_change: bool = False) -> SessionEntry:
     """Return the session that ``word`` names. ``last`` is the newest of this project.
 

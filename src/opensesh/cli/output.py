@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..records import Session
     from ..storage.protocol import Store
 
-_DIFF_COLOURS = {"+": 32, "-": 31, "@": 36}
+DIFF_COLOURS = {"+": 32, "-": 31, "@": 36}
 _MIN_LAST_COLUMN = 12
 """Terminal columns that the last column of a table gets at least; other columns are left out for it."""
 _MAX_BAR = 30
@@ -77,7 +77,7 @@ def paint_diff(text: str) -> Iterator[str]:
     in_hunk = False
     for line in text.split("\n"):
         in_hunk = line.startswith("@@") or (in_hunk and not line.startswith(("diff ", "Index: ")))
-        code = _DIFF_COLOURS.get(line[:1]) if in_hunk else 1
+        code = DIFF_COLOURS.get(line[:1]) if in_hunk else 1
         yield paint(line, code) if code and line else line
 
 

@@ -18,6 +18,7 @@ from ..errors import NotFoundError
 from ..history.formatting import relative_path
 from ..records import as_list, as_object
 from ..text import pluralize
+from . import output
 
 try:
     import termios
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 _LINES_SHOWN = 60
 """Lines of a permission request that are shown before the user asks for all of it."""
 _MAX_SCOPE = 40
-_COLOURS = {"+": 32, "-": 31, "@": 36}
 
 
 class Keyboard:
@@ -241,8 +241,8 @@ class TerminalResponder(AutoResponder):
 
     def _show(self, lines: list[str]) -> None:
         for line in lines:
-            colour = (_COLOURS[line[0]],) if line[:1] in _COLOURS else ()
-            self._screen.note(f"  {line}", *colour, kind="ask")
+            colour = output.DIFF_COLOURS.get(line[:1])
+            self._screen.note(f"  {line}", *((colour,) if colour else ()), kind="ask")
 
 
 def _needs_user(request: PermissionAsked) -> bool:

@@ -11,8 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
-from .command_arguments import count
+from .command_arguments import port
 from .logfile import show_warnings
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def configure(parser: CommandParser) -> None:
         "--hostname", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)"
     )
     parser.add_argument(
-        "--port", type=count, default=0, metavar="N", help="port (default: 4096, or a free one if that is taken)"
+        "--port", type=port, default=0, metavar="N", help="port (default: 4096, or a free one if that is taken)"
     )
     parser.add_argument(
         "--password",
@@ -56,8 +55,6 @@ def run(options: Namespace) -> int:
     from ..server.http_server import serve
     from ..server.state import ServerOptions
 
-    if options.port > 65535:
-        raise UsageError(f"{options.port} is not a port; the highest one is 65535")
     password = options.password or os.environ.get("OPENCODE_SERVER_PASSWORD", "")
     is_generated = options.password == "auto"  # noqa: S105
     if is_generated:

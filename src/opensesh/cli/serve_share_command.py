@@ -12,10 +12,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
 from ..sharing.share_server import ShareServerOptions, default_folder, serve
 from . import output
-from .command_arguments import count
+from .command_arguments import port
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=count, default=4097, metavar="N", help="port (default: 4097; 0 = any)")
+    parser.add_argument("--port", type=port, default=4097, metavar="N", help="port (default: 4097; 0 = any)")
     parser.add_argument("--data", metavar="DIR", help="folder for shares (default: opensesh/shares in the data folder)")
     parser.add_argument("--url", default="", metavar="URL", help="public address, with which links begin")
     parser.add_argument(
@@ -41,8 +40,6 @@ def configure(parser: CommandParser) -> None:
 
 def run(options: Namespace) -> int:
     """Serve until interrupted."""
-    if options.port > 65535:
-        raise UsageError(f"{options.port} is not a port; the highest one is 65535")
     folder = os.path.abspath(os.path.expanduser(options.data)) if options.data else default_folder()
     proxies = tuple(options.trusted_proxy)
     server_options = ShareServerOptions(

@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..errors import NotFoundError, SnapshotError
 from ..history.library import Library
@@ -33,16 +33,6 @@ if TYPE_CHECKING:
     from ..storage.protocol import StoredMessage
 
 
-class _Changes(NamedTuple):
-    """The changes of a session, or of one prompt."""
-
-    files: list[Document]
-    text: str = ""
-    """The diff as git prints it; empty if there are no snapshots to compare."""
-    stored_because: str = ""
-    """Why the changes are those stored when the session ran; empty if they are from snapshots."""
-
-
 def run(options: Namespace, sessions: Sessions) -> int:
     """Show the changes of a session, or of one prompt."""
     session = named_session(Library(store=sessions.store), options.session).record
@@ -51,8 +41,8 @@ def run(options: Namespace, sessions: Sessions) -> int:
         messages = turn_messages(messages, options.message)
         if not messages:
             raise NotFoundError(f"session {session.id} has no message {options.message}", id=options.message)
-    changes = _changes(sessions, session, messages, whole=options.message is None)
-    print_changes(changes.files, options, text=changes.text, stored_because=changes.stored_because)
+    files, text, stored_because = _changes(sessions, session, messages, whole=options.message is None)
+    print_changes(files, options, text=text, stored_because=stored_because)
     return 0
 
 
@@ -91,8 +81,14 @@ def snapshots_of(sessions: Sessions, session: Session) -> Snapshots:
     )
 
 
-def _changes(sessions: Sessions, session: Session, messages: Sequence[StoredMessage], *, whole: bool) -> _Changes:
-    """Return the changes from snapshots or tool records; if these are gone, those stored when the session ran."""
+def _changes(
+    sessions: Sessions, session: Session, messages: Sequence[StoredMessage], *, whole: bool
+) -> tuple[list[Document], str, str]:
+    """Return the changed files and, if there are snapshots, the diff as git prints it.
+
+    If snapshots and tool records are gone, the files are those that were stored when the session ran; the third value
+    is then the reason.
+    """
     reason = f"{session.directory} does not exist any more"
     unknown = True
     if os.path.isdir(session.directory):
@@ -101,13 +97,13 @@ def _changes(sessions: Sessions, session: Session, messages: Sequence[StoredMess
         try:
             files = history_diffs(messages, snapshots, Originals(sessions.store), sessions.messages)
             if files or snapshots.readable:
-                return _Changes(files, snapshots.text(*ends) if ends else "")
+                return files, snapshots.text(*ends) if ends else "", ""
             reason, unknown = snapshots.note or "there are no snapshots", ends is not None
         except SnapshotError:
             reason = "its snapshots are gone"
     stored = sessions.diff(session.id) if whole else []
     if stored:
-        return _Changes(stored, stored_because=reason)
+        return stored, "", reason
     # OpenCode's databases and forks store changes only with each prompt, and after a revert the record is empty.
     summaries = (as_object(message.info.get("summary")) or {} for message in messages)
     by_prompt = [diffs for summary in summaries if (diffs := as_list(summary.get("diffs"))) is not None]
@@ -118,4 +114,4 @@ def _changes(sessions: Sessions, session: Session, messages: Sequence[StoredMess
     if unknown and not by_prompt:
         raise NotFoundError(f"the changes of session {session.id} were not stored, and {reason}", id=session.id)
     stored = list(chain.from_iterable(by_prompt))
-    return _Changes(stored, stored_because=reason if stored else "")
+    return stored, "", reason if stored else ""

@@ -17,10 +17,9 @@ import socket
 import sys
 from typing import TYPE_CHECKING
 
-from ..errors import UsageError
 from ..tools.browser import open_browser
 from . import output
-from .command_arguments import count
+from .command_arguments import port
 from .logfile import show_warnings
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "--port", type=count, default=0, metavar="N", help="port (default: 4096, or a free one if that is taken)"
+        "--port", type=port, default=0, metavar="N", help="port (default: 4096, or a free one if that is taken)"
     )
     parser.add_argument("--no-open", action="store_true", help="print the address, and open no browser")
 
@@ -44,8 +43,6 @@ def run(options: Namespace) -> int:
     from ..server.state import ServerOptions
     from ..server.web.server_file import request_ticket
 
-    if options.port > 65535:
-        raise UsageError(f"{options.port} is not a port; the highest one is 65535")
     running = request_ticket(options.store)
     if running is not None:
         url, ticket = running
