@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 
@@ -10,14 +9,6 @@ from ..errors import OpenseshError, UsageError
 
 _FIRST_ACTIVATED_DESCRIPTOR = 3
 _BACKLOG = 512
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def bracketed(host: str) -> str:

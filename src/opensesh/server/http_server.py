@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from ..asgi.connections import connection_limit, limited_protocol
-from ..asgi.listening import accepted_hosts, activated_socket, bracketed, is_loopback, listen
+from ..asgi.listening import accepted_hosts, activated_socket, bracketed, listen
 from ..engine.cancellation import run_uncancellable
 from ..errors import OpenseshError, UsageError
+from ..tools.web_addresses import is_loopback
 from .application import application
 from .web.server_file import ServerFile, absolute_place, write_server_file
 

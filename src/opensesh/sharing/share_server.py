@@ -30,13 +30,14 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from ..asgi.connections import connection_limit, limited_protocol
-from ..asgi.listening import accepted_hosts, bracketed, is_loopback, listen
+from ..asgi.listening import accepted_hosts, bracketed, listen
 from ..asgi.requests import AcceptedOrigins, BodyError, read_body
 from ..errors import RecordError, UsageError
 from ..history.formats import ExportedSession, FormatOptions
 from ..history.formats.html_page import HtmlFormat, page_policy
 from ..records import as_list, as_object, dumps_compact, loads
 from ..storage import paths
+from ..tools.web_addresses import is_loopback
 from .items import assemble, read_item
 from .share_settings import DEFAULT_PORTS, normalize_server_url
 from .share_store import HTTPError, ShareStore

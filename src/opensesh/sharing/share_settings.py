@@ -7,6 +7,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from ..config.trust import owner_of
 from ..errors import UsageError
+from ..tools.web_addresses import is_loopback
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 PUBLIC_SERVER = "https://opncd.ai"
 """OpenCode's public share server, used when no server is configured."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class ShareSettings(NamedTuple):
@@ -53,7 +53,7 @@ class ShareSettings(NamedTuple):
     def is_private(self) -> bool:
         """Whether the connection to the server is encrypted or local."""
         parts = urlsplit(self.server)
-        return parts.scheme == "https" or parts.hostname in _LOOPBACK
+        return parts.scheme == "https" or is_loopback(parts.hostname or "")
 
 
 def load_share_settings(config: Config) -> ShareSettings:

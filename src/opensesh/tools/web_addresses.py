@@ -71,6 +71,14 @@ def names(url: str, host: str | None = None) -> list[str]:
     return list(dict.fromkeys(([] if host else [url]) + [plain, decoded]))
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether a host, by its name or address, is this machine."""
+    try:
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
 def is_private(address: str) -> bool:
     """Return whether an IP address is not one of the public Internet: this machine, its network, link-local (where
     clouds keep credentials), or reserved."""

@@ -20,8 +20,9 @@ import msgspec
 
 from ...config.schema import McpOAuthConfig
 from ...errors import ToolFailedError
+from ..web_addresses import is_loopback
 from . import oauth
-from .oauth import OAuthError, is_loopback
+from .oauth import OAuthError
 from .saved_logins import SavedClient, SavedLogin, SavedTokens, renewal_lock, save_login, saved_login
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import re
 import secrets
 import socket
 import time
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -25,7 +24,7 @@ from msgspec import Struct
 
 from ...errors import ToolFailedError
 from ...models.transport import ssl_context
-from ..web_addresses import host_of, is_private, port_of
+from ..web_addresses import host_of, is_loopback, is_private, port_of
 from .saved_logins import SavedClient, SavedTokens
 
 if TYPE_CHECKING:
@@ -388,14 +387,6 @@ def _decoded(content: bytes, kind: type[T], url: str) -> T:
 def _origin(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}".lower()
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine, by its name."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _is_private(host: str, port: int) -> bool:
