@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..history.filters import Selection
-from ..history.formats import FormatOptions
+from ..history.formats import FORMATS, FormatOptions
 from ..history.import_export.destinations import export_fingerprint, to_file, to_folder, to_stream
 from ..history.import_export.exporting import Export
 from ..history.library import Library
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ..storage.protocol import Damage
     from .command_arguments import CommandParser
 
-_FORMATS = ("jsonl", "json", "opencode", "markdown", "html", "prompts", "hf", "parquet")
 _FORMAT_OF_ENDING = {
     ".json": "json",
     ".md": "markdown",
@@ -58,7 +57,7 @@ def configure(parser: CommandParser) -> None:
         "--no-children", dest="children", action="store_false", help="exclude the sessions of subagents"
     )
     parser.add_argument(
-        "--format", choices=_FORMATS, help="output format (default: by the ending of FILE, otherwise jsonl)"
+        "--format", choices=tuple(FORMATS), help="output format (default: by the ending of FILE, otherwise jsonl)"
     )
     parser.add_argument("--tools", choices=("skip", "summary"), help=_TOOLS)
     parser.add_argument("--no-reasoning", action="store_true", help="omit the model's reasoning (markdown, html)")
