@@ -10,7 +10,7 @@ from .keys import is_plain
 if TYPE_CHECKING:
     from .protocol import Key
 
-_OWNERS = {"session": "projectID", "message": "sessionID", "part": "messageID"}
+OWNER_FIELDS = {"session": "projectID", "message": "sessionID", "part": "messageID"}
 """The field that repeats the second component of a key."""
 
 
@@ -25,7 +25,7 @@ def with_ids_of_key(key: Key, value: Any) -> Any:
     record = cast("dict[str, Any]", value)
     if record.get("id") != key[-1]:
         record = {"id": key[-1]} | record | {"id": key[-1]}
-    owner = _OWNERS.get(key[0], "")
+    owner = OWNER_FIELDS.get(key[0], "")
     if owner in record and not (isinstance(record[owner], str) and is_plain(record[owner])):
         record = record | {owner: key[1]}
     return record

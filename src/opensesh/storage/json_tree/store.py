@@ -22,7 +22,6 @@ from .journal import journaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
     from ...records import Document
     from ..change_feeds import ChangeFeed
@@ -145,9 +144,42 @@ class JsonTree:
         batch = _TreeBatch(self, self._disk)
         try:
             yield batch
-            batch.apply(self._lock, self._remove)
+            self._apply(batch.staged)
         finally:
             batch.discard()
+
+    def _apply(self, staged: list[tuple[Key, str | None]]) -> None:
+        messages = {key[-1 if key[0] == "message" else 1] for key, _ in staged if key[0] in ("message", "part")}
+        others = sum(key[0] not in ("message", "part") for key, _ in staged)
+        if len(messages) + others <= 1:
+            self._apply_in_order(staged)
+            return
+        files = [(self.locate(key), temporary) for key, temporary in staged]
+        with journaled(self.root, files, durable=self._disk.durable):
+            try:
+                self._apply_in_order(staged)
+            except Exception:
+                raise
+            except BaseException:
+                staged.clear()  # the journal is kept, and needs the temporary files
+                raise
+
+    def _apply_in_order(self, staged: list[tuple[Key, str | None]]) -> None:
+        unsynced = ""
+        for position, (key, temporary) in enumerate(staged):
+            path = self.locate(key)
+            if unsynced and os.path.dirname(unsynced) != os.path.dirname(path):
+                self._disk.sync_name(unsynced)
+                unsynced = ""
+            with self._lock(key):
+                if temporary is None:
+                    self._remove(key)  # which syncs the folder
+                else:
+                    self._disk.move_into_place(temporary, path)
+                    staged[position] = (key, None)
+            unsynced = "" if temporary is None else path
+        if unsynced:
+            self._disk.sync_name(unsynced)
 
     def _remove(self, key: Key) -> None:
         path = self.locate(key)
@@ -286,57 +318,21 @@ class _TreeBatch:
     def __init__(self, tree: JsonTree, disk: Disk) -> None:
         self._tree = tree
         self._disk = disk
-        self._staged: list[tuple[Key, str | None]] = []
+        self.staged: list[tuple[Key, str | None]] = []
 
     def write(self, key: Key, value: Any) -> None:
         """Write the record to a temporary file beside its own."""
         path = self._tree.locate(key)
-        self._staged.append((key, self._disk.stage(path, codec.dumps_in_chunks(value))))
+        self.staged.append((key, self._disk.stage(path, codec.dumps_in_chunks(value))))
 
     def remove(self, key: Key) -> None:
         """Add a removal."""
         self._tree.locate(key)  # checks the key
-        self._staged.append((key, None))
-
-    def apply(self, lock: Callable[[Key], AbstractContextManager[None]], remove: Callable[[Key], None]) -> None:
-        """Carry the operations out, in order."""
-        messages = {key[-1 if key[0] == "message" else 1] for key, _ in self._staged if key[0] in ("message", "part")}
-        others = sum(key[0] not in ("message", "part") for key, _ in self._staged)
-        if len(messages) + others <= 1:
-            self._apply_in_order(lock, remove)
-            return
-        files = [(self._tree.locate(key), temporary) for key, temporary in self._staged]
-        with journaled(self._tree.root, files, durable=self._disk.durable):
-            try:
-                self._apply_in_order(lock, remove)
-            except Exception:
-                raise
-            except BaseException:
-                self._staged.clear()  # the journal is kept, and needs the temporary files
-                raise
-
-    def _apply_in_order(
-        self, lock: Callable[[Key], AbstractContextManager[None]], remove: Callable[[Key], None]
-    ) -> None:
-        unsynced = ""
-        for position, (key, temporary) in enumerate(self._staged):
-            path = self._tree.locate(key)
-            if unsynced and os.path.dirname(unsynced) != os.path.dirname(path):
-                self._disk.sync_name(unsynced)
-                unsynced = ""
-            with lock(key):
-                if temporary is None:
-                    remove(key)  # which syncs the folder
-                else:
-                    self._disk.move_into_place(temporary, path)
-                    self._staged[position] = (key, None)
-            unsynced = "" if temporary is None else path
-        if unsynced:
-            self._disk.sync_name(unsynced)
+        self.staged.append((key, None))
 
     def discard(self) -> None:
         """Remove the temporary files that were not used."""
-        for _, temporary in self._staged:
+        for _, temporary in self.staged:
             if temporary is not None:
                 self._disk.discard(temporary)
 

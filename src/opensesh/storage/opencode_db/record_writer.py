@@ -25,7 +25,7 @@ from .rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from sqlite3 import Connection, Cursor
 
     from ...records import Document
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from .rows import Columns, Row
     from .table_schema import Schema
 
-_WRITE_ORDER = ("project", "session", "message", "part", "todo", "session_share")
-"""Each kind after those that it refers to."""
-_JSON_COLUMNS = frozenset(("metadata", "revert", "permission", "model", "summary_diffs", "sandboxes", "commands"))
 _STREAMED = ("text", "reasoning")
 
 
@@ -58,21 +55,18 @@ class RecordWriter:
     def apply(self, operations: Iterable[tuple[Key, Any]]) -> None:
         """Write canonical records, and remove those whose value is ``None``; of several for one key the last counts."""
         last = dict(operations)
-        writes = sorted((key for key in last if last[key] is not None), key=lambda key: _WRITE_ORDER.index(key[0]))
-        for key in writes:
-            match key[0]:
-                case "project":
-                    self._write_project(key, last[key])
-                case "session":
-                    self._write_session(key, last[key])
-                case "message":
-                    self._write_message(key, last[key])
-                case "part":
-                    self._write_part(key, last[key])
-                case "todo":
-                    self._write_todo(key, last[key])
-                case _:
-                    self._write_share(key, last[key])
+        writers: dict[str, Callable[[Key, Any], None]] = {  # each kind after those that it refers to
+            "project": self._write_project,
+            "session": self._write_session,
+            "message": self._write_message,
+            "part": self._write_part,
+            "todo": self._write_todo,
+            "session_share": self._write_share,
+        }
+        for kind, write in writers.items():
+            for key, record in last.items():
+                if key[0] == kind and record is not None:
+                    write(key, record)
         self._remove([key for key in last if last[key] is None])
 
     def has_session(self, session_id: str) -> bool:
@@ -356,7 +350,7 @@ def _changed(columns: Columns, before: Row) -> Columns:
     for name, value in columns.items():
         old = before.get(name)
         text = old.decode("utf-8", "replace") if isinstance(old, bytes) else old
-        if name not in DERIVED and text != value and not (name in _JSON_COLUMNS and _same_json(old, value)):
+        if name not in DERIVED and text != value and not (name in rows.JSON_COLUMNS and _same_json(old, value)):
             changed[name] = value
     return changed
 

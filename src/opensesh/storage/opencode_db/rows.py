@@ -27,6 +27,7 @@ from ...records import (
     created,
 )
 from ...records.codec import as_list, as_object, dumps_compact, loads, loads_object
+from ..record_ids import OWNER_FIELDS
 from .record_shapes import is_readable_error, validate
 
 if TYPE_CHECKING:
@@ -85,14 +86,13 @@ _SESSION_TEXTS = {
     "version": "version",
 }
 """The fields of a session that are text, with their columns."""
+JSON_COLUMNS = frozenset(("metadata", "revert", "permission", "model", "summary_diffs", "sandboxes", "commands"))
 _SESSION_JSON = ("model", "metadata", "permission", "revert")
 _SESSION_TIMES = ("created", "updated", "compacting", "archived")
 _ICON = {"url": "icon_url", "override": "icon_url_override", "color": "icon_color"}
 _OTHER_FIELDS = "fields"
 """The field of ``metadata.opensesh`` for fields of a session that have no column."""
 _FORMAT = "format"
-_OWNERS = {"message": "sessionID", "part": "messageID", "session": "projectID"}
-"""The field with the second component of a record's key."""
 
 
 def project_document(row: Row) -> Document:
@@ -289,7 +289,8 @@ def canonical(key: Key, value: Any, path: str) -> Any:
     elif kind == "todo" and items is not None:
         record = [_without(item, "id") for item in items]
     validate(kind, record, path)
-    if document is not None and kind in _OWNERS and (document["id"], document[_OWNERS[kind]]) != (key[-1], key[1]):
+    owner = OWNER_FIELDS.get(kind)
+    if document is not None and owner and (document["id"], document[owner]) != (key[-1], key[1]):
         raise RecordError(f"the record of {document['id']} cannot be stored here", path=path, place="$.id")
     return record
 

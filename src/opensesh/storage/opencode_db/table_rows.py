@@ -20,6 +20,7 @@ from . import rows as documents
 from .record_reader import is_corruption
 from .record_shapes import validate
 from .rows import data_of, project_columns, session_columns, total_columns
+from .table_schema import as_text
 from .tables import DEPTH
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class TableRows:
             for _, *values in page:
                 columns = dict(zip(names, values, strict=True))
                 record, fault = _record(table, columns)
-                path = "/".join((table, *(quote(_text(columns[name]), safe="") for name in _KEYS[table])))
+                path = "/".join((table, *(quote(as_text(columns[name]), safe="") for name in _KEYS[table])))
                 yield RawRow(path, columns, record, fault)
             if len(page) < _PAGE:
                 return
@@ -163,18 +164,18 @@ def _record(table: str, columns: dict[str, Any]) -> tuple[Document, str]:
         fault = error.detail
         with suppress(RecordError):
             return make(whole), fault
-        owners = {_OWNERS[name]: _text(row[name]) for name in _OWN_COLUMNS.get(table, ())}
+        owners = {_OWNERS[name]: as_text(row[name]) for name in _OWN_COLUMNS.get(table, ())}
         stored: Document | None = None
         with suppress(RecordError):
             stored = as_object(loads(row["data"] or b""))
-        return (stored or {}) | {"id": _text(row["id"])} | owners, fault
+        return (stored or {}) | {"id": as_text(row["id"])} | owners, fault
     return record, ""
 
 
 def _readable_columns(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with ``None`` for each column whose JSON or text cannot be read."""
     readable = dict(row)
-    for name in ("metadata", "revert", "permission", "model", "summary_diffs", "sandboxes", "commands"):
+    for name in documents.JSON_COLUMNS:
         value = readable.get(name)
         if value is not None:
             try:
@@ -229,7 +230,3 @@ def _insert(connection: Connection, table: str, row: dict[str, Any]) -> None:
         values.append(b64decode(coded.get("text") or coded.get("blob") or "") if coded else value)
     words = ("INSERT INTO", table, f"({', '.join(row)})", f"VALUES ({', '.join(holes)})")
     connection.execute(" ".join(words), values)
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -154,17 +154,17 @@ def _describe(connection: Connection, table: str) -> frozenset[str]:
     Clauses that no table of OpenCode has are facts as well.
     """
     (sql,) = connection.execute("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", [table]).fetchone()
-    facts = {f"CLAUSE {clause.upper()}" for clause in _UNKNOWN_CLAUSES.findall(_text(sql))}
+    facts = {f"CLAUSE {clause.upper()}" for clause in _UNKNOWN_CLAUSES.findall(as_text(sql))}
     for _, name, kind, not_null, default, key, _ in connection.execute(f"PRAGMA table_xinfo({table})"):
-        value = "" if default is None else f" = {_text(default).strip(_QUOTES)}"
-        facts.add(f"{_text(name)} {_text(kind).upper()}{'!' if not_null else ''}{value}{' KEY' if key else ''}")
+        value = "" if default is None else f" = {as_text(default).strip(_QUOTES)}"
+        facts.add(f"{as_text(name)} {as_text(kind).upper()}{'!' if not_null else ''}{value}{' KEY' if key else ''}")
     for _, index, unique, origin, *_ in connection.execute(f"PRAGMA index_list({table})").fetchall():
-        if unique and _text(origin) != "pk":
-            names = [_text(row[2] or b"?") for row in connection.execute(f'PRAGMA index_info("{_text(index)}")')]
+        if unique and as_text(origin) != "pk":
+            names = [as_text(row[2] or b"?") for row in connection.execute(f'PRAGMA index_info("{as_text(index)}")')]
             facts.add(f"UNIQUE ({', '.join(names)})")
     for row in connection.execute(f"PRAGMA foreign_key_list({table})").fetchall():
-        action = "" if _text(row[6]) == "CASCADE" else f" on delete {_text(row[6])}"
-        facts.add(f"REFERENCES {_text(row[3])} -> {_text(row[2])}{action}")
+        action = "" if as_text(row[6]) == "CASCADE" else f" on delete {as_text(row[6])}"
+        facts.add(f"REFERENCES {as_text(row[3])} -> {as_text(row[2])}{action}")
     return frozenset(facts)
 
 
@@ -181,7 +181,7 @@ def _differences(expected: dict[str, frozenset[str]], actual: dict[str, frozense
 def _applied_migrations(connection: Connection, tables: set[str]) -> set[str]:
     """Return the migrations that OpenCode has recorded, by name. Up to 1.2.20 it recorded only their times."""
     if "migration" in tables:
-        applied = {_text(row[0]) for row in connection.execute("SELECT id FROM migration")}
+        applied = {as_text(row[0]) for row in connection.execute("SELECT id FROM migration")}
         if applied:
             return applied
     if "__drizzle_migrations" not in tables:
@@ -189,7 +189,7 @@ def _applied_migrations(connection: Connection, tables: set[str]) -> set[str]:
     has_names = _has_column(connection, "__drizzle_migrations", "name")
     rows = connection.execute(_NAMES if has_names else _TIMES_OF_MIGRATIONS)
     by_stamp = {name.partition("_")[0]: name for name in MIGRATIONS}
-    return {by_stamp.get(text, text) for text in (_text(row[0]) for row in rows)}
+    return {by_stamp.get(text, text) for text in (as_text(row[0]) for row in rows)}
 
 
 def _expected(applied: set[str]) -> Iterable[dict[str, frozenset[str]]]:
@@ -213,10 +213,11 @@ def _tables_after(migrations: Iterable[str]) -> dict[str, frozenset[str]]:
 
 
 def _has_column(connection: Connection, table: str, column: str) -> bool:
-    return column in {_text(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")}
+    return column in {as_text(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
-def _text(value: object) -> str:
+def as_text(value: object) -> str:
+    """Return a value of SQLite as text; text comes as bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
