@@ -104,8 +104,8 @@ class ShareServer:
         import httpx2  # most commands never send a request
 
         url = self.base + path
-        content = None if body is None else dumps_compact(body)
-        headers = {"content-type": "application/json"} if content is not None else {}
+        sent = None if body is None else dumps_compact(body)
+        headers = {"content-type": "application/json"} if sent is not None else {}
         try:
             if self._client is None:
                 from ..models.transport import proxy_errors, ssl_context
@@ -114,9 +114,14 @@ class ShareServer:
                 with proxy_errors():
                     self._client = httpx2.AsyncClient(verify=verify, timeout=self._timeout)
             async with self._client.stream(
-                method, url, content=content, headers=headers, follow_redirects=method == "GET"
+                method, url, content=sent, headers=headers, follow_redirects=method == "GET"
             ) as response:
-                data = await _read_body(response, limit, url)
+                content = bytearray()
+                async for chunk in response.aiter_bytes():
+                    content += chunk
+                    if len(content) > limit:
+                        raise ShareError(f"the response of {url} is larger than {limit:,} bytes")
+                data = bytes(content)
         except httpx2.InvalidURL as error:
             raise ShareError(f"{url} is not a valid URL: {error}") from None
         except httpx2.TimeoutException:
@@ -131,17 +136,6 @@ class ShareServer:
             if method != "GET" and path != "/api/share":
                 return None  # the status says that it succeeded, and the body does not matter
             raise ShareError(f"{url} did not return JSON") from None
-
-
-async def _read_body(response: httpx2.Response, limit: int, url: str) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in response.aiter_bytes():
-        size += len(chunk)
-        if size > limit:
-            raise ShareError(f"the response of {url} is larger than {limit:,} bytes")
-        chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def _status_error(response: httpx2.Response, data: bytes, url: str) -> ShareError:

@@ -20,14 +20,12 @@ from ..storage import keys
 from ..storage.protocol import Damage, StoredMessage, log_damage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from ..config import Config
     from ..records import Document
     from ..sessions import Sessions
-    from ..storage.protocol import Key
-
-    Report = Callable[[Damage], None]
+    from ..storage.protocol import Key, Report
 
 _MAX_ID_LENGTH = 200
 

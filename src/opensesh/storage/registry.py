@@ -19,17 +19,17 @@ from .locations import databases, default_place, find_stores, old_projects
 from .protocol import ConditionallyWritable, FileTree, member_stores, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from .json_tree.store import JsonTree
     from .locations import StoreLocations
     from .opencode_db.store import OpencodeDB
-    from .protocol import Damage, Store
+    from .protocol import Report, Store
 
 ENTRY_POINT_GROUP = "opensesh.stores"
 
 
-def open_store(place: str | None = None, *, report: Callable[[Damage], None] | None = None) -> Store:
+def open_store(place: str | None = None, *, report: Report | None = None) -> Store:
     """Open the store at ``place``: a storage folder, an OpenCode data folder, a database file, or a URL.
 
     A data folder (the default is OpenCode's own) opens as everything that is in it: the JSON tree and every database.

@@ -18,9 +18,9 @@ from .keys import check_key
 from .protocol import Damage, ignore_damage, log_damage, store_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from .protocol import Store
+    from .protocol import Report, Store
 
 _OURS = "opensesh"
 
@@ -46,9 +46,7 @@ def reason_of(share: Share) -> str:
     return _noted(share, "why")
 
 
-def waiting(
-    store: Store | None = None, *, report: Callable[[Damage], None] = log_damage
-) -> Iterator[tuple[str, Share]]:
+def waiting(store: Store | None = None, *, report: Report = log_damage) -> Iterator[tuple[str, Share]]:
     """Iterate over the shares that must still be revoked, with their sessions: of one store, or of all.
 
     A share whose store is unknown or gone belongs to every store. A file that cannot be read is reported and stays.
@@ -76,7 +74,7 @@ def done(session_id: str, share: Share) -> None:
             Disk().remove(path)
 
 
-def _files(report: Callable[[Damage], None], session_id: str | None = None) -> Iterator[tuple[str, str, Share]]:
+def _files(report: Report, session_id: str | None = None) -> Iterator[tuple[str, str, Share]]:
     """Iterate over the files with their session and share, all of them or those of one session."""
     prefix = "" if session_id is None else f"{check_key((session_id,))[0]}."
     for name in names_in(_folder()):
