@@ -37,7 +37,10 @@ def agree(terminal: Terminal) -> dict[str, float]:
     library = history.open()
     entries = {entry.id: float(entry.cost) for entry in library.sessions()}
     assert entries == pytest.approx(listed)
-    figures = {entry.id: session_figures(library, entry, ()).usage.cost for entry in library.sessions()}
+    figures = {
+        entry.id: session_figures(library, entry, library.store.messages(entry.id)).usage.cost
+        for entry in library.sessions()
+    }
     assert {name: dollars(cost) for name, cost in figures.items()} == pytest.approx(listed)
     return listed
 
