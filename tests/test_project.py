@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from opensesh import project
@@ -16,7 +19,7 @@ from opensesh.storage.memory import Memory
 from opensesh.storage.opencode_db.store import OpencodeDB
 from opensesh.storage.protocol import Key
 
-from .storage.opencode_databases import V1_2, empty_database
+from .storage.opencode_databases import FIXTURES, V1_2, empty_database
 
 
 def git(folder: Path, *words: str) -> str:
@@ -246,6 +249,24 @@ def test_the_global_record_has_no_vcs() -> None:
     record = register(Memory(), ProjectLocation("/x", "global", "/", "/", None))
     assert "vcs" not in record.document
     assert record.worktree == "/"
+
+
+def test_a_database_of_1_15_keeps_a_project_under_the_cached_id_until_opencode_moves_it(
+    repository: Path, tmp_path: Path
+) -> None:
+    root = resolve(repository, remember=True).id
+    remote = "git@Example.com:me/Thing.git"
+    git(repository, "remote", "add", "origin", remote)
+    path = tmp_path / "opencode.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript((FIXTURES / "opencode-schemas" / "1.15.13.sql").read_text())
+    with OpencodeDB(path) as store:
+        location = resolve(repository, store=store)
+        assert location.id == remote_id(remote), "OpenCode has not seen the project"
+        register(store, msgspec.structs.replace(location, id=root))
+        assert resolve(repository, store=store).id == root
+        register(store, location)
+        assert resolve(repository, store=store).id == remote_id(remote)
 
 
 def test_a_store_of_a_newer_opencode_names_a_project_by_its_remote(repository: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from .storage import keys
 from .storage.disk import read_file
 from .storage.keys import GLOBAL
 from .storage.project_ids import GitCommand, cached_id, git_marker
-from .storage.protocol import conventions_of
+from .storage.protocol import Conventions, conventions_of
 from .storage.record_ids import project_at
 
 if TYPE_CHECKING:
@@ -81,9 +81,13 @@ def resolve(
         return ProjectLocation(directory, GLOBAL, "/", "/", _fake_vcs(os.environ))
     sandbox = os.path.dirname(marker)
     git = GitCommand(sandbox)
-    by_remote = store is not None and conventions_of(store).projects_by_remote
+    conventions = Conventions() if store is None else conventions_of(store)
+    by_remote = conventions.projects_by_remote
     remote = remote_id(git.line("remote", "get-url", "origin")) if by_remote else ""
-    cached = remote or cached_id(_common_folder(marker) if by_remote else marker)
+    cached = cached_id(_common_folder(marker) if by_remote else marker)
+    known = store.list(("project",)) if store is not None and conventions.keeps_cached_projects else ()
+    if remote and (keys.project(remote) in known or not cached or keys.project(cached) not in known):
+        cached = remote
     roots = () if cached else git.lines("rev-list", "--max-parents=0", "HEAD" if by_remote else "--all")
     top = os.path.abspath(os.path.join(sandbox, git.line("rev-parse", "--show-toplevel")))
     if os.path.realpath(top) != os.path.realpath(sandbox):

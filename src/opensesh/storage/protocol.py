@@ -337,6 +337,12 @@ class Conventions(NamedTuple):
 
     projects_by_remote: bool = False
     """Whether a project is identified by its remote, if it has one (1.15.11 and later)."""
+    keeps_cached_projects: bool = False
+    """Whether a project that is stored under the id in ``.git/opencode`` stays there until OpenCode moves it.
+
+    The tables of 1.15.13 may also be those of a version before 1.15.11, which shows only sessions under that id. The
+    later one moves them to the id of the remote when it opens the project.
+    """
     snapshots_by_worktree: bool = False
     """Whether each worktree of a project has snapshots of its own (1.3.3 and later)."""
     sessions_have_paths: bool = False

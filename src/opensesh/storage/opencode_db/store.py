@@ -138,6 +138,7 @@ class OpencodeDB(TableRows):
         columns = schema.columns.get("session", frozenset())
         return Conventions(
             projects_by_remote="metadata" in columns,
+            keeps_cached_projects=not schema.logs_events,
             # 1.3.3 is the first version with a table of events, and the first with snapshots of each worktree.
             snapshots_by_worktree="event" in schema.columns,
             sessions_have_paths="path" in columns,
