@@ -165,7 +165,7 @@ def _read(path: str) -> Instruction | None:
 
 
 def _is_own_file(config: Config, path: str) -> bool:
-    """Return whether an instruction file of the project exists, and is no link out of the project."""
+    """Return whether an instruction file of the project exists, and is not a link out of the project."""
     if not os.path.isfile(path):
         return False
     root, real = config.project_folders.root(path), os.path.realpath(path)

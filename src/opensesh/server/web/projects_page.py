@@ -50,7 +50,7 @@ async def projects_page(call: Call, query: ProjectsPageQuery) -> object:
             key = group.folder if group.project.id == GLOBAL else group.project.id
             rows.append(ProjectRow(use, key, os.path.isdir(group.folder), costs.get(key, UsageTotals())))
         if not query.q:
-            rows.sort(key=lambda row: -(row.use.latest or 0))  # as the page shows, whatever the records say
+            rows.sort(key=lambda row: -(row.use.latest or 0))  # by the times that the page shows
         return rows
 
     rows = await call.state.read_history(read)
