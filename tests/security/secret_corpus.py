@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
-from urllib.parse import quote
+from html import unescape
+from urllib.parse import quote, unquote
 
 LOGIN = "KEYINAUTHJSON12345678"
 CONFIGURED = "conf/igured+word=5577"
@@ -44,6 +46,14 @@ EVERYWHERE: dict[str, Callable[[str], str]] = {
     "split over lines": lambda secret: "\n".join(_halves(secret)),
     "split over lines with indentation": lambda secret: "  \r\n      ".join(_halves(secret)),
     "split over lines of source code": lambda secret: 'x = "{}" +\n    "{}"'.format(*_halves(secret)),
+    "split by a written line break": lambda secret: "\\n".join(_halves(secret)),
+    "over lines of a JSON text": lambda secret: json.dumps({"a": "\n".join(_halves(secret))}),
+    "percent-encoded throughout": lambda secret: "https://x/?q=" + "".join(f"%{ord(letter):02x}" for letter in secret),
+    "percent-encoded in part": lambda secret: secret[:3] + "".join(f"%{ord(letter):02X}" for letter in secret[3:]),
+    "written in JSON escapes": lambda secret: "".join(f"\\u{ord(letter):04x}" for letter in secret),
+    "written in source code": lambda secret: "".join(f"\\x{ord(letter):02x}" for letter in secret),
+    "written in HTML": lambda secret: "".join(f"&#{ord(letter)};" for letter in secret),
+    "written in hexadecimal HTML": lambda secret: "".join(f"&#x{ord(letter):x};" for letter in secret),
     "behind a letter": "x{}".format,
     "behind a word and an underscore": "key_{}".format,
 }
@@ -78,6 +88,8 @@ def spellings() -> dict[str, tuple[str, str]]:
 
 def remains(secret: str, text: str) -> list[str]:
     """Return the parts of a secret that are in a text: of 8 characters or more, in any of the encodings."""
+    source = re.sub(r"\\(?:u00|x)([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), text)
+    text += unquote(text) + unescape(text) + source
     encodings = {secret, secret.encode().hex(), secret.encode().hex().upper()}
     for before in range(3):
         encodings.add(b64encode(bytes(before) + secret.encode()).decode()[2:-4])

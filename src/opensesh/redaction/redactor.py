@@ -2,7 +2,7 @@
 
 Only texts change, including the names of fields, so the JSON stays valid and complete. A secret is replaced by the name
 of its rule: ``[redacted:github-token]``. Characters that are not visible and terminal codes within a secret do not hide
-it, nor does a line break within a token. What a text takes is proportional to its length.
+it, nor do a line break within a token and escapes of characters. What a text takes is proportional to its length.
 """
 
 from __future__ import annotations
@@ -49,6 +49,14 @@ _INVISIBLE = re.compile(
 )
 _INVISIBLE_ASCII = ("\x1b", "\\u", "\\x1", "\\033", "\\e[", "\x00", "\x08", "\x7f")
 
+# Single characters as they are written in URLs, JSON, source code and HTML.
+_ESCAPE = re.compile(
+    r"%(?P<percent>[0-7][0-9a-fA-F])|(?<!\\)\\{1,4}+(?:(?:u00|x)(?P<code>[0-7][0-9a-fA-F])|(?P<line>[nr]))"
+    r"|&#(?:x0{0,4}(?P<hex>[0-7][0-9a-fA-F])|0{0,4}(?P<number>\d{2,3}));"
+)
+
+_SPACE = re.compile(r"\s")
+
 # A line break within a word, with indentation, or between two strings that the source code joins.
 _LINE_BREAK = r"(?:[\"'][ \t]*+[+\\]?)?[ \t]*+\r?\n[ \t]*+(?:\+[ \t]*+)?[\"']?"
 _SPLIT_WORDS = re.compile(rf"(?<![{WORD_CHARACTERS}])[{WORD_CHARACTERS}]++(?:{_LINE_BREAK}[{WORD_CHARACTERS}]++)++")
@@ -76,15 +84,17 @@ class _Span(NamedTuple):
 class _Excerpt:
     """A text with some of its characters left out, and where the others are in the original."""
 
-    def __init__(self, runs: Iterable[tuple[int, str]]) -> None:
-        """``runs`` are what is kept, each with its position in the original."""
+    def __init__(self, runs: Iterable[tuple[int, str] | tuple[int, str, int]]) -> None:
+        """``runs`` are what is kept, each with its position in the original, and its length there if that differs."""
         self._origins: list[int] = []
         self._starts: list[int] = []
+        self._added: list[int] = []
         kept: list[str] = []
         length = 0
-        for origin, run in runs:
+        for origin, run, *lengths in runs:
             self._origins.append(origin)
             self._starts.append(length)
+            self._added.append(lengths[0] - len(run) if lengths else 0)
             kept.append(run)
             length += len(run)
         self.text = "".join(kept)
@@ -93,11 +103,10 @@ class _Excerpt:
 
     def original(self, span: _Span) -> _Span:
         """Return where a part of this text is in the original."""
-        return _Span(self._position(span.start), self._position(span.end - 1) + 1, span.name)
-
-    def _position(self, position: int) -> int:
-        run = bisect_right(self._starts, position) - 1
-        return self._origins[run] + position - self._starts[run]
+        first, last = (bisect_right(self._starts, position) - 1 for position in (span.start, span.end - 1))
+        start = self._origins[first] + span.start - self._starts[first]
+        # A run of another length is one character, so that what ends in it ends with it.
+        return _Span(start, self._origins[last] + span.end - self._starts[last] + self._added[last], span.name)
 
 
 class Redactor:
@@ -158,6 +167,9 @@ class Redactor:
         else:
             visible = _Excerpt(_runs_between(_INVISIBLE, text))
             spans = [visible.original(span) for span in self._find_in_visible(visible.text)]
+        if _ESCAPE.search(text):
+            plain = _Excerpt(_unescaped_words(text))
+            spans += [plain.original(span) for span in self._find_in_visible(plain.text)]
         if spans:
             text = self._replace(text, spans)
         if self.paths and ("/" in text or "\\" in text):
@@ -281,6 +293,26 @@ def _end_of_split_token(joined: _Excerpt, span: _Span) -> int:
             break
         token_end = end
     return token_end
+
+
+def _unescaped_words(text: str) -> Iterator[tuple[int, str, int]]:
+    """Yield the words that contain escapes, with the characters in their places that the escapes stand for."""
+    position = word_end = 0
+    for match in _ESCAPE.finditer(text):
+        start, end = match.span()
+        if start >= word_end:
+            if word_end:
+                yield position, f"{text[position:word_end]} ", word_end - position + 1
+            position = 1 + max(text.rfind(" ", word_end, start), text.rfind("\n", word_end, start), word_end - 1)
+            space = _SPACE.search(text, end)
+            word_end = space.start() if space else len(text)
+        if start > position:
+            yield position, text[position:start], start - position
+        digits = match["percent"] or match["code"] or match["hex"]
+        character = "\n" if match["line"] else chr(int(digits, 16) if digits else int(match["number"]))
+        yield start, character, end - start
+        position = end
+    yield position, text[position:word_end], word_end - position
 
 
 def _runs_between(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, str]]:
