@@ -1,10 +1,10 @@
 """Events of a model's answer, the same for every provider.
 
-The order in one step: ``start-step``, then content, then ``finish-step``. A piece of content begins with ``-start``,
-grows by ``-delta`` and ends with ``-end``, all under one ``id`` that is unique within the step among pieces of its
-kind; pieces may overlap. A
-tool call begins with ``tool-input-start``, may stream its arguments, and is complete with ``tool-call``. If the
-provider runs the tool itself, ``tool-result`` or ``tool-error`` follows. Adapters report errors by raising
+The order in one step: :class:`StartStep`, then content, then :class:`FinishStep`. A piece of text begins with
+:class:`TextStart`, grows by :class:`TextDelta` and ends with :class:`TextEnd`, all under one ``id`` that is unique
+within the step among pieces of its kind; pieces may overlap. A tool call begins with :class:`ToolInputStart`, may
+stream its arguments, and is complete with :class:`ToolCall`. If the provider runs the tool itself,
+:class:`ToolResult` or :class:`ToolError` follows. Adapters report errors by raising
 :class:`~opensesh.errors.ModelError`.
 
 ``metadata`` is what the provider needs back later (signatures, encrypted reasoning), under the provider's key:
@@ -13,7 +13,6 @@ provider runs the tool itself, ``tool-result`` or ``tool-error`` follows. Adapte
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -21,16 +20,6 @@ from msgspec import Struct
 Metadata = dict[str, Any]
 TextKind = Literal["text", "reasoning"]
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "error", "other", "unknown"]
-
-
-class _Event(
-    Struct,
-    frozen=True,
-    tag_field="type",
-    tag=lambda name: re.sub(r"(?<!^)([A-Z])", r"-\1", name).lower(),
-    omit_defaults=True,
-):
-    """Base class of the events."""
 
 
 class Usage(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -59,11 +48,11 @@ class Usage(Struct, frozen=True, omit_defaults=True, kw_only=True):
         )
 
 
-class StartStep(_Event, frozen=True):
+class StartStep(Struct, frozen=True):
     """A model call begins."""
 
 
-class TextStart(_Event, frozen=True):
+class TextStart(Struct, frozen=True):
     """A piece of text begins: of the answer, or of the reasoning before it."""
 
     id: str
@@ -71,7 +60,7 @@ class TextStart(_Event, frozen=True):
     kind: TextKind = "text"
 
 
-class TextDelta(_Event, frozen=True):
+class TextDelta(Struct, frozen=True):
     """More text."""
 
     id: str
@@ -79,7 +68,7 @@ class TextDelta(_Event, frozen=True):
     kind: TextKind = "text"
 
 
-class TextEnd(_Event, frozen=True):
+class TextEnd(Struct, frozen=True):
     """The piece of text is complete; signatures of reasoning are in its metadata."""
 
     id: str
@@ -87,21 +76,21 @@ class TextEnd(_Event, frozen=True):
     kind: TextKind = "text"
 
 
-class ToolInputStart(_Event, frozen=True):
+class ToolInputStart(Struct, frozen=True):
     """A tool call begins; ``id`` is the id of the call."""
 
     id: str
     name: str
 
 
-class ToolInputDelta(_Event, frozen=True):
+class ToolInputDelta(Struct, frozen=True):
     """More of the call's arguments, as JSON text."""
 
     id: str
     text: str
 
 
-class ToolCall(_Event, frozen=True):
+class ToolCall(Struct, frozen=True):
     """A complete tool call. ``problem`` describes arguments that are not a JSON object."""
 
     id: str
@@ -111,24 +100,24 @@ class ToolCall(_Event, frozen=True):
     problem: str | None = None
     metadata: Metadata | None = None
     executed: bool = False
-    """Whether the provider runs the tool itself; a ``tool-result`` follows."""
+    """Whether the provider runs the tool itself; a :class:`ToolResult` follows."""
 
 
-class ToolResult(_Event, frozen=True):
+class ToolResult(Struct, frozen=True):
     """A call that the provider ran itself succeeded."""
 
     id: str
     output: str
 
 
-class ToolError(_Event, frozen=True):
+class ToolError(Struct, frozen=True):
     """A call that the provider ran itself failed."""
 
     id: str
     error: str
 
 
-class FinishStep(_Event, frozen=True):
+class FinishStep(Struct, frozen=True):
     """The model call ended: reason and usage."""
 
     reason: FinishReason
