@@ -12,7 +12,7 @@ from urllib.parse import quote
 from urllib.request import Request
 
 import pytest
-from opensesh.storage.opencode_db.encoding import restore_message
+from opensesh.storage.opencode_db.rows import restore_message
 
 from opensesh.history.filters import Selection
 from opensesh.history.import_export.destinations import to_stream
