@@ -12,7 +12,6 @@ from urllib.parse import quote
 from urllib.request import Request
 
 import pytest
-from opensesh.storage.opencode_db.rows import restore_message
 
 from opensesh.history.filters import Selection
 from opensesh.history.import_export.destinations import to_stream
@@ -20,6 +19,7 @@ from opensesh.history.import_export.exporting import Export
 from opensesh.records import as_list, as_object
 from opensesh.sessions import trash
 from opensesh.storage import open_store
+from opensesh.storage.opencode_db.rows import restore_message
 from opensesh.testing.wire import WireServer
 
 from ..storage.opencode_databases import assert_sound
