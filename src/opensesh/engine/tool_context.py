@@ -256,36 +256,33 @@ class CallContext:
         return await self._environment.hooks.shell_env(cwd, self.session_id, self.call_id)
 
 
-class _NestedCalls:
-    def __init__(self, runner: CallRunner) -> None:
-        self._runner = runner
+class _NestedCalls(NamedTuple):
+    runner: CallRunner
 
     @property
     def names(self) -> Sequence[str]:
-        return self._runner.names
+        return self.runner.names
 
     async def run(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
-        return await self._runner.run_nested(tool, arguments)
+        return await self.runner.run_nested(tool, arguments)
 
 
-class _Todos:
-    def __init__(self, sessions: Sessions, session_id: str) -> None:
-        self._sessions = sessions
-        self._session_id = session_id
+class _Todos(NamedTuple):
+    sessions: Sessions
+    session_id: str
 
     async def read(self) -> Sequence[Todo]:
-        todos = await run_in_thread_uncancellable(self._sessions.todos, self._session_id)
+        todos = await run_in_thread_uncancellable(self.sessions.todos, self.session_id)
         return [convert(todo, Todo) for todo in todos]
 
     async def write(self, todos: Sequence[Todo]) -> None:
         documents = [document_of(todo) for todo in todos]
-        await run_in_thread_uncancellable(self._sessions.set_todos, self._session_id, documents)
+        await run_in_thread_uncancellable(self.sessions.set_todos, self.session_id, documents)
 
 
-class _UserQuestions:
-    def __init__(self, questions: Questions, context: CallContext) -> None:
-        self._questions = questions
-        self._context = context
+class _UserQuestions(NamedTuple):
+    questions: Questions
+    context: CallContext
 
     async def ask(self, questions: Sequence[UserQuestion]) -> Sequence[Sequence[str]]:
         documents: list[Document] = []
@@ -294,31 +291,29 @@ class _UserQuestions:
             document: Document = {"question": question.question, "header": question.header, "options": options}
             extra = {"multiple": question.multiple, "custom": question.custom}
             documents.append(document | {name: value for name, value in extra.items() if value is not None})
-        tool = {"messageID": self._context.message_id, "callID": self._context.call_id}
-        return await self._questions.ask(self._context.session_id, documents, tool, self._context.start)
+        tool = {"messageID": self.context.message_id, "callID": self.context.call_id}
+        return await self.questions.ask(self.context.session_id, documents, tool, self.context.start)
 
 
-class _Skills:
-    def __init__(self, factory: ToolCallContextFactory) -> None:
-        self._factory = factory
+class _Skills(NamedTuple):
+    factory: ToolCallContextFactory
 
     async def all(self) -> Sequence[Skill]:
-        rules = self._factory.rules
-        return [skill for skill in self._factory.skills if evaluate("skill", skill.name, rules) != "deny"]
+        rules = self.factory.rules
+        return [skill for skill in self.factory.skills if evaluate("skill", skill.name, rules) != "deny"]
 
 
-class NearbyInstructions:
+class NearbyInstructions(NamedTuple):
     """Finds instruction files near what is read, each one once."""
 
-    def __init__(self, config: Config, known: set[str]) -> None:
-        """``known`` are the paths of files that the model has seen; it is updated."""
-        self._config = config
-        self._known = known
+    config: Config
+    known: set[str]
+    """Paths of files that the model has seen; it is updated."""
 
     async def near(self, path: str) -> Sequence[tuple[str, str]]:
         """Return path and content of the instruction files that apply to ``path`` and are not known yet."""
-        files = await run_in_thread_uncancellable(nearby, self._config, path, self._known)
-        self._known.update(file.source for file in files)
+        files = await run_in_thread_uncancellable(nearby, self.config, path, self.known)
+        self.known.update(file.source for file in files)
         return [(file.source, file.content) for file in files]
 
 
@@ -407,18 +402,17 @@ def _link_and_target(path: str) -> tuple[str, ...]:
 # -- hidden messages, for the recall tool ------------------------------------------------------------------------------
 
 
-class HiddenHistory:
+class HiddenHistory(NamedTuple):
     """What a session holds beyond what its model sees."""
 
-    def __init__(self, sessions: Sessions, session_id: str) -> None:
-        self._sessions = sessions
-        self._session_id = session_id
+    sessions: Sessions
+    session_id: str
 
     async def all(self) -> Sequence[HiddenMessage]:
         """Return what was compacted or pruned, oldest first."""
 
         def read() -> list[HiddenMessage]:
-            messages = self._sessions.messages(self._session_id)
+            messages = self.sessions.messages(self.session_id)
             shown = {id(message) for message in visible(messages)}
             hidden: list[HiddenMessage] = []
             for number, message in enumerate(messages, 1):
