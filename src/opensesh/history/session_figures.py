@@ -87,4 +87,5 @@ def _todos(library: Library, session_id: str) -> list[Document]:
         entries = as_list(library.store.read(keys.todo(session_id))) or []
     except (NotFoundError, RecordError):
         return []
-    return [todo for todo in map(as_object, entries) if todo is not None]
+    todos = [todo for todo in map(as_object, entries) if todo is not None]
+    return [todo | {name: str(todo.get(name, "")) for name in ("content", "status")} for todo in todos]

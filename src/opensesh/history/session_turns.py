@@ -123,20 +123,23 @@ class SessionTurns:
                         part = as_object(with_ids_of_key(key, self._store.read(key)))
                     except NotFoundError:
                         continue
-                    return by_time[at], part or {}
+                    if part is None:
+                        raise RecordError("the part is not an object", path=self._store.locate(key))
+                    return by_time[at], part
         raise NotFoundError(f"there is no part {part_id} in this session", id=part_id)
 
     def _message(self, message_id: str) -> SessionTurn:
         key = ("message", self.session_id, message_id)
         try:
             info = as_object(with_ids_of_key(key, self._store.read(key))) or {}
+            created = order.created(info)  # it may have been damaged since its position was read
         except (NotFoundError, RecordError) as error:
             return DamagedMessage(message_id, self._store.locate(key), error.message)
         parts: list[Document] = []
         for part_key, record in self._store.scan(("part", message_id), report=self.damage.append):
             if (part := as_object(with_ids_of_key(part_key, record))) is not None:
                 parts.append(part)
-        return StoredMessage(info, order.parts_in_order(parts, order.created(info)))
+        return StoredMessage(info, order.parts_in_order(parts, created))
 
 
 def turn_id(turn: SessionTurn) -> str:

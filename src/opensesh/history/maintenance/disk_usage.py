@@ -7,7 +7,7 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ...errors import RecordError
+from ...errors import RecordError, StoreError
 from ...records import Document, as_list, as_object, dumps_compact, loads_object
 from ...storage.disk import read_file
 from ...storage.keys import is_plain
@@ -110,7 +110,13 @@ def measure(store: Store, *, report: Report = log_damage) -> list[StoreDiskUsage
     """Measure each member of a store: a tree by its files, a database by its records."""
     members = member_stores(store)
     if members != [store]:
-        return [usage for member in members for usage in measure(member, report=report)]
+        usages: list[StoreDiskUsage] = []
+        for member in members:
+            try:
+                usages += measure(member, report=report)
+            except StoreError as error:  # a database that was damaged since it was opened
+                report(Damage(member.place, error.message))
+        return usages
     usage = StoreDiskUsage(store)
     owners: dict[str, str] = {}
     entries = _files(store) if isinstance(store, FileTree) else _values(store, report)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...errors import RecordError
+from ...errors import RecordError, StoreError
 from ...records import dumps, loads_object
 from ...sessions.trash import writable_tree
 from ...sessions.undo import Change, files_changed, perform
@@ -81,11 +81,17 @@ def diagnose(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda
     contents: list[StoreContents] = []
     findings = [Finding("database", path, reason, "damage", remedy=_DATABASE_REMEDY) for path, reason in unread]
     members = member_stores(store)
+    read_ids: set[str] = set()
     for member in members:
         if not isinstance(member, FileTree):
-            contents.append(store_contents(member))
-            if isinstance(member, RawRows):
-                findings += check_database(member, member)
+            try:
+                contents.append(store_contents(member))
+                if isinstance(member, RawRows):
+                    findings += check_database(member, member)
+            except StoreError as error:  # it was damaged since it was opened
+                findings.append(Finding("database", member.place, error.message, "damage", remedy=_DATABASE_REMEDY))
+            else:
+                read_ids.add(member.id)
     in_databases = set[str]().union(*(content.sessions for content in contents))
     for member in (member for member in members if isinstance(member, FileTree)):
         inventory = take_inventory(member, step)
@@ -96,7 +102,7 @@ def diagnose(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda
         if os.path.isdir(member.root):
             running = running_sessions(FileLeases.of(member), (item.name for item in inventory.of("session")))
             beside = databases(os.path.dirname(member.root), {})
-            are_all_read = {os.path.realpath(path) for path in beside} <= {other.id for other in members}
+            are_all_read = {os.path.realpath(path) for path in beside} <= read_ids
             findings += check_records(member, inventory, running, in_databases if are_all_read else None)
             findings += check_surroundings(member, inventory)
         findings += check_layout(member)

@@ -80,7 +80,7 @@ def render(call: Call, template: str, *, status: int = 200, **values: Any) -> Re
     """Return a page, or a fragment of one, from a template."""
     running = sum(len(engine.status()) for engine in call.state.pool.engines().values())
     context = _context(call.request) | {"running": running} | values
-    return HTMLResponse(_template(template).render(context), status)
+    return _html_response(_template(template).render(context), status)
 
 
 def render_fragment(template: str, **values: Any) -> str:
@@ -109,7 +109,12 @@ def message_page(
     """
     template = _template("message.html")
     context = _context(request) | {"title": title, "text": text, "command": command, "link": link, "detail": detail}
-    return HTMLResponse(template.render(context), status)
+    return _html_response(template.render(context), status)
+
+
+def _html_response(text: str, status: int) -> Response:
+    """Return a page; half a character of a record, a lone surrogate, becomes a question mark."""
+    return HTMLResponse(text.encode(errors="replace"), status)
 
 
 def page_route(operation: Operation, state: ServerState) -> Route:

@@ -426,7 +426,7 @@ async def session_turn(call: Call, query: TurnQuery) -> object:
     head, turn = await call.state.read_history(read)
     if query.form == "markdown":
         session = ExportedSession(head["session"].id, head["session"].project_id, head["session"].document, [turn])
-        return PlainTextResponse("".join(MarkdownFormat(FormatOptions()).messages(session)))
+        return PlainTextResponse("".join(MarkdownFormat(FormatOptions()).messages(session)).encode(errors="replace"))
     records = dumps({"info": turn.info, "parts": turn.parts}).decode(errors="replace")
     return render(call, "session_turn.html", records=highlighted(records, "json", 2_000), turn=turn, **head)
 
