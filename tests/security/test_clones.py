@@ -15,6 +15,7 @@ import pytest
 from opensesh.cli import logfile
 from opensesh.cli.directory_config import trust_items
 from opensesh.config import Config, agents, load, skills, system_instructions
+from opensesh.config.commands import commands, expand
 from opensesh.errors import ConfigError
 from opensesh.plugins.loader import candidates_needing_trust, find_candidates
 
@@ -157,6 +158,15 @@ def test_giant_programs_of_a_project_are_not_read(project: Path) -> None:
     os.utime(project / "server.py", (1, 1))
     (after,) = trust_items(config)
     assert before.digest != after.digest
+
+
+def test_a_command_with_a_number_of_any_length_does_not_cost_the_others(project: Path) -> None:
+    templates = {"long": f"x ${'1' * 5_000}", "other": "y $1"}
+    config = write(project, {"command": {name: {"template": text} for name, text in templates.items()}})
+    by_name = commands(config)
+    assert by_name["other"].hints == ("$1",)
+    assert by_name["long"].hints == ()
+    assert expand(templates["long"], "a").text() == f"{templates['long']}\n\na"
 
 
 def test_a_thousand_warnings_read_the_configuration_of_the_project_once(project: Path) -> None:

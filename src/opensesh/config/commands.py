@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _BUILTINS = ("init", "review")
 _ARGUMENT = r"(?i)\[Image\s+\d+\]|\"[^\"]*\"|'[^']*'|[^\s\"']+"
-_PLACEHOLDER = r"\$(?:([1-9][0-9]*)|ARGUMENTS)"
+_PLACEHOLDER = r"\$(?:([1-9][0-9]{0,5}+)(?![0-9])|ARGUMENTS)"
 _SHELL = r"!`([^`]+)`"
 _MENTION = re.compile(r"(?<![A-Za-z0-9_`])@(\.?[^\s`,.]*(?:\.[^\s`,.]+)*)")
 
