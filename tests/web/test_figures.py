@@ -68,6 +68,8 @@ async def test_the_panel_shows_what_a_session_spent_of_its_budget(
         await page.locator("#prompt").fill("SAY Two.")
         await page.locator("#prompt").press("Enter")
         await expect(line.locator("dd")).to_have_text(re.compile(r"^\$0\.00[2-9]\d of \$0\.50$"))
+        await page.close()  # before its server ends
+    page = await context.new_page()
     unlimited = figures_server.http.get("/session").json()[0]["id"]
     await figures_server.enter(page, f"/ui/session/{unlimited}")
     await expect(page.locator("#panel .figures div", has_text="stored")).to_be_visible()

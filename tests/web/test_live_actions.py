@@ -83,7 +83,7 @@ async def test_a_session_is_forked_from_a_message(page: Page, server: WebServer)
     await open_session(page, server, session_id)
     await turn_action(page, "SAY Second.", "Revert to before this")
     dialog = page.get_by_role("dialog")
-    assert await dialog.get_by_role("button").all_inner_texts() == ["Cancel", "Revert"]  # no file is changed
+    await expect(dialog.get_by_role("button")).to_have_text(["Cancel", "Revert"])  # no file is changed
     await page.keyboard.press("Escape")
     await turn_action(page, "SAY Second.", "Fork from here")
     await expect(page.locator("#log .turn")).to_have_count(2)
