@@ -262,3 +262,16 @@ def test_m2_redaction_takes_time_in_proportion_to_the_length() -> None:
             assert long < 3 * short, name
     finally:
         gc.enable()
+
+
+def test_no_command_about_the_configuration_prints_a_key_in_an_address(terminal: Terminal) -> None:
+    servers = {
+        "remote": {"type": "remote", "url": f"https://user:{VARIABLE}@x.invalid/?key={SHAPES['anthropic']}"},
+        "local": {"type": "local", "command": ["serve", "--key", SHAPES["github"]]},
+    }
+    Path("opencode.json").write_text(json.dumps({"mcp": servers}))
+    for command in (("config",), ("config", "--json"), ("plugins",), ("plugins", "--json"), ("plugins", "--trust")):
+        printed = terminal.run(*command) + terminal.error
+        assert "x.invalid" in printed, command
+        for secret in (VARIABLE, SHAPES["anthropic"], SHAPES["github"]):
+            assert remains(secret, printed) == [], command

@@ -15,6 +15,7 @@ import msgspec
 from ..config.config import leaf_values
 from ..errors import ConfigError, NotFoundError
 from ..records import as_list, as_object, dumps_compact
+from ..redaction import Redactor
 from . import output
 from .directory_config import add_directory_option, load_config, untrusted_items
 
@@ -97,4 +98,6 @@ def _masked(path: Path, value: Any) -> Any:
     names = [str(step) for step in path]
     in_section = any(name in _SECRET_SECTIONS for name in names[:-1])
     is_secret = in_section or (bool(names) and bool(_SECRET.search(names[-1])))
-    return _HIDDEN if is_secret and isinstance(value, str) and value else value
+    if not isinstance(value, str):
+        return value
+    return _HIDDEN if is_secret and value else Redactor().text(value)

@@ -23,6 +23,7 @@ from ..plugins import (
     load_plugins,
     plugin_tools,
 )
+from ..redaction import Redactor
 from . import output
 from .directory_config import add_directory_option, load_config, trust_items, untrusted_items
 from .terminal import escape_control
@@ -55,7 +56,10 @@ def run(options: Namespace) -> int:
             (plugin.key, digest, output.short_path(plugin.source.place))
             for plugin, digest in candidates_needing_trust(config)
         ]
-        items += [(item.key, item.digest, f"{item.kind} {item.name}: {item.what}") for item in trust_items(config)]
+        items += [
+            (item.key, item.digest, f"{item.kind} {item.name}: {Redactor().text(item.what)}")
+            for item in trust_items(config)
+        ]
         if options.trust:
             Trust().grant((key, digest) for key, digest, _ in items)
             changed = [description for _, _, description in items]
@@ -79,8 +83,9 @@ def run(options: Namespace) -> int:
     skipped = [
         *plugins.skipped,
         *(
-            SkippedPlugin(item.name, PluginSource(item.kind, item.what, str(item.named_by)), "untrusted", reason)
+            SkippedPlugin(item.name, PluginSource(item.kind, what, str(item.named_by)), "untrusted", reason)
             for item, reason in untrusted_items(config)
+            for what in (Redactor().text(item.what),)
         ),
     ]
     disabled_by = config.flags.variable("DISABLE_PLUGINS") if config.flags.disable_plugins else None

@@ -106,7 +106,8 @@ class UntrustedItem(NamedTuple):
     kind: Literal["MCP server", "provider", "script", "folder", "command"]
     name: str
     what: str
-    """The command line, the addresses or the file, without secrets that are filled in."""
+    """The command line, the addresses or the file, without secrets that are filled in; a secret that is written in the
+    file is in it."""
     setting: SettingPath
     """Its path in the configuration."""
     named_by: Origin
