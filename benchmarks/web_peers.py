@@ -1,8 +1,10 @@
-"""The pages beside those of OpenCode 1.18.33 and agentsview, on one database: until a list and a long session show.
+"""The pages beside those of OpenCode 1.18.33 and agentsview, on one database: until a list, a long session and a search
+result show.
 
-Each page is opened in a new tab of the same Chromium, in turns; the time is from the navigation to the text that was
-looked for, and the least of a few counts. A program that cannot be had or does not show it in time is left out, and why
-is said. OpenCode's pages search only titles, so that there is no search to compare.
+Each page is opened in a new tab of the same Chromium, in turns; the time is from the navigation, or from the word in
+the search box, to the text that was looked for, and the least of a few counts. A program that cannot be had or does not
+show it in time is left out, and why is said. OpenCode's pages search only titles, and agentsview finds no output of a
+tool, so that the word is in a prompt.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import time
 from base64 import urlsafe_b64encode
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,23 +30,31 @@ from tests.web.web_server import web_server
 from .listing import isolated
 from .peers import install
 from .report import line
-from .search import vocabulary
+from .search import NEEDLE, vocabulary
 from .stores import Builder, plant, to_database
 
 SESSIONS, LONG = 400, 10_000
 ROUNDS = 3
 TIMEOUT_MS = 90_000
+MEASURED = ("list", "session", "search")
+LEFT_OUT = float("inf")
 TITLE, LAST = "The long session", "These are the last words of it."
+QUESTION = f"where is the {NEEDLE}?"
 
 
 class PeerPages(NamedTuple):
-    """Where a program shows the list, and the long session."""
+    """Where a program shows the list, the long session, and what was searched for."""
 
     name: str
     list: str
     session: str
     click: bool = False
     """Whether the session has no address, and is opened from the list."""
+    search: str = ""
+    """The box of the search; empty if the program does not search texts."""
+    results: str = ""
+    keys: str = ""
+    """What opens the box on the page of the list."""
 
 
 def run() -> None:
@@ -54,14 +65,16 @@ def run() -> None:
         home = Path(folder)
         session = database(home)
         ours = stack.enter_context(web_server(home))
-        pages = [PeerPages("opensesh", f"{ours.url}/ui/", f"{ours.url}/ui/session/{session}")]
+        own = PeerPages("opensesh", f"{ours.url}/ui/", f"{ours.url}/ui/session/{session}")
+        pages = [own._replace(search="#search-everything", results="#results")]
         opencode = [str(opencode_binary(DATABASE)), "serve", "--port", "{port}", "--hostname", "127.0.0.1"]
         url = stack.enter_context(served(opencode, home))
         directory = urlsafe_b64encode(str(ours.project).encode()).decode().rstrip("=")
         pages.append(PeerPages("OpenCode", f"{url}/{directory}/session", f"{url}/{directory}/session/{session}"))
         if program := install().get("agentsview", ""):
             url = stack.enter_context(served([program, "serve", "--port", "{port}", "--no-browser"], home))
-            pages.append(PeerPages("agentsview", url, url, click=True))
+            agentsview = PeerPages("agentsview", url, url, click=True, keys="Control+k")
+            pages.append(agentsview._replace(search=".palette-input", results=".palette-results"))
         asyncio.run(compare(pages, ours.ticket()))
 
 
@@ -70,8 +83,8 @@ def database(home: Path) -> str:
     project = home / "eastore"
     project.mkdir()
     builder = Builder(str(home / "tree"), vocabulary=vocabulary())
-    for _ in range(SESSIONS):
-        builder.session(4, 3, words=60, directory=str(project))
+    others = [builder.session(4, 3, words=60, directory=str(project)) for _ in range(SESSIONS)]
+    plant(builder.root, others[SESSIONS // 2], QUESTION)
     session = builder.session(LONG, 1, words=60, title=TITLE, directory=str(project))
     plant(builder.root, session, LAST, position=-1)
     data = home / ".local/share/opencode"
@@ -111,25 +124,49 @@ async def compare(pages: Sequence[PeerPages], ticket: str) -> None:
         entry = await context.new_page()
         await entry.goto(pages[0].list + f"enter#{ticket}")
         await entry.get_by_text(TITLE).first.wait_for(timeout=TIMEOUT_MS)
-        for _ in range(ROUNDS):
-            for one in pages:
-                for what, address, text in (("list", one.list, TITLE), ("session", one.session, LAST)):
-                    if times.get((one.name, what)) == float("inf"):
-                        continue
-                    try:
-                        taken = await shown(context, address, text, TITLE if one.click and what == "session" else "")
-                    except Error as error:
-                        print(f"  {one.name}, {what}: left out, {str(error).splitlines()[0]}")
-                        taken = float("inf")
-                    times[one.name, what] = min(taken, times.get((one.name, what), float("inf")))
+        for _, one, what in product(range(ROUNDS), pages, MEASURED):
+            if times.get((one.name, what)) != LEFT_OUT:
+                taken = await measured(context, one, what)
+                times[one.name, what] = min(taken, times.get((one.name, what), LEFT_OUT))
         await browser.close()
     print(f"  load {os.getloadavg()[0]:.0f}")
     for (name, what), value in times.items():
         print(f"  {name}, {what}: {value:.0f} ms")
     for one in pages[1:]:
-        for what in ("list", "session"):
-            if (theirs := times[one.name, what]) < float("inf"):
+        for what in MEASURED:
+            if (theirs := times[one.name, what]) < LEFT_OUT:
                 line(f"{what}: opensesh / {one.name}", times["opensesh", what] / theirs, one.name, 1.0)
+
+
+async def measured(context: BrowserContext, one: PeerPages, what: str) -> float:
+    """Return the milliseconds until one of the pages shows what it should."""
+    try:
+        if what == "search":
+            return await found(context, one) if one.search else LEFT_OUT
+        if what == "list":
+            return await shown(context, one.list, TITLE, "")
+        return await shown(context, one.session, LAST, TITLE if one.click else "")
+    except Error as error:
+        print(f"  {one.name}, {what}: left out, {str(error).splitlines()[0]}")
+        return LEFT_OUT
+
+
+async def found(context: BrowserContext, one: PeerPages) -> float:
+    """Return the milliseconds from a word in the search box until its sentence is among the results."""
+    page = await context.new_page()
+    try:
+        await page.goto(one.list if one.keys else f"{one.list}search", timeout=TIMEOUT_MS)
+        if one.keys:
+            await page.get_by_text(TITLE).first.wait_for(timeout=TIMEOUT_MS)
+            await page.keyboard.press(one.keys)
+        box = page.locator(one.search)
+        await box.wait_for(timeout=TIMEOUT_MS)
+        begun = time.perf_counter()
+        await box.fill(NEEDLE)
+        await page.locator(one.results).get_by_text("where is the").first.wait_for(timeout=TIMEOUT_MS)
+        return (time.perf_counter() - begun) * 1000
+    finally:
+        await page.close()
 
 
 async def shown(context: BrowserContext, address: str, text: str, click: str) -> float:
