@@ -75,6 +75,35 @@ async def test_m11_a_permission_callback_that_raises_rejects(error: BaseExceptio
         assert engine.status() == {}
 
 
+class Incomparable:
+    def __eq__(self, other: object) -> bool:
+        raise SystemExit(2)
+
+    __hash__ = object.__hash__
+
+
+@pytest.mark.parametrize("value", [[], {}, 7, None, "yes", Incomparable()], ids=lambda value: type(value).__name__)
+async def test_m11_a_permission_callback_that_returns_anything_else_rejects(value: Any) -> None:
+    Path("opencode.json").write_text('{"permission":{"bash":"ask"}}')
+    model = ScriptedModel('CALL bash {"command":"true","description":"x"}\n---\nSAY end')
+    async with open_engine(".", store=Memory(), scripts={"it": model}, permission=lambda request: value) as engine:
+        session = await engine.create(title="x")
+        await asyncio.wait_for(engine.run(session.id, "Go.", model="scripted/it"), 60)
+        parts = [part for message in engine.sessions.messages(session.id) for part in message.parts]
+        assert [part["state"]["status"] for part in parts if part["type"] == "tool"] == ["error"]
+        assert engine.status() == {}
+
+
+@pytest.mark.parametrize("value", [7, "x", {}, [7], [[7]], [None]], ids=repr)
+async def test_m11_a_question_callback_that_returns_anything_else_ends_its_call_alone(value: Any) -> None:
+    question = '{"questions":[{"question":"Which?","header":"h","options":[{"label":"a","description":"b"}]}]}'
+    settings = Settings(question=lambda request: value)
+    async with open_harness(f"CALL question {question}\n---\nSAY end", settings=settings) as harness:
+        await asyncio.wait_for(harness.ask(), 60)
+        assert {part["state"]["status"] for part in harness.parts("tool")} <= {"completed", "error"}
+        harness.assert_sound()
+
+
 @pytest.mark.parametrize("error", EXITS, ids=ids)
 async def test_m11_a_question_callback_that_raises_dismisses(error: BaseException) -> None:
     async def callback(request: events.QuestionAsked) -> Any:

@@ -199,6 +199,9 @@ class CallbackDispatcher:
             try:
                 result = callback(request)
                 answer = await result if isinstance(result, Awaitable) else result
+                if answer not in _ANSWERS:  # comparing may raise as well
+                    log.error("the permission callback returned %r, which is none of %s", answer, ", ".join(_ANSWERS))
+                    answer = "reject"
             except PermissionCorrectedError as error:
                 answer, message = "reject", error.message
             except PermissionRejectedError:
@@ -207,9 +210,6 @@ class CallbackDispatcher:
                 if ends_task(error, task):
                     raise
                 log.exception("the permission callback failed; %s is rejected", request.permission)
-                answer = "reject"
-            if answer not in _ANSWERS:
-                log.error("the permission callback returned %r, which is none of %s", answer, ", ".join(_ANSWERS))
                 answer = "reject"
             with suppress(NotFoundError):
                 self._permissions.reply(request.id, answer, message)
