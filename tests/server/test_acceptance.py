@@ -44,6 +44,6 @@ async def test_clients_cannot_tell_the_server_from_opencode(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 async def test_no_recorded_journey_tells_the_server_from_opencode(tmp_path: Path) -> None:
     assert await differences(tmp_path, ",".join(JOURNEYS)) == []

@@ -298,3 +298,45 @@ async def test_a_file_is_found_by_a_name_with_a_typing_error(tmp_path: Path, que
     async with serving(project) as client:
         listed = await client.get(f"/api/fs/find?query={query}")
         assert [entry["path"] for entry in listed["data"]] == found
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("limit=0x10", 200),
+        ("limit=%2B1", 200),
+        ("limit=", 200),
+        ("limit=1e300", 200),
+        ("limit=null", 400),
+        ("limit=NaN", 400),
+        ("limit=Infinity", 400),
+        ("limit=1&limit=2", 400),
+        ("search=a&search=b", 400),
+        ("roots=yes", 200),
+        ("roots=null", 200),
+    ],
+)
+async def test_queries_are_read_as_javascript_reads_them(tmp_path: Path, query: str, status: int) -> None:
+    async with serving(tmp_path / "p") as client:
+        await client.create(title="One")
+        assert (await client.http.get(f"/session?{query}")).status_code == status
+
+
+async def test_roots_can_be_switched_off_by_name(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        parent = await client.create(title="One")
+        await client.create(title="Two", parentID=parent)
+        counts = [len(await client.get(f"/session?roots={value}")) for value in ("true", "x", "false", "0", "")]
+        assert counts == [1, 1, 2, 2, 2]
+
+
+async def test_the_answer_to_changed_settings_has_what_opencode_adds_to_them(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        changed = {"permission": "ask", "keybinds": {"leader": "ctrl+y"}}
+        answer = (await client.http.patch("/config", json=changed)).json()
+        assert answer["permission"] == {"*": "ask"}
+        assert answer["keybinds"]["leader"] == "ctrl+y"
+        assert len(answer["keybinds"]) > 50
+        everything = (await client.http.patch("/global/config", json={"username": "me"})).json()
+        assert everything == await client.get("/global/config")
+        assert everything["username"] == "me"

@@ -33,6 +33,7 @@ from ..asgi.requests import BodyError, read_body
 from ..engine.cancellation import run_in_thread_uncancellable
 from ..errors import RecordError
 from ..records import loads
+from .query_values import as_javascript_reads, query_values
 from .responses import RequestError, error_response, json_response, malformed_json, validation_response
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ Handler = Callable[..., Awaitable[object]]
 MAX_BODY_BYTES = 64 << 20
 """Attachments are sent in the body, as data URLs."""
 BODY_SECONDS = 300.0
-_EMPTY_IS_ZERO = (bool, float, float | None)
 _DIRECTORY_HEADER = "x-opencode-directory"
 
 # Identifiers and names in paths, queries and bodies. They are checked before they are used.
@@ -240,8 +240,8 @@ async def respond(operation: Operation, state: ServerState, request: Request) ->
     try:
         msgspec.convert(parameters, operation.parameters)
         if operation.query is not NoQuery:
-            echoed = dict(request.query_params)
-            arguments["query"] = msgspec.convert(_with_zeros(operation.query, echoed), operation.query, strict=False)
+            echoed = query_values(request.query_params)
+            arguments["query"] = msgspec.convert(as_javascript_reads(operation.query, echoed), operation.query)
         if operation.body is not None:
             content = await read_body(request, MAX_BODY_BYTES, seconds=BODY_SECONDS)
             if _is_json(request) and (content or "x-stainless-lang" not in request.headers):
@@ -266,13 +266,6 @@ async def respond(operation: Operation, state: ServerState, request: Request) ->
     if operation.status == 204:
         return Response(status_code=204, headers={"content-type": "application/json"})
     return json_response(value, operation.status)
-
-
-def _with_zeros(query: type[Struct], values: dict[str, str]) -> dict[str, str]:
-    """Return the values of a query with 0 for empty numbers and switches, as JavaScript reads them."""
-    empty = [name for name, value in values.items() if not value.strip()]
-    hints = get_type_hints(query, include_extras=True) if empty else {}  # costs more than the rest of the check
-    return values | {name: "0" for name in empty if hints.get(name) in _EMPTY_IS_ZERO}
 
 
 def _is_json(request: Request) -> bool:

@@ -20,7 +20,14 @@ from ...records import Document, as_list, as_object, merged
 from ...storage import paths
 from ...storage.disk import Disk, read_or_empty
 from ...tools.tool_registry import DescriptionVariables, to_spec
-from ..config_documents import MASK, agent_document, command_documents, config_document, skill_documents
+from ..config_documents import (
+    MASK,
+    agent_document,
+    command_documents,
+    config_document,
+    default_keybinds,
+    skill_documents,
+)
 from ..operations import Call, Routes
 from ..responses import RequestError, validation_response
 
@@ -124,13 +131,16 @@ def _global_config() -> Document:
 
 
 def _completed(settings: Document) -> Document:
-    """Return settings as OpenCode does once it has read them: an agent has options and permissions."""
-    agents = as_object(settings.get("agent"))
-    if agents is None:
-        return settings
-    defaults: Document = {"options": Document(), "permission": Document()}
-    completed = {name: defaults | (as_object(agent) or {}) for name, agent in agents.items()}
-    return settings | {"agent": completed}
+    """Return settings as OpenCode does once it has read them, with what is there by default in those that were sent."""
+    completed = dict(settings)
+    if (agents := as_object(settings.get("agent"))) is not None:
+        defaults: Document = {"options": Document(), "permission": Document()}
+        completed["agent"] = {name: defaults | (as_object(agent) or {}) for name, agent in agents.items()}
+    if (keybinds := as_object(settings.get("keybinds"))) is not None:
+        completed["keybinds"] = default_keybinds() | keybinds
+    if isinstance(action := settings.get("permission"), str):
+        completed["permission"] = {"*": action}
+    return completed
 
 
 async def _update_file(call: Call, folder: str) -> Response | None:
