@@ -159,18 +159,23 @@ def documents() -> list[Path]:
 
 
 class Trace:
-    """Counts the functions of ours that are entered while it is on, in every thread that starts meanwhile."""
+    """Counts the functions of ours that are entered in its context, in every thread that starts after it is made.
+
+    Threads are reused: one that started before the context would not be profiled if only the context began to.
+    """
 
     def __init__(self) -> None:
         self.entered: set[tuple[str, str, int]] = set()
+        self._is_on = False
+        threading.setprofile(self._note)
 
     def __enter__(self) -> None:
-        threading.setprofile(self._note)
+        self._is_on = True
         sys.setprofile(self._note)
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
-        threading.setprofile(None)
+        self._is_on = False
 
     def __str__(self) -> str:
         return f"{len(self.entered)} functions in {len({path for path, _, _ in self.entered})} files"
@@ -179,7 +184,7 @@ class Trace:
         code = frame.f_code
         # Bodies of modules and classes are not functions: they run when a module is loaded.
         is_function = bool(code.co_flags & inspect.CO_OPTIMIZED)
-        if event == "call" and is_function and code.co_filename.startswith(str(SOURCE)):
+        if self._is_on and event == "call" and is_function and code.co_filename.startswith(str(SOURCE)):
             self.entered.add((code.co_filename, code.co_qualname, code.co_firstlineno))
 
 
