@@ -35,6 +35,7 @@ NONE = (b"(none)", False)
 """Stands for a file that does not exist."""
 
 ALLOW = [Rule(permission="*", pattern="*", action="allow")]
+COMMANDS = ("shell", "remove", "chmod")
 NAMES = ("a.txt", "b.txt", "sub/c.txt", "sub/deep/d.txt", "e.env", "f.sh")
 MINE = ("mine.txt", "sub/mine.bin", "mine.env")
 """Files that no tool is ever told of."""
@@ -59,6 +60,8 @@ class PromptRecord(NamedTuple):
     """The files that are different after it."""
     before: Tree
     """All files before it."""
+    contended: frozenset[str]
+    """The files that a command and another tool call of the same step name."""
 
 
 doings = st.builds(
@@ -275,15 +278,19 @@ class Journey(RuleBasedStateMachine):
     def _known(self, session: str, target: str) -> Known:
         """What the files may have been before the changes of the prompts from ``target`` on.
 
-        A prompt that names a file and leaves it as it was may have changed it and back, or may have failed.
+        A prompt that names a file and leaves it as it was may have changed it and back, or may have failed. Outside of
+        git, what a file was before a command is not recorded: a tool call that runs at the same time may record what
+        the command has made of the file.
         """
         known: Known = {}
         changed: set[str] = set()
+        contended: set[str] = set()
         for text in list(self.said[session].values())[list(self.said[session]).index(target) :]:
+            contended |= text.contended if not self.in_git else set()
             for name in text.touched - changed:
                 known.setdefault(name, []).append(text.before.get(name, NONE))
             changed |= text.changed
-        return {name: states for name, states in known.items() if name in changed}
+        return {name: states for name, states in known.items() if name in changed - contended}
 
     def _finished(self, session: str, target: str, before: Tree) -> bool:
         """Whether a revert that died happened after all; one that did not has touched nothing."""
@@ -314,13 +321,19 @@ class Journey(RuleBasedStateMachine):
             assert disk is not None
         self._settle(session)
         touched = frozenset(name for step in steps for item in step for name in (item.name, f"{item.name}.moved"))
+        contended = frozenset(
+            item.name
+            for step in steps
+            for item in step
+            if item.tool in COMMANDS and any(other.name == item.name and other.tool not in COMMANDS for other in step)
+        )
         after = self._tree()
         for name in before.keys() | after.keys():
             assert name in touched or after.get(name) == before.get(name)
         for prompt in self._prompts(session):
             if prompt not in seen:
                 changed = frozenset(name for name in touched if before.get(name) != after.get(name))
-                self.said[session][prompt] = PromptRecord(touched, changed, before)
+                self.said[session][prompt] = PromptRecord(touched, changed, before, contended)
 
     def _prompts(self, session: str) -> list[str]:
         return [message.info["id"] for message in self._sessions().messages(session) if message.info["role"] == "user"]
