@@ -97,7 +97,7 @@ class PromptsQuery(Struct, frozen=True):
 
 
 class PanelQuery(Struct, frozen=True):
-    """Whether the page has room for the map: a line for each message of the session."""
+    """Whether the page is wide enough for the map: a line for each message of the session."""
 
     map: bool = False
 

@@ -95,7 +95,7 @@ map.addEventListener("pointerdown", (event) => {
 });
 map.addEventListener("pointermove", (event) => { if (event.buttons) jump(event); });
 
-/** Whether the window has room for the map. */
+/** Whether the window is wide enough for the map. */
 export const isMapShown = () => getComputedStyle(map).display !== "none";
 
 /**
