@@ -243,8 +243,7 @@ class Sessions:
         original = self.get(session_id)
         now = self._clock()
         info = _new_session(original.project_id or self.location.id, original.directory or self.location.directory)
-        if "path" in original.document:
-            info["path"] = original.document["path"]
+        info |= {name: original.document[name] for name in ("path", "metadata") if name in original.document}
         info |= {"title": fork_title(original.title), "time": {"created": now, "updated": now}}
         copies = copy_messages(history, info["id"])
         if is_imported(self.store, session_id):
