@@ -237,11 +237,10 @@ def _group_label(calls: Sequence[ToolBlock]) -> str:
 
 def _subject(call: ToolBlock, directory: str) -> str:
     """Return what a call is about. A search is for a pattern first, and in a folder second."""
-    subject = relative_path(call.subject, directory)
-    pattern = text(call.input, "pattern")
-    if not pattern or pattern == subject:
-        return subject
-    return pattern if call.subject == directory else f"{pattern} in {subject}"
+    pattern, folder = text(call.input, "pattern"), text(call.input, "path")
+    if pattern and call.subject == pattern and folder and folder != directory:
+        return f"{pattern} in {relative_path(folder, directory)}"
+    return relative_path(call.subject, directory)
 
 
 def call_outcome(call: ToolBlock) -> list[tuple[str, str]]:
