@@ -139,7 +139,8 @@ def test_a_project_that_an_older_opencode_identified_is_shared_before_and_after_
         assert_sound(opencode.database)
 
 
-@pytest.mark.parametrize("name", ["opencode-local.db", pytest.param("elsewhere.db", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["opencode-local.db", "elsewhere.db"])
 def test_a_database_of_another_name_is_shared(wire: WireServer, tmp_path: Path, name: str) -> None:
     work = new_repository(tmp_path / "work")
     with OpenCode(
@@ -151,6 +152,7 @@ def test_a_database_of_another_name_is_shared(wire: WireServer, tmp_path: Path, 
         assert_sound(opencode.data / name)
 
 
+@pytest.mark.slow
 def test_a_log_that_a_killed_opencode_left_is_read_and_continued(wire: WireServer, tmp_path: Path) -> None:
     work = new_repository(tmp_path / "work")
     with OpenCode(tmp_path / "opencode", wire, version=DATABASE, directory=work) as opencode:

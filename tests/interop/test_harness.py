@@ -134,6 +134,7 @@ def test_a_new_opencode_starts_again_on_its_data(new_opencode: Callable[..., Ope
     wire.model.assert_complete()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the processes of a server are found in /proc")
 def test_a_summary_that_is_written_after_the_run_is_awaited(
     new_opencode: Callable[..., OpenCode], wire: WireServer, tmp_path: Path

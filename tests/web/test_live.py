@@ -415,7 +415,9 @@ async def test_a_new_session_is_started_in_a_folder(page: Page, server: WebServe
     assert server.http.get(f"/session/{session_id}").json()["directory"] == str(folder)
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.slow), (1280, "dark"), (390, "light")]
+)
 async def test_every_live_state_is_accessible(
     page: Page, server: WebServer, guarded: Path, axe: str, width: int, scheme: Any
 ) -> None:
