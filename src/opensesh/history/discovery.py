@@ -11,7 +11,7 @@ from ..storage.disk import read_file
 from ..storage.keys import GLOBAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ..records import Project, Session
 
@@ -184,18 +184,6 @@ def _last_session(sessions: Iterable[Session], location: str, here: str) -> Sess
             )
         newest = own[-1]
     return newest
-
-
-def descendants(session: str, below: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return the sessions below one, at any depth; ``below`` has the children of each."""
-    names: dict[str, None] = {}
-    waiting = [session]
-    while waiting:
-        for child in below.get(waiting.pop(), ()):
-            if child != session and child not in names:  # damaged records may form a cycle
-                names[child] = None
-                waiting.append(child)
-    return list(names)
 
 
 def labels(project: Project) -> list[str]:

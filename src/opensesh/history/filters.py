@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..records import as_object
+from ..storage.families import children_by_parent, descendants
 from ..storage.protocol import Damage, log_damage
-from .discovery import descendants
 from .stats.session_usage import session_info
 
 if TYPE_CHECKING:
@@ -71,9 +71,7 @@ def select(store: Store, selection: Selection, *, report: Report = log_damage) -
         else:
             matching.discard(session.id)
     if selection.ids:
-        children: dict[str, list[str]] = {}
-        for session in sessions.values():
-            children.setdefault(session.parent, []).append(session.id)
+        children = children_by_parent((session.id, session.parent) for session in sessions.values())
         with_children = {id_ for root in selection.ids for id_ in (root, *descendants(root, children))}
         matching = with_children & sessions.keys()
         selected = matching if selection.children else matching.intersection(selection.ids)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NotFoundError, RecordError
 from ..records import Project, Session, as_amount, as_object, order
-from ..storage import open_store, unfinished
+from ..storage import families, open_store, unfinished
 from ..storage.keys import GLOBAL
 from ..storage.protocol import CompositeStore, Damage, Key, SessionQueries, Store, StoredMessage
 from ..storage.queries import SessionQuery
-from ..storage.record_ids import project_at, session_at
+from ..storage.record_ids import project_at, session_at, views_of
 from . import discovery
 
 if TYPE_CHECKING:
@@ -245,15 +245,11 @@ class Library:
 
     def descendants(self, session_id: str) -> list[str]:
         """Return the sessions of the subagents that a session started, and of theirs."""
-        return discovery.descendants(session_id, self._children)
+        return families.descendants(session_id, self._children)
 
     @cached_property
     def _children(self) -> dict[str, list[str]]:
-        below: dict[str, list[str]] = {}
-        for _, session in self.records():
-            if session.parent_id is not None:
-                below.setdefault(session.parent_id, []).append(session.id)
-        return below
+        return families.children_by_parent((session.id, session.parent_id) for _, session in self.records())
 
     def overview(self, session_filter: SessionFilter, limit: int = 0) -> Overview:
         """Return the newest selected sessions, at most ``limit`` if that is not 0, and how many there are."""
@@ -281,11 +277,8 @@ class Library:
         return Overview(sessions=[session for *_, session in newest], **counts)
 
     def _query(self, store: SessionQueries, session_filter: SessionFilter, limit: int) -> Iterator[tuple[Key, Session]]:
-        for key, record in store.query_sessions(_session_query(session_filter, limit), report=self.report):
-            try:
-                yield key, session_at(key, record)
-            except RecordError as error:
-                self.report(Damage(self.store.locate(key), error.detail))
+        records = store.query_sessions(_session_query(session_filter, limit), report=self.report)
+        return views_of(self.store, records, session_at, self.report)
 
     def session(self, word: str, *, here: str = "") -> SessionEntry:
         """Return the session with this id, slug, or beginning or end of an id, or the ``last`` one.
@@ -312,15 +305,11 @@ class Library:
     def records(self) -> Iterator[tuple[Key, Session]]:
         """Yield every readable session record once, in no particular order."""
         seen: set[str] = set()
-        for key, info in self.store.scan(("session",), report=self.report):
-            if key[-1] in seen:  # an interrupted move between projects leaves two records
-                continue
-            try:
-                record = session_at(key, info)
+        records = self.store.scan(("session",), report=self.report)
+        for key, session in views_of(self.store, records, session_at, self.report):
+            if key[-1] not in seen:  # an interrupted move between projects leaves two records
                 seen.add(key[-1])
-                yield key, record
-            except RecordError as error:
-                self.report(Damage(self.store.locate(key), error.detail))
+                yield key, session
 
     def totals(self, session_id: str) -> SessionTotals:
         """Add up a session's messages, without reading their parts."""
@@ -367,13 +356,8 @@ class Library:
     @cached_property
     def projects(self) -> list[Project]:
         """All readable project records."""
-        projects: list[Project] = []
-        for key, record in self.store.scan(("project",), report=self.report):
-            try:
-                projects.append(project_at(key, record))
-            except RecordError as error:
-                self.report(Damage(self.store.locate(key), error.detail))
-        return projects
+        records = self.store.scan(("project",), report=self.report)
+        return [project for _, project in views_of(self.store, records, project_at, self.report)]
 
     def project_uses(self, name: str = "") -> list[ProjectUse]:
         """Return the projects that ``name`` matches, best first; without a name all, most recently used first."""

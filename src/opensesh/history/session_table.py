@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from ..storage.families import children_by_parent, descendants
 from ..storage.keys import GLOBAL
 from . import discovery
 from .discovery import ProjectFilter, base_name, project_title
@@ -249,17 +250,14 @@ class SessionTableLoader:
             usage = UsageTable(self._cache, self._layer)
             for session, copies in usage.copied.items():
                 costs[session] = sum(entry.totals.cost for entry in usage.entries(session) if entry.id not in copies)
-        children: dict[str, list[str]] = {}
-        for figures in self._figures.values():
-            if figures.info.parent:
-                children.setdefault(figures.info.parent, []).append(figures.info.id)
+        children = children_by_parent((one.info.id, one.info.parent) for one in self._figures.values())
         rows = [
             SessionRow(
                 one.info,
                 one.info.id in forks,
                 one.messages,
                 costs[one.info.id],
-                costs[one.info.id] + sum(costs.get(name, 0) for name in discovery.descendants(one.info.id, children)),
+                costs[one.info.id] + sum(costs.get(name, 0) for name in descendants(one.info.id, children)),
                 one.models,
                 one.agents,
                 tuple(stores.get(one.info.id, ())),

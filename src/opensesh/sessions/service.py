@@ -26,7 +26,7 @@ from ..records import (
     document_of,
     view,
 )
-from ..storage import keys, open_store, revocations
+from ..storage import families, keys, open_store, revocations
 from ..storage.leases import leases_of
 from ..storage.protocol import (
     CompositeStore,
@@ -38,7 +38,7 @@ from ..storage.protocol import (
     log_damage,
     store_ids,
 )
-from ..storage.record_ids import session_at
+from ..storage.record_ids import session_at, views_of
 from ..storage.session_state import is_imported, mark_imported, remove_session_state
 from . import removed_calls
 from .forking import copy_messages, fork_title
@@ -119,11 +119,8 @@ class Sessions:
         Children and archived sessions are included. OpenCode's ``Session.list`` has those of the current project, as
         :meth:`newest_first` has.
         """
-        for key, info in self.store.scan(("session", project) if project else ("session",), report=report):
-            try:
-                yield session_at(key, info)
-            except RecordError as error:
-                report(Damage(self.store.locate(key), error.detail))
+        records = self.store.scan(("session", project) if project else ("session",), report=report)
+        yield from (session for _, session in views_of(self.store, records, session_at, report))
 
     def newest_first(self, project: str | None = None) -> Iterator[Session]:
         """Iterate over the readable sessions of a project, by default this one, those created last first. A caller that
@@ -148,17 +145,9 @@ class Sessions:
 
     def descendants(self, session_id: str) -> Iterator[Session]:
         """Iterate over the children, their children, and so on, each before its own."""
-        children: dict[str | None, list[Session]] = {}
-        for session in sorted(self.list(), key=_oldest_first):
-            children.setdefault(session.parent_id, []).append(session)
-        seen = {session_id}
-        pending = children.get(session_id, [])[::-1]
-        while pending:
-            session = pending.pop()
-            if session.id not in seen:  # damaged records may form a cycle
-                seen.add(session.id)
-                yield session
-                pending += children.get(session.id, [])[::-1]
+        sessions = {session.id: session for session in sorted(self.list(), key=_oldest_first)}
+        children = families.children_by_parent((session.id, session.parent_id) for session in sessions.values())
+        return map(sessions.__getitem__, families.descendants(session_id, children))
 
     def ancestors(self, session_id: str) -> list[Session]:
         """Return the session that created this one, the one that created that, and so on, as far as they exist."""

@@ -16,10 +16,11 @@ from ..errors import ReadOnlyStoreError, RecordError
 from ..records import Session, Share, as_object, codec, dumps, view
 from ..storage import revocations
 from ..storage.disk import names_in, read_file
+from ..storage.families import children_by_parent, descendants
 from ..storage.json_tree.store import JsonTree
 from ..storage.leases import leases_of
 from ..storage.protocol import ConditionallyWritable, Damage, FileTree, ignore_damage, member_stores, store_ids
-from ..storage.record_ids import session_at
+from ..storage.record_ids import session_at, views_of
 from ..storage.session_state import KINDS, store_folder
 from .record_files import record_files, record_path
 from .undo import (
@@ -183,9 +184,8 @@ def restore(undo: str, session: str = "", *, store: Store | None = None) -> Undo
     names = sorted(os.listdir(kept)) if os.path.isdir(kept) and not session else []
     tree = JsonTree(os.path.join(folder, FILES))
     if session:
-        names, children = [session], _children(tree)
-        for name in names:  # which grows meanwhile
-            names += [child.id for child in children.get(name, ()) if child.id not in names]
+        _, children = _families(tree)
+        names = [session, *descendants(session, children)]
     if names:
         header, _ = read_undo_file(os.path.join(folder, UNDO_FILE))
         root = os.path.realpath(header.root) if os.path.isabs(header.root) else header.root
@@ -229,30 +229,24 @@ def record_paths(store: Store) -> dict[str, list[str]]:
     return paths_by_session
 
 
-def _children(store: Store) -> dict[str, list[Session]]:
-    """Return the children of each session."""
-    children: dict[str, list[Session]] = {}
-    for key, value in store.scan(("session",), report=ignore_damage):
-        try:
-            session = session_at(key, value)
-        except RecordError:
-            continue
-        if session.parent_id:
-            children.setdefault(session.parent_id, []).append(session)
-    return children
-
-
 def with_descendants(store: Store, sessions: Iterable[Session]) -> list[Session]:
     """Return sessions and all their descendants."""
-    children = _children(store)
+    known, children = _families(store)
     family: dict[str, Session] = {}
-    pending = list(sessions)[::-1]
-    while pending:
-        session = pending.pop()
-        if session.id not in family:
-            family[session.id] = session
-            pending += children.get(session.id, [])
+    for session in sessions:
+        family.setdefault(session.id, session)
+        for name in descendants(session.id, children):
+            family.setdefault(name, known[name])
     return list(family.values())
+
+
+def _families(store: Store) -> tuple[dict[str, Session], dict[str, list[str]]]:
+    """Return the sessions of a store by id, and the ids of each one's children, oldest first."""
+    records = store.scan(("session",), report=ignore_damage)
+    known = {session.id: session for _, session in views_of(store, records, session_at, ignore_damage)}
+    # The newest identifier is the first in the order of keys.
+    oldest_first = reversed(known.values())
+    return known, children_by_parent((session.id, session.parent_id) for session in oldest_first)
 
 
 def available(store: Store, sessions: Iterable[Session], filed: Container[str]) -> tuple[list[Session], list[Damage]]:

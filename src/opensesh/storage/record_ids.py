@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ..errors import RecordError
 from ..records import Project, Session, view
 from .keys import is_plain
+from .protocol import Damage
 
 if TYPE_CHECKING:
-    from .protocol import Key
+    from collections.abc import Callable, Iterable, Iterator
+
+    from .protocol import Key, Report, Store
+
+T = TypeVar("T")
 
 OWNER_FIELDS = {"session": "projectID", "message": "sessionID", "part": "messageID"}
 """The field that repeats the second component of a key."""
@@ -39,3 +45,15 @@ def session_at(key: Key, value: Any, path: str = "") -> Session:
 def project_at(key: Key, value: Any, path: str = "") -> Project:
     """Return a typed view of the project that is stored at ``key``, or raise :class:`~opensesh.errors.RecordError`."""
     return view(with_ids_of_key(key, value), Project, path)
+
+
+def views_of(
+    store: Store, records: Iterable[tuple[Key, Any]], view_at: Callable[[Key, Any], T], report: Report
+) -> Iterator[tuple[Key, T]]:
+    """Yield typed views of records of a store, made by :func:`session_at` or :func:`project_at`. A record of another
+    shape is reported."""
+    for key, record in records:
+        try:
+            yield key, view_at(key, record)
+        except RecordError as error:
+            report(Damage(store.locate(key), error.detail))

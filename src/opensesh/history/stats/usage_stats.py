@@ -12,10 +12,10 @@ import time
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from unicodedata import normalize
 
+from ...storage.families import children_by_parent, descendants
 from ...storage.keys import GLOBAL
 from ...storage.protocol import Damage, log_damage
 from ..cache.derived_cache import DerivedCache
-from ..discovery import descendants
 from .money import dollars
 from .session_usage import QUARTER_MS, UsageBucket, UsageTotals, buckets_of
 from .usage_layer import UsageLayer, UsageTable
@@ -249,10 +249,7 @@ def _group(session: str, info: SessionInfo | None, bucket: UsageBucket, by: By) 
 
 def _add_inclusive(usage: UsageTable, rows: dict[str, StatsRow]) -> None:
     """Add to every session's row the totals of its subagents. Cycles, which only damage can cause, are cut."""
-    children: dict[str, list[str]] = {}
-    for info in usage.infos.values():
-        if info.parent:
-            children.setdefault(info.parent, []).append(info.id)
+    children = children_by_parent((info.id, info.parent) for info in usage.infos.values())
     for session in list(rows):
         info = usage.infos.get(session)
         while info and info.parent in usage.infos and info.parent not in rows:
