@@ -15,7 +15,8 @@ SHORT = ("crud", "dispose", "further-file", "further-parts", "further-session-li
 
 
 async def differences(folder: Path, journeys: str) -> list[dict[str, Any]]:
-    """Play journeys to a server of ours, and return the rows that differ from OpenCode 1.1.65."""
+    """Play journeys to a server of ours, and return the rows that differ from OpenCode 1.1.65, and from 1.18.33 where
+    there is a recording of it."""
     server = f"{shlex.quote(sys.executable)} -m opensesh serve --port {{port}} --hostname 127.0.0.1"
     rows = folder / "rows.json"
     process = await asyncio.create_subprocess_exec(
@@ -26,6 +27,9 @@ async def differences(folder: Path, journeys: str) -> list[dict[str, Any]]:
         server,
         "--only",
         journeys,
+        "--strict",
+        "--also",
+        str(FOLDER / "golden" / "1.18.33"),
         "--json",
         str(rows),
         cwd=folder,

@@ -300,6 +300,17 @@ async def test_a_file_is_found_by_a_name_with_a_typing_error(tmp_path: Path, que
         assert [entry["path"] for entry in listed["data"]] == found
 
 
+async def test_the_newer_terminal_client_is_listed_the_built_in_skill_and_can_run_it(tmp_path: Path) -> None:
+    async with serving(make_project(tmp_path / "p")) as client:
+        (skill,) = (await client.get("/api/skill"))["data"]
+        session_id = await client.create(title="One")
+        body = {"command": skill["name"], "arguments": "SAY done", "model": "scripted/prompt"}
+        response = await client.http.post(f"/session/{session_id}/command", json=body)
+        assert response.status_code == 200, response.text
+        prompt = (await client.get(f"/session/{session_id}/message"))[0]
+        assert prompt["parts"][0]["text"].startswith(skill["content"])
+
+
 @pytest.mark.parametrize(
     ("query", "status"),
     [

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from ..errors import ConfigError
 from . import globs
+from .prompts import prompt
 from .trust import owner_of, user_folders
 
 if TYPE_CHECKING:
@@ -95,6 +96,18 @@ def skills(config: Config, *, report: Report = log_problem) -> dict[str, Skill]:
             continue
         skills[settings["name"]] = Skill(settings["name"], settings["description"], path, body)
     return skills
+
+
+def builtin_skill() -> Skill:
+    """Return the skill that OpenCode 1.18 has built in, which its terminal client offers as a command. Models are not
+    offered it."""
+    return Skill(
+        "customize-opencode",
+        "Only for changing the configuration of OpenCode or opensesh itself: opencode.json, agents, commands, skills, "
+        "plugins, MCP servers and permissions. Not for other code.",
+        "/builtin/customize-opencode.md",
+        prompt("customize-opencode"),
+    )
 
 
 def is_own_skill(config: Config, skill: Skill) -> bool:

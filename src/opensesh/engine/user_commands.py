@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from .. import ids
 from ..config import commands, expand, skills
 from ..config.commands import commands_needing_trust
-from ..config.skills import is_own_skill
+from ..config.skills import builtin_skill, is_own_skill
 from ..config.trust import owner_of, why_untrusted
 from ..errors import NotFoundError, OpenseshError, UsageError
 from .cancellation import run_uncancellable
@@ -45,7 +45,7 @@ class UserCommands:
         name = name.removeprefix("/")
         if self._services.mcp.owns(name):
             return None
-        known = commands(self._config, skills(self._config).values())
+        known = commands(self._config, (*skills(self._config).values(), builtin_skill()))
         if name not in known:
             names = ", ".join(sorted(known))
             raise NotFoundError(f"there is no command {name!r}; the commands are: {names}", command=name)
@@ -104,7 +104,7 @@ class UserCommands:
         """Return whether the text of a command is the user's, or ours; not the project's, a server's or a URL's."""
         if command.source == "skill":
             skill = skills(self._config).get(command.name)
-            return skill is not None and is_own_skill(self._config, skill)
+            return command.name == builtin_skill().name if skill is None else is_own_skill(self._config, skill)
         origin = self._config.origins.get(("command", command.name, "template"))
         return command.source == "command" and (origin is None or owner_of(origin, self._config) == "user")
 

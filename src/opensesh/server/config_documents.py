@@ -17,7 +17,7 @@ from ..records import Document, as_list, as_object, document_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..config import Agent, Command, Config
+    from ..config import Agent, Command, Config, Skill
     from ..engine.engine import Engine
     from ..models.auth import Credential
     from ..models.model import Model, ProviderInfo
@@ -83,10 +83,12 @@ def command_documents(config: Config, prompts: Iterable[Command]) -> list[Docume
 
 def skill_documents(config: Config) -> list[Document]:
     """Return the skills."""
-    return [
-        {"name": skill.name, "description": skill.description, "location": skill.location, "content": skill.content}
-        for skill in skills(config).values()
-    ]
+    return [skill_document(skill) for skill in skills(config).values()]
+
+
+def skill_document(skill: Skill) -> Document:
+    """Return a skill."""
+    return {"name": skill.name, "description": skill.description, "location": skill.location, "content": skill.content}
 
 
 def provider_documents(engine: Engine, *, connected_only: bool) -> list[Document]:

@@ -260,6 +260,13 @@ def _file_status(location: ProjectLocation) -> list[Document]:
     return listed
 
 
+def changed_files(location: ProjectLocation) -> set[str]:
+    """Return the files of the directory that are not in the last commit in this form."""
+    if location.vcs != "git":
+        return set()
+    return set(_git(location, "ls-files", "--modified", "--others", "--exclude-standard", "-z").split("\0"))
+
+
 def _shown(location: ProjectLocation, name: str) -> str:
     return os.path.relpath(os.path.join(location.sandbox, name), location.directory)
 

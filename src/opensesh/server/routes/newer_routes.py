@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from ...config.skills import builtin_skill
 from ...engine.cancellation import run_in_thread_uncancellable
-from ..config_documents import command_documents, provider_documents, skill_documents
+from ...tools.file_search import files
+from ..config_documents import command_documents, provider_documents, skill_document, skill_documents
+from ..newer_agents import newer_agent
 from ..operations import Call, Routes, count_of
-from .file_routes import find_paths
+from ..path_ranking import rank_paths
+from .file_routes import changed_files
 
 if TYPE_CHECKING:
-    from ...config import Agent
     from ...engine.engine import Engine
     from ...project import ProjectLocation
     from ...records import Document
@@ -28,7 +31,7 @@ class LocatedList(Struct, frozen=True):
 
 
 class PathQuery(Struct, frozen=True):
-    """A part of a path, or letters of it in order."""
+    """Letters of a path in order; two may be wrong."""
 
     query: str = ""
     limit: float = 20
@@ -77,7 +80,7 @@ async def list_agents(call: Call) -> object:
     """List the agents."""
     async with call.engine() as engine:
         agents = engine.components.agents.by_name.values()
-        return _located(engine, [_agent(agent) for agent in agents])
+        return _located(engine, [newer_agent(agent, engine.config) for agent in agents])
 
 
 @routes.get("/api/command", "v2.command.list", response=LocatedList)
@@ -92,9 +95,10 @@ async def list_commands(call: Call) -> object:
 
 @routes.get("/api/skill", "v2.skill.list", response=LocatedList)
 async def list_skills(call: Call) -> object:
-    """List the skills."""
+    """List the skills, the built-in one first."""
     async with call.engine() as engine:
-        return _located(engine, await run_in_thread_uncancellable(skill_documents, engine.config))
+        configured = await run_in_thread_uncancellable(skill_documents, engine.config)
+        return _located(engine, [skill_document(builtin_skill()), *configured])
 
 
 @routes.get("/api/provider", "v2.provider.list", response=LocatedList)
@@ -133,7 +137,12 @@ async def find_in_project(call: Call, query: PathQuery) -> object:
     """Search for files and folders by name."""
     async with call.engine() as engine:
         limit = min(max(count_of(query.limit), 1), 200)
-        paths = await find_paths(engine.location.directory, query.query, "any", limit)
+        names = await files(engine.location.directory)
+
+        def search() -> list[str]:
+            return rank_paths(query.query, names, changed_files(engine.location))[:limit]
+
+        paths = await run_in_thread_uncancellable(search)
         return _located(
             engine, [{"path": path, "type": "directory" if path.endswith("/") else "file"} for path in paths]
         )
@@ -148,14 +157,3 @@ def _location(location: ProjectLocation) -> Document:
         "directory": location.directory,
         "project": {"id": location.id, "directory": location.worktree},
     }
-
-
-def _agent(agent: Agent) -> Document:
-    permissions = [
-        {"action": rule.permission, "resource": rule.pattern, "effect": rule.action} for rule in agent.permission
-    ]
-    shown: Document = {"id": agent.name, "mode": agent.mode, "hidden": agent.hidden, "permissions": permissions}
-    empty: Document = {}
-    shown["request"] = {"headers": empty, "body": empty}
-    texts = {"description": agent.description, "system": agent.prompt}
-    return shown | {name: text for name, text in texts.items() if text}
