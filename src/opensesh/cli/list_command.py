@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotFoundError, RecordError
 from ..history.discovery import current_project, is_global, project_title
 from ..history.library import Library, SessionFilter
 from ..history.user_times import TIMES, parse_time
 from ..storage import keys
 from ..storage.keys import GLOBAL
+from ..storage.protocol import read_or_none
 from ..text import pluralize
 from . import output
 from .command_arguments import PROJECT, count
@@ -118,8 +117,4 @@ def _print_summary(overview: Overview, library: Library, options: Namespace) -> 
 
 def _shared_here(store: Store, session_id: str) -> bool:
     """Return whether the store has the record of a share. An imported copy of another's session has only the link."""
-    for key in (keys.share(session_id), ("share", session_id)):
-        with suppress(NotFoundError, RecordError):
-            store.read(key)
-            return True
-    return False
+    return any(read_or_none(store, key) is not None for key in (keys.share(session_id), ("share", session_id)))

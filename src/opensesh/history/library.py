@@ -12,7 +12,7 @@ from ..errors import NotFoundError, RecordError
 from ..records import Project, Session, as_amount, as_object, order
 from ..storage import families, open_store, unfinished
 from ..storage.keys import GLOBAL
-from ..storage.protocol import CompositeStore, Damage, Key, SessionQueries, Store, StoredMessage
+from ..storage.protocol import CompositeStore, Damage, Key, SessionQueries, Store, StoredMessage, read_or_none
 from ..storage.queries import SessionQuery
 from ..storage.record_ids import project_at, session_at, views_of
 from . import discovery
@@ -314,10 +314,7 @@ class Library:
     def totals(self, session_id: str) -> SessionTotals:
         """Add up a session's messages, without reading their parts."""
         key = self._key(session_id)
-        record: Document = {}
-        if key is not None:
-            with suppress(NotFoundError, RecordError):
-                record = as_object(self.store.read(key)) or {}
+        record = as_object(read_or_none(self.store, key)) if key is not None else None
         infos: list[Document] = []
         prompts: list[tuple[Any, str]] = []
         for message_key, value in self.store.scan(("message", session_id), report=self.report):
@@ -330,7 +327,7 @@ class Library:
                     prompts.append((order.position(info), message_key[-1]))
                 except RecordError:
                     prompts.append(((0, (0, "")), message_key[-1]))
-        calls = self._counted_calls.of_session({**record, "id": session_id}, infos)
+        calls = self._counted_calls.of_session((record or {}) | {"id": session_id}, infos)
         cost = sum((Decimal(str(as_amount(call.get("cost")))) for call in calls), Decimal(0))
         first, last = (min(prompts)[1], max(prompts)[1]) if prompts else ("", "")
         return SessionTotals(len(infos), len(prompts), cost, first, last)

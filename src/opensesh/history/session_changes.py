@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import NotFoundError, RecordError
+from ..errors import NotFoundError
 from ..line_changes import line_changes, split_lines, unified_hunks
 from ..records import as_list, as_object, as_whole
 from ..storage import keys
+from ..storage.protocol import read_or_none
 from .formatting import text
 from .rendering.diff_html import count_changes
 from .transcript import ToolBlock, TranscriptOptions, transcript_message
@@ -48,10 +49,7 @@ def session_changes(
 ) -> list[FileSummary]:
     """Return the changes of a session: those that OpenCode recorded, else those of its tool calls. The diff of the file
     ``whole`` has all of its lines, if they are recorded."""
-    try:
-        recorded = as_list(store.read(keys.diff(session_id))) or []
-    except (NotFoundError, RecordError):
-        recorded = []
+    recorded = as_list(read_or_none(store, keys.diff(session_id))) or []
     return _recorded_changes(recorded, whole) or _called_changes(messages)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import NotFoundError, RecordError
 from ..records import as_list, as_object, as_whole
 from ..storage import keys
+from ..storage.protocol import read_or_none
 from .formatting import text
 from .stats.money import Repricer, dollars
 from .stats.session_usage import UsageTotals
@@ -83,9 +83,6 @@ def _context_tokens(info: Document) -> int:
 
 
 def _todos(library: Library, session_id: str) -> list[Document]:
-    try:
-        entries = as_list(library.store.read(keys.todo(session_id))) or []
-    except (NotFoundError, RecordError):
-        return []
+    entries = as_list(read_or_none(library.store, keys.todo(session_id))) or []
     todos = [todo for todo in map(as_object, entries) if todo is not None]
     return [todo | {name: str(todo.get(name, "")) for name in ("content", "status")} for todo in todos]

@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ..records import Document
-    from ..storage.protocol import StoredMessage
+    from ..storage.protocol import Report, StoredMessage
 
     Children = Callable[[str], "Transcript | None"]
-    Report = Callable[[Damage], None]
 
 
 _USER_DECISIONS = {

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import events
-from ..errors import NotFoundError, RecordError
-from ..storage.protocol import LiveEvents, SharedSessions, member_stores
+from ..storage.protocol import LiveEvents, SharedSessions, member_stores, read_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,9 +39,8 @@ def _event(store: Store, change: RecordChange) -> events.Event | None:
     kind, owner, name = change.key
     if change.removed:
         return events.SessionDeleted(info={"id": name, "projectID": owner}) if kind == "session" else None
-    try:
-        record: Any = store.read(change.key)
-    except (NotFoundError, RecordError):
+    record = read_or_none(store, change.key)
+    if record is None:
         return None  # changed again meanwhile, which is reported as well
     match kind:
         case "session":

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ..errors import NotFoundError, RecordError
+from ..errors import RecordError
 from ..records import EXTENSION_KEY, as_object, dumps, loads, side_calls
 from ..storage import keys
 from ..storage.disk import Disk, read_file
-from ..storage.protocol import member_stores
+from ..storage.protocol import member_stores, read_or_none
 from ..storage.session_state import store_folder
 
 if TYPE_CHECKING:
@@ -30,10 +30,7 @@ def record(store: Store, session_id: str, message_id: str) -> None:
     """Record the model calls of a message that is about to be removed. Doing it again changes nothing."""
     key = keys.message(session_id, message_id)
     for member in member_stores(store):
-        try:
-            info = as_object(member.read(key))
-        except (NotFoundError, RecordError):
-            continue
+        info = as_object(read_or_none(member, key))
         if info is None:
             continue
         tokens = as_object(info.get("tokens")) or {}

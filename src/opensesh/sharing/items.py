@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import events
-from ..errors import NotFoundError, RecordError
+from ..errors import RecordError
 from ..records import as_list, as_object, order
 from ..storage import keys
-from ..storage.protocol import Damage, StoredMessage, log_damage
+from ..storage.protocol import Damage, StoredMessage, log_damage, read_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -105,12 +105,8 @@ def is_incomplete(part: Document) -> bool:
 
 def read_key(sessions: Sessions, key: Key) -> ShareItem | None:
     """Read a record of the store as an item; ``None`` if it is missing or cannot be read."""
-    try:
-        value = sessions.store.read(key)
-    except (NotFoundError, RecordError):
-        return None
-    kind = key[0]
-    return read_item({"type": kind, "data": _without_secret(value) if kind == "session" else value})
+    value = read_or_none(sessions.store, key)
+    return read_item({"type": key[0], "data": _without_secret(value) if value and key[0] == "session" else value})
 
 
 def session_items(sessions: Sessions, session_id: str, *, report: Report = log_damage) -> Iterator[ShareItem]:

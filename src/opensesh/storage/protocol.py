@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+from ..errors import NotFoundError, RecordError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
@@ -70,6 +72,14 @@ def log_damage(damage: Damage) -> None:
 
 def ignore_damage(_: Damage) -> None:
     """Do nothing: the ``report`` argument of callers that cannot do anything about damage."""
+
+
+def read_or_none(store: Store, key: Key) -> Any:
+    """Return a record; ``None`` if it is missing or cannot be read, for callers to whom both are the same."""
+    try:
+        return store.read(key)
+    except (NotFoundError, RecordError):
+        return None
 
 
 class Batch(Protocol):
@@ -411,6 +421,10 @@ class FileTree(Store, Protocol):
     @property
     def locks(self) -> Locks:
         """The locks that writers of the tree take."""
+        ...
+
+    def keys(self, prefix: Key = ()) -> Iterator[Key]:
+        """Iterate over the keys below ``prefix``, a folder at a time: there may be millions."""
         ...
 
 

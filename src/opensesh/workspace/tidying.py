@@ -16,12 +16,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import NotFoundError, OpenseshError, RecordError, SnapshotError
+from ..errors import OpenseshError, SnapshotError
 from ..project import ProjectLocation
 from ..records import as_object, object_at
 from ..storage import paths
 from ..storage.disk import names_in, read_or_empty
 from ..storage.json_tree.store import JsonTree
+from ..storage.protocol import ignore_damage, read_or_none
 from ..storage.session_state import KINDS, remove_path, store_folders
 from .diffs import snapshots_in
 from .git import split
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from ..records import Document
     from ..sessions import Sessions
-    from ..storage.protocol import Key, Store, StoredMessage
+    from ..storage.protocol import Store, StoredMessage
 
 log = logging.getLogger("opensesh.workspace")
 KEEP_DAYS = 7
@@ -244,17 +245,9 @@ def _references(sessions: Sessions) -> _References:
         # A session whose record is damaged or missing may be repaired, so its messages count too.
         for session_id in keys.keys() | {key[1] for key in store.list(("message",))}:
             references.sessions.add(session_id)
-            revert = _read_revert(store, keys.get(session_id))
-            references.add(revert, store.messages(session_id, report=lambda damage: None))
+            info = as_object(read_or_none(store, keys[session_id])) if session_id in keys else None
+            references.add(object_at(info or {}, "revert"), store.messages(session_id, report=ignore_damage))
     return references
-
-
-def _read_revert(store: Store, key: Key | None) -> Document:
-    try:
-        info = as_object(store.read(key)) if key is not None else None
-    except (NotFoundError, RecordError):
-        return {}
-    return object_at(info or {}, "revert")
 
 
 def _drop_journals(store: Store, session_ids: set[str], days: int) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ...records import Document
-    from ..filters import SelectedSession
+    from ..stats.session_usage import SessionInfo
     from .exporting import Export
 
     Step = Callable[[int, int], None]
@@ -187,7 +187,7 @@ def _write_file(export: Export, path: str, step: Step, fingerprint: str, *, rest
     return written
 
 
-def _remaining(export: Export, part: str, state: dict[str, WrittenSession]) -> tuple[list[SelectedSession], int]:
+def _remaining(export: Export, part: str, state: dict[str, WrittenSession]) -> tuple[list[SessionInfo], int]:
     """Return the sessions still to be written, and from which byte; all, if a session written so far has changed."""
     count, offset = 0, 0
     size = os.path.getsize(part) if os.path.exists(part) else 0
@@ -206,7 +206,7 @@ def _write_folder(export: Export, folder: str, step: Step, fingerprint: str, sta
     state_file = os.path.join(folder, _STATE_FILE)
     _write_atomic(state_file, [_state_header(fingerprint), *map(_state_line, state.values())])
 
-    def is_current(selected: SelectedSession) -> bool:
+    def is_current(selected: SessionInfo) -> bool:
         done = state.get(selected.id)
         path = os.path.join(folder, f"{selected.id}{export.format.suffix}")
         return done is not None and done.version == export.version(selected) and os.path.exists(path)

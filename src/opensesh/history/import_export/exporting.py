@@ -13,7 +13,7 @@ from ...records import as_object, order
 from ...storage import keys
 from ...storage.protocol import Damage, StoredMessage, log_damage
 from ...storage.record_ids import with_ids_of_key
-from ..filters import SelectedSession, Selection, select
+from ..filters import Selection, select
 from ..formats import ExportedSession, Format, FormatOptions, find_format
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from ...records import Document
     from ...redaction import Redactor
-    from ...storage.protocol import Store
+    from ...storage.protocol import Report, Store
+    from ..stats.session_usage import SessionInfo
 
-    Report = Callable[[Damage], None]
     OnMessage = Callable[[Document, list[Document]], None]
 
 _MAX_MESSAGES_AT_ONCE = 300
@@ -57,19 +57,20 @@ class Export:
         self.included_children = len(matching) - len(self.selected)
         """How many subagent sessions are included in those."""
 
-    def chunks(self, selected: SelectedSession) -> Iterator[bytes]:
+    def chunks(self, selected: SessionInfo) -> Iterator[bytes]:
         """Yield a session in the format; nothing if it is gone."""
         session = self.read(selected)
         if session is not None:
             yield from self.format.chunks(session)
 
-    def read(self, selected: SelectedSession, on_message: OnMessage | None = None) -> ExportedSession | None:
+    def read(self, selected: SessionInfo, on_message: OnMessage | None = None) -> ExportedSession | None:
         """Return a session, redacted if requested; ``None`` if it is gone or its record cannot be read.
 
         ``on_message`` is called with each message when it is read.
         """
         try:
-            info = as_object(with_ids_of_key(selected.key, self.store.read(selected.key)))
+            key = keys.session(selected.project, selected.id)
+            info = as_object(with_ids_of_key(key, self.store.read(key)))
         except NotFoundError:
             return None
         except RecordError as error:
@@ -83,7 +84,7 @@ class Export:
         children = (self.read(child) for child in self._children.get(selected.id, ()))
         messages = self._messages(selected.id, on_message)
         existing = (child for child in children if child is not None)
-        return ExportedSession(selected.id, selected.key[1], info, messages, existing, related)
+        return ExportedSession(selected.id, selected.project, info, messages, existing, related)
 
     def _related(self, session_id: str) -> Document:
         """Return the todo list and the diffs of a session, by the kind of record, as far as there are any."""
@@ -109,7 +110,7 @@ class Export:
                 on_message(message.info, message.parts)
             yield message
 
-    def version(self, selected: SelectedSession) -> int:
+    def version(self, selected: SessionInfo) -> int:
         """Return a number that differs after a change to the session or to a session included in it."""
         return selected.updated + sum(map(self.version, self._children.get(selected.id, ())))
 
@@ -119,10 +120,10 @@ class Export:
         return (self.format.delimiters or (b"", b"", b"")) if len(self.selected) != 1 else (b"", b"", b"")
 
 
-def _children_by_parent(sessions: list[SelectedSession]) -> dict[str, list[SelectedSession]]:
+def _children_by_parent(sessions: list[SessionInfo]) -> dict[str, list[SessionInfo]]:
     """Return the children of sessions whose parent is exported as well, without those in a cycle."""
     parents = {session.id: session.parent for session in sessions}
-    children: dict[str, list[SelectedSession]] = {}
+    children: dict[str, list[SessionInfo]] = {}
     for session in sessions:
         seen, ancestor = {session.id}, session.parent
         while ancestor in parents and ancestor not in seen:

@@ -21,14 +21,12 @@ from ...records import (
 from ...storage import keys, open_store
 from ...storage.disk import read_file
 from ...storage.keys import GLOBAL
-from ...storage.protocol import Damage, Key, StoredMessage, log_damage
+from ...storage.protocol import Damage, Key, StoredMessage, log_damage, read_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ...storage.protocol import Store
-
-    Report = Callable[[Damage], None]
+    from ...storage.protocol import Report, Store
 
 _STORE_NAMES = ("storage", "session", "message", "part", "project", "migration")
 _RELATED_KEYS = (keys.todo, keys.diff, keys.share)
@@ -200,30 +198,26 @@ def session_from_document(document: Document, origin: str, *, report: Report = l
 
 
 def _sessions_from_store(store: Store, report: Report) -> Iterator[SourceSession]:
-    def read(key: Key) -> Any:
-        try:
-            return store.read(key)
-        except (NotFoundError, RecordError):
-            return None
-
     for key, value in store.scan(("session",), report=report):
         info = as_object(value)
         if info is None:
             report(Damage(store.locate(key), "expected an object"))
             continue
-        session_id, origin = key[-1], store.locate(key)
+        project_id, session_id, origin = key[1], key[-1], store.locate(key)
         related = [
-            (make(session_id), record) for make in _RELATED_KEYS if (record := read(make(session_id))) is not None
+            (key, record)
+            for key in (make(session_id) for make in _RELATED_KEYS)
+            if (record := read_or_none(store, key)) is not None
         ]
         _report_numbers(info | {"id": session_id}, Session, origin, report)
         yield SourceSession(
             session_id,
             origin,
-            info | {"id": session_id, "projectID": info.get("projectID") or key[1]},
+            info | {"id": session_id, "projectID": info.get("projectID") or project_id},
             lambda session_id=session_id, origin=origin: _with_valid_ids(
                 store.messages(session_id, report=report), origin, report
             ),
-            as_object(read(keys.project(key[1]))),
+            as_object(read_or_none(store, keys.project(project_id))),
             related,
         )
 

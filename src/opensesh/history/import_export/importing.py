@@ -31,6 +31,7 @@ from ...storage.protocol import (
     ignore_damage,
     log_damage,
     member_stores,
+    read_or_none,
 )
 from ...storage.session_state import mark_imported
 from ..formats.opencode import complete_message, complete_session
@@ -40,9 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ...records import Document
-    from ...storage.protocol import Store
-
-    Report = Callable[[Damage], None]
+    from ...storage.protocol import Report, Store
 
 T = TypeVar("T")
 ImportAction = Literal["added", "extended", "unchanged", "forked", "skipped"]
@@ -164,11 +163,12 @@ class Importer:
             count = 0 if is_known else self._write(fork, theirs, key=key)
             action = "forked" if count or key is None else "unchanged"
             return ImportResult(fork.id, action, title, count, "was continued separately")
-        if relation is Relation.AHEAD or _updated(source.info) > _updated(as_object(self._read(key)) or {}):
+        stored = as_object(read_or_none(self.target, key)) or {}
+        if relation is Relation.AHEAD or _updated(source.info) > _updated(stored):
             # Without new messages the session's record may still be newer.
             messages = theirs if relation is Relation.AHEAD else []
             return ImportResult(source.id, "extended", title, self._write(source, messages, key=key))
-        count = self._store((key, value) for key, value in source.related if self._read(key) is None)
+        count = self._store((key, value) for key, value in source.related if read_or_none(self.target, key) is None)
         return ImportResult(source.id, "extended" if count else "unchanged", title, count)
 
     def _messages(self, session_id: str) -> Sequence[StoredMessage]:
@@ -191,7 +191,7 @@ class Importer:
         if key is None and session_key[1] not in self._projects:
             # Without the record of its project OpenCode does not list the session.
             records.append((keys.project(session_key[1]), _project_of(session, session_key[1], messages)))
-        stored = as_object(self._read(session_key))
+        stored = as_object(read_or_none(self.target, session_key))
         if stored is None or _updated(session.info) >= _updated(stored):
             own = ("projectID", "directory", "permission")
             kept = {name: stored[name] for name in own if stored and name in stored}
@@ -207,7 +207,8 @@ class Importer:
 
         ``mark`` is the session to mark as imported first: without the mark it would be taken for one that ran here.
         """
-        changed = [(key, value) for key, value in records if self._read(key) != value]
+        # What cannot be read is replaced as well.
+        changed = [(key, value) for key, value in records if read_or_none(self.target, key) != value]
         if changed and not self._dry_run:
             if mark:
                 mark_imported(self.target, mark)
@@ -215,13 +216,6 @@ class Importer:
                 for key, value in changed:
                     batch.write(key, value)
         return len(changed)
-
-    def _read(self, key: Key) -> object:
-        """Return a stored record; ``None`` also if it cannot be read: the import may replace it."""
-        try:
-            return self.target.read(key)
-        except (NotFoundError, RecordError):
-            return None
 
 
 def _project_of(session: SourceSession, project_id: str, messages: list[StoredMessage]) -> Document:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordError, StoreError
 from ...records import Document, as_list, as_object, dumps_compact, loads_object
-from ...storage.disk import read_file
+from ...storage.disk import names_in, read_file
 from ...storage.keys import is_plain
 from ...storage.protocol import Damage, FileTree, log_damage, member_stores
 from ...workspace.tidying import folder_size
@@ -18,9 +17,7 @@ from ..stats.session_usage import SessionInfo, session_info
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...storage.protocol import Key, Store
-
-    Report = Callable[[Damage], None]
+    from ...storage.protocol import Key, Report, Store
 
 _OTHER_FOLDERS = ("snapshot", "tool-output", "worktree", "log", "bin", "plans")
 
@@ -144,37 +141,14 @@ def measure(store: Store, *, report: Report = log_damage) -> list[StoreDiskUsage
 def _files(tree: FileTree) -> Iterator[tuple[Key, int, Callable[[], Document]]]:
     """Yield every record of a tree: sessions first, messages before parts, so that owners are known."""
     kinds = ("session", "message", "part")
-    others = sorted(name for name in _entries(tree.root)[0] if name not in kinds)
-    for key in (key for kind in (*kinds, *others) for key in _keys(tree, kind)):
+    others = [name for name in names_in(tree.root) if is_plain(name) and name not in kinds]
+    for key in (key for kind in (*kinds, *others) for key in tree.keys((kind,))):
         path = tree.locate(key)
         try:
             size = os.stat(path).st_size
         except OSError:
             continue
         yield key, size, lambda path=path: _read(path)
-
-
-def _keys(tree: FileTree, kind: str) -> Iterator[Key]:
-    """Yield the keys of a kind, a folder at a time, because there may be millions."""
-    parent = os.path.join(tree.root, kind)
-    folders, files = _entries(parent)
-    yield from ((kind, name[:-5]) for name in sorted(files) if name.endswith(".json") and is_plain(name[:-5]))
-    for folder in sorted(folders):
-        if not os.path.islink(os.path.join(parent, folder)):
-            yield from tree.list((kind, folder))
-
-
-def _entries(folder: str) -> tuple[list[str], list[str]]:
-    """Return the names of the folders (those that may be part of a key) and of the files in a folder."""
-    folders: list[str] = []
-    files: list[str] = []
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir():
-                folders += [entry.name] if is_plain(entry.name) else []
-            else:
-                files.append(entry.name)
-    return folders, files
 
 
 def _values(store: Store, report: Report) -> Iterator[tuple[Key, int, Callable[[], Document]]]:

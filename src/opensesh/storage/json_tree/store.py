@@ -211,11 +211,30 @@ class JsonTree:
 
     def list(self, prefix: Key = ()) -> Sequence[Key]:
         """Return the keys below ``prefix``, sorted."""
-        return sorted(_keys_below(self._folder(prefix), prefix, ignore_damage))
+        return sorted(self.keys(prefix))
+
+    def keys(self, prefix: Key = (), *, report: Report = ignore_damage) -> Iterator[Key]:
+        """Iterate over the keys below ``prefix``, a folder at a time. Names that cannot be in a key are reported."""
+        folder = self._folder(prefix)
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            report(Damage(folder, f"cannot be listed: {error.strerror or error}"))
+            return
+        for entry in entries:
+            if entry.name[0] == ".":
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if _belongs(entry.name, entry.path, report):
+                    yield from self.keys((*prefix, entry.name), report=report)
+            elif entry.name.endswith(_SUFFIX) and _belongs(entry.name[:-5], entry.path, report):
+                yield (*prefix, entry.name[:-5])
 
     def scan(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Key, Any]]:
         """Every readable record below ``prefix``, in key order."""
-        for key in sorted(_keys_below(self._folder(prefix), prefix, report)):
+        for key in sorted(self.keys(prefix, report=report)):
             value = self._try_read(os.path.join(self.root, *key) + _SUFFIX, report)
             if value is not _ABSENT:
                 yield key, value
@@ -372,24 +391,6 @@ def _have_timestamps(names: Sequence[str]) -> bool:
         return len(stamps) == 16 * len(names) and len(bytes.fromhex(stamps.replace("msg_", ""))) == 6 * len(names)
     except ValueError:
         return False
-
-
-def _keys_below(folder: str, prefix: Key, report: Report) -> Iterator[Key]:
-    try:
-        entries = list(os.scandir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        report(Damage(folder, f"cannot be listed: {error.strerror or error}"))
-        return
-    for entry in entries:
-        if entry.name[0] == ".":
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            if _belongs(entry.name, entry.path, report):
-                yield from _keys_below(entry.path, (*prefix, entry.name), report)
-        elif entry.name.endswith(_SUFFIX) and _belongs(entry.name[:-5], entry.path, report):
-            yield (*prefix, entry.name[:-5])
 
 
 def _belongs(name: str, path: str, report: Report) -> bool:
