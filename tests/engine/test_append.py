@@ -47,3 +47,12 @@ async def test_an_old_id_is_refused_in_a_long_session() -> None:
             await append(harness, f"prompt {number}", model="scripted/it")
         with pytest.raises(UsageError, match="already"):
             await append(harness, "again", model="scripted/it", message_id=first.info["id"])
+
+
+async def test_a_text_can_be_appended_like_a_prompt() -> None:
+    async with open_harness("SAY ok") as harness:
+        stored = await harness.engine.append(harness.session, "a note for @build", model="scripted/it")
+        assert [part["type"] for part in stored.parts][:2] == ["text", "agent"]
+        assert stored.info["model"] == {"providerID": "scripted", "modelID": "it"}
+        with pytest.raises(UsageError, match="the prompt is empty"):
+            await harness.engine.append(harness.session, " ")

@@ -91,14 +91,9 @@ class Engine:
         group = await asyncio.TaskGroup().__aenter__()
         closing.push_async_callback(group.__aexit__, None, None, None)  # an error of the caller cancels no run twice
         self._running = components.new_runs(group)
+        directory = components.location.directory
         dispatcher = CallbackDispatcher(
-            self.bus,
-            group,
-            components.permissions,
-            components.questions,
-            settings,
-            callback=self._permission,
-            directory=components.location.directory,
+            self.bus, group, components.permissions, components.questions, settings, self._permission, directory
         )
         store, publish = components.writer.sessions.store, components.writer.publish
         if settings.follow_other_programs:
@@ -168,6 +163,13 @@ class Engine:
         mentions to what the user wrote, where ``text`` holds more (output of a program, standard input)."""
         return mentioned_parts(text, self.location, self.components.agents, typed=typed)
 
+    def _as_prompt(self, prompt: str | Prompt, options: PromptOptions) -> Prompt:
+        if isinstance(prompt, Prompt):
+            return prompt
+        if not prompt.strip():
+            raise UsageError("the prompt is empty")
+        return Prompt(parts=self.prompt_parts(prompt), **options)
+
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     async def create(
@@ -217,11 +219,7 @@ class Engine:
         """Store a prompt and start or join its run; return a future of its outcome. Once this returns, the prompt
         survives a crash. If it is cancelled, all of it has happened or nothing. The future is the caller's own:
         cancelling it, or waiting for it with a timeout, has no effect on the run; :meth:`abort` stops it."""
-        if isinstance(prompt, str):
-            if not prompt.strip():
-                raise UsageError("the prompt is empty")
-            prompt = Prompt(parts=self.prompt_parts(prompt), **options)
-        runs = self._runs
+        runs, prompt = self._runs, self._as_prompt(prompt, options)
         async with runs.session_lock(session_id):
             run = await runs.open(session_id)
             with releasing_on_error(run):
@@ -229,9 +227,9 @@ class Engine:
             return await runs.join(run, message)
 
     @uncancellable
-    async def append(self, session_id: str, prompt: Prompt) -> StoredMessage:
+    async def append(self, session_id: str, prompt: str | Prompt, **options: Unpack[PromptOptions]) -> StoredMessage:
         """Store a prompt without answering it; the next prompt is answered with both in view."""
-        runs = self._runs
+        runs, prompt = self._runs, self._as_prompt(prompt, options)
         async with runs.session_lock(session_id):
             # Only the whole history says whether an id that the client has chosen is new.
             run = await runs.open(session_id, to_append=prompt.message_id is None)

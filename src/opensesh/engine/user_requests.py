@@ -104,7 +104,6 @@ class CallbackDispatcher:
         permissions: Permissions,
         questions: Questions,
         settings: Settings,
-        *,
         callback: PermissionCallback | None,
         directory: str,
     ) -> None:
