@@ -178,7 +178,9 @@ class Trace:
         self._is_on = False
 
     def __str__(self) -> str:
-        return f"{len(self.entered)} functions in {len({path for path, _, _ in self.entered})} files"
+        unnamed = sum(name.endswith(">") for _, name, _ in self.entered)
+        files = len({path for path, _, _ in self.entered})
+        return f"{len(self.entered)} functions in {files} files ({unnamed} of them comprehensions and lambdas)"
 
     def _note(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
