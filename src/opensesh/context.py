@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .engine.context_window import estimate, is_full, visible
+from .engine.context_window import is_full, visible
 from .models.pricing import Charge, charge
+from .models.token_estimates import estimate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

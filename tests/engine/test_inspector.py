@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from opensesh.engine import context_window
-from opensesh.engine.context_window import file_tokens, request_tokens
+from opensesh.engine.context_window import request_tokens
 from opensesh.engine.inspector import Inspection
 from opensesh.errors import ModelError, NotFoundError, UsageError
 from opensesh.models.request import File, ToolResults, User
 from opensesh.models.stream_events import FinishStep, StartStep, TextDelta, TextEnd, TextStart, Usage
+from opensesh.models.token_estimates import file_tokens
 from opensesh.records import Rule
 from opensesh.storage.memory import Memory
 

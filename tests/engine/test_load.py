@@ -4,6 +4,7 @@ import asyncio
 import resource
 import statistics
 import sys
+import threading
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from opensesh import events
+from opensesh.engine import cancellation
 from opensesh.engine.engine import Engine
 from opensesh.engine.opening import open_engine
 from opensesh.models import stream_events as stream
@@ -55,7 +57,7 @@ class Stepping:
         self.calls: list[int] = []
 
     def count(self, frame: Any, event: str, argument: Any) -> None:
-        """For ``sys.setprofile``: counts calls, in Python and in C, of the thread of the event loop."""
+        """For ``sys.setprofile``: counts calls, in Python and in C."""
         self._counted += event in ("call", "c_call")
 
     async def stream(self, request: Request) -> AsyncIterator[stream.StreamEvent]:
@@ -180,11 +182,15 @@ async def steps(model: Stepping, store: Memory | None = None) -> Stepping:
 @pytest.mark.parametrize("count", [300, pytest.param(1_000, marks=pytest.mark.slow)])
 async def test_a_late_step_makes_no_more_calls_than_an_early_one(count: int) -> None:
     model = Stepping(count)
+    cancellation.threads.cache_clear()  # only threads that begin now are profiled
+    threading.setprofile(model.count)
     sys.setprofile(model.count)
     try:
         await steps(model)
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
+        cancellation.threads.cache_clear()
     assert around(model.calls, count - 15) < 1.05 * around(model.calls, 20)
 
 

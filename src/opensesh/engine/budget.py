@@ -23,10 +23,10 @@ from ..history.stats.counted_calls import CountedCalls
 from ..models import pricing
 from ..models.connect import Connections
 from ..models.stream_events import FinishStep, TextDelta, ToolInputDelta, Usage
+from ..models.token_estimates import estimate_length
 from ..records import as_amount, as_object
 from .call_costs import THINKING_OPTIONS, RequestEstimate, thinking_tokens
 from .cancellation import run_in_thread_uncancellable
-from .context_window import estimate_length
 from .settings import Budget
 from .turn import closing_stream
 

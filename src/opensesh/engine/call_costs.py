@@ -15,8 +15,8 @@ from ..models import options, pricing
 from ..models.model import Price
 from ..models.request import Assistant
 from ..models.stream_events import Usage
+from ..models.token_estimates import estimate
 from ..records import EXTENSION_KEY, as_list, as_object, as_whole, document_of, dumps_compact, loads_object
-from .context_window import estimate, message_tokens, request_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,12 +51,12 @@ class RequestEstimate(Struct, frozen=True, kw_only=True):
         model has one; everything has the full price in the first request of a conversation.
         """
         model, messages = request.model, request.messages
-        total = sum(request_tokens(request).values())
-        answers = [at for at, message in enumerate(messages) if isinstance(message, Assistant)]
-        rates = pricing.rates_for(model.price, Usage(input=total))[0] if model.price is not None else None
+        sizes = [message.tokens for message in messages]
+        total = sum(sizes) + sum([spec.tokens for spec in request.tools])
+        last = next((at for at in range(len(messages) - 1, -1, -1) if isinstance(messages[at], Assistant)), None)
         cached = 0
-        if answers and rates is not None and rates.cache_read is not None:
-            cached = max(total - sum(map(message_tokens, messages[answers[-1] :])), 0)
+        if last is not None and pricing.charge(model.price, Usage(input=total)).rates.cache_read is not None:
+            cached = total - sum(sizes[last:])
         sent = Usage(input=total - cached, cache_read=cached)
         charge = pricing.charge(model.price, sent)
         thinking = sum(thinking_tokens(request, name) for name in THINKING_OPTIONS)

@@ -62,7 +62,7 @@ def uncancellable(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, 
 async def run_in_thread_uncancellable(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call ``work`` in a thread and wait for it. A cancellation that arrives meanwhile is raised once it returned."""
     call = _ThreadCall(partial(work, *args, **kwargs), asyncio.get_running_loop())
-    _threads().submit(call)
+    threads().submit(call)
     cancellation: asyncio.CancelledError | None = None
     while not call.is_done:
         # Each cancellation uses up one future, honestly: what is waited for next is another one.
@@ -145,6 +145,6 @@ class _ThreadPool:
             thread.join()
 
 
-_threads = cache(_ThreadPool)
+threads = cache(_ThreadPool)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_threads.cache_clear)  # a forked process has none of its parent's threads
+    os.register_at_fork(after_in_child=threads.cache_clear)  # a forked process has none of its parent's threads

@@ -20,6 +20,7 @@ from ..errors import ContextExceededError, ModelError, OpenseshError
 from ..models import options
 from ..models import stream_events as stream
 from ..models.request import Request, System, Text, User
+from ..models.token_estimates import estimate
 from ..records import (
     CompactionPart,
     MessageAbortedError,
@@ -33,7 +34,6 @@ from ..storage.protocol import StoredMessage
 from .cancellation import run_in_thread_uncancellable, run_uncancellable, uncancellable
 from .context_window import (
     compaction_part,
-    estimate,
     is_full,
     is_kept,
     overhead,

@@ -1,4 +1,4 @@
-"""The context window: token estimates, when it is full, which messages are visible, and which outputs are pruned.
+"""The context window: what fills it, when it is full, which messages are visible, and which outputs are pruned.
 
 Compaction and pruning are views. Nothing they hide is deleted: :func:`visible` decides what is sent, from records that
 stay as they are.
@@ -6,22 +6,20 @@ stay as they are.
 
 from __future__ import annotations
 
-import binascii
-import re
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, assert_never
+from typing import TYPE_CHECKING, Any
 
 from .. import ids
 from ..models import options
-from ..models.request import Assistant, File, Reasoning, System, Text, ToolResults, ToolUse, User
-from ..records import as_object, dumps_compact
+from ..models.request import System, ToolResults
+from ..models.token_estimates import estimate
+from ..records import as_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ..config import Config
     from ..models.model import Model
-    from ..models.request import ModelMessage, Request, ToolSpec
+    from ..models.request import Request
     from ..records import Document
     from ..sessions import Sessions
     from ..storage.protocol import StoredMessage
@@ -32,30 +30,10 @@ MIN_PRUNED_TOKENS = 20_000
 """Pruning less than this is not worth a cache miss."""
 _PROTECTED_TOOLS = ("skill",)
 _RESERVED_TOKENS = 20_000
-_PIXELS_PER_TOKEN = 750
-_MAX_PIXELS = 1568 * 1568
-"""Providers scale larger images down."""
-_UNKNOWN_IMAGE_TOKENS = 1_500
-_PAGE_TOKENS = 2_000
-"""A page of a PDF counts as text and as an image."""
-_MAX_PAGES = 1_000
-_PDF_PAGE = rb"/Type\s*/Page(?![a-zA-Z])"
 _INSTRUCTIONS = "\n\nInstructions from: "
-_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
-# -- estimates ---------------------------------------------------------------------------------------------------------
-# Providers count in their own ways. These figures are for decisions and for display, never for a bill.
-
-
-def estimate(text: str) -> int:
-    """Estimate the tokens of a text by its length."""
-    return estimate_length(len(text))
-
-
-def estimate_length(characters: int) -> int:
-    """Estimate the tokens of a text of this length."""
-    return (characters + 2) // 4
+# -- sizes -------------------------------------------------------------------------------------------------------------
 
 
 def request_tokens(request: Request) -> dict[str, int]:
@@ -64,101 +42,21 @@ def request_tokens(request: Request) -> dict[str, int]:
     for message in request.messages:
         if not isinstance(message, System):
             name = "tool results" if isinstance(message, ToolResults) else "messages"
-            sizes[name] = sizes.get(name, 0) + message_tokens(message)
+            sizes[name] = sizes.get(name, 0) + message.tokens
     return dict(sorted(sizes.items(), key=lambda item: -item[1]))
 
 
 def overhead(request: Request) -> dict[str, int]:
     """Estimate the tokens that every request of a session holds, however short the conversation is."""
-    sizes = {"the tools on offer": sum(map(tool_tokens, request.tools)), "the system prompt": 0}
+    sizes = {"the tools on offer": sum(spec.tokens for spec in request.tools), "the system prompt": 0}
     for message in request.messages:
-        if isinstance(message, System):
-            at = message.text.find(_INSTRUCTIONS)
-            sizes["the system prompt"] += estimate(message.text if at < 0 else message.text[:at])
-            if at >= 0:
-                sizes["instruction files"] = estimate(message.text[at:])
+        if not isinstance(message, System):
+            break
+        at = message.text.find(_INSTRUCTIONS)
+        sizes["the system prompt"] += estimate(message.text if at < 0 else message.text[:at])
+        if at >= 0:
+            sizes["instruction files"] = estimate(message.text[at:])
     return sizes
-
-
-def tool_tokens(spec: ToolSpec) -> int:
-    """Estimate the tokens of a tool's name, description and parameters."""
-    return estimate(f"{spec.name}{spec.description}") + estimate(dumps_compact(spec.parameters).decode())
-
-
-def message_tokens(message: ModelMessage) -> int:
-    """Estimate the tokens of one message of a request."""
-    match message:
-        case System(text=text):
-            return estimate(text)
-        case User(content=content):
-            return sum(map(piece_tokens, content))
-        case Assistant(content=content):
-            return sum(map(piece_tokens, content))
-        case ToolResults(content=results):
-            return sum(piece_tokens(piece) for result in results for piece in result.output)
-        case _:
-            assert_never(message)
-
-
-def piece_tokens(piece: Text | File | Reasoning | ToolUse) -> int:
-    """Estimate the tokens of one piece of a message."""
-    match piece:
-        case Text(text=text) | Reasoning(text=text):
-            return estimate(text)
-        case ToolUse(name=name, input=arguments):
-            return estimate(name) + estimate(dumps_compact(arguments).decode())
-        case File():
-            return file_tokens(piece.mime, piece.url)
-        case _:
-            assert_never(piece)
-
-
-def file_tokens(mime: str, url: str) -> int:
-    """Estimate the tokens of an attached file by its content; a guess where the URL does not hold it."""
-    head, _, data = url.partition(",")
-    content = b""
-    if head.startswith("data:") and head.endswith(";base64"):
-        with suppress(ValueError):
-            content = binascii.a2b_base64(data)
-    if mime == "application/pdf":
-        return _PAGE_TOKENS * min(max(len(re.findall(_PDF_PAGE, content)), 1), _MAX_PAGES)
-    if mime.startswith("text/"):
-        return estimate_length(len(content))
-    pixels = _pixels(content)
-    return -(-min(pixels, _MAX_PIXELS) // _PIXELS_PER_TOKEN) if pixels else _UNKNOWN_IMAGE_TOKENS
-
-
-def _pixels(content: bytes) -> int:
-    """Return the number of pixels of an image from its header; 0 if that is not readable."""
-
-    def number(at: int, size: int = 2, order: Literal["big", "little"] = "little") -> int:
-        return int.from_bytes(content[at : at + size], order)
-
-    pixels = 0
-    if content.startswith(b"\x89PNG") and len(content) >= 24:
-        pixels = number(16, 4, "big") * number(20, 4, "big")
-    elif content.startswith(b"GIF8") and len(content) >= 10:
-        pixels = number(6) * number(8)
-    elif content.startswith(b"\xff\xd8"):
-        pixels = _jpeg_pixels(content)
-    elif content[:4] + content[8:15] == b"RIFFWEBPVP8":
-        kind = content[15:16]
-        if kind == b"X" and len(content) >= 30:
-            pixels = (number(24, 3) + 1) * (number(27, 3) + 1)
-        elif kind == b" " and len(content) >= 30:
-            pixels = (number(26) & 0x3FFF) * (number(28) & 0x3FFF)
-        elif kind == b"L" and len(content) >= 25:
-            pixels = ((number(21, 4) & 0x3FFF) + 1) * ((number(21, 4) >> 14 & 0x3FFF) + 1)
-    return pixels
-
-
-def _jpeg_pixels(content: bytes) -> int:
-    at = 2  # the size is in the first frame, after any number of other segments
-    while at + 9 <= len(content) and content[at] == 0xFF:
-        if content[at + 1] in _JPEG_FRAMES:
-            return int.from_bytes(content[at + 5 : at + 7], "big") * int.from_bytes(content[at + 7 : at + 9], "big")
-        at += 2 + max(int.from_bytes(content[at + 2 : at + 4], "big"), 2)
-    return 0
 
 
 # -- how much fits -----------------------------------------------------------------------------------------------------

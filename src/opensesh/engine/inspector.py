@@ -16,18 +16,16 @@ from ..config import system_instructions
 from ..config.source import CachedFetch
 from ..errors import NotFoundError, OpenseshError, UsageError
 from ..models.model import Model
-from ..models.request import Assistant, File, Reasoning, System, Text, ToolResults, ToolUse, User
+from ..models.request import Assistant, File, Reasoning, System, Text, ToolResults, ToolUse, User, piece_tokens
+from ..models.token_estimates import estimate
 from ..records import as_object, as_whole
 from ..storage.protocol import StoredMessage
 from ..tools.filetimes import FileTimes
 from .context_window import (
     compaction_part,
-    estimate,
     is_kept,
     is_pruned,
     is_summary,
-    piece_tokens,
-    tool_tokens,
     unpruned,
     usable,
     visible,
@@ -268,7 +266,7 @@ class _RequestInspection:
         ]
         pieces = [Piece("system prompt", "", max(system - sum(piece.tokens for piece in instructions), 0))]
         pieces += instructions
-        pieces += [Piece("tools", spec.name, tool_tokens(spec)) for spec in request.tools]
+        pieces += [Piece("tools", spec.name, spec.tokens) for spec in request.tools]
         if self._answer is not None:
             pieces = [piece._replace(source="today") for piece in pieces]
         origins = {id(turn): message for turn, message in history.origins()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import RecordError
+from ..models.token_estimates import estimate
 from ..records import (
     AssistantMessage,
     Completed,
@@ -17,7 +18,7 @@ from ..records import (
     read_message,
     read_part,
 )
-from .context_window import compaction_part, estimate, is_summary, usable
+from .context_window import compaction_part, is_summary, usable
 from .projection import clean
 from .prompts import prompt_text
 

@@ -17,8 +17,8 @@ from msgspec import Struct
 from .. import ids
 from ..errors import ModelError
 from ..models import stream_events as stream
+from ..models.token_estimates import estimate_length
 from .call_costs import add_side_call, output_tokens
-from .context_window import estimate_length
 from .model_errors import failure_of, retry_delay_ms
 from .session_writer import JOURNAL_SECONDS, StreamingPart
 

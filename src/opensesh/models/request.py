@@ -1,12 +1,19 @@
-"""Requests to models, independent of the provider."""
+"""Requests to models, independent of the provider.
+
+Every request of a session repeats the messages and tools of the one before, the very same objects. So each of them
+keeps the estimate of its tokens.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, assert_never
 
 from msgspec import Struct
 
+from ..records.codec import dumps_compact
 from .model import Model
+from .token_estimates import estimate, file_tokens
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,47 +62,86 @@ class ToolUseResult(Struct, frozen=True, kw_only=True, tag="tool-result"):
     metadata: dict[str, Any] | None = None
 
 
-class System(Struct, frozen=True, kw_only=True, tag="system"):
+class System(Struct, frozen=True, kw_only=True, tag="system", dict=True):
     """One block of the system prompt."""
 
     text: str
     cache: bool = False
     """Whether to put a cache point after this message, for providers that need explicit ones."""
 
+    @cached_property
+    def tokens(self) -> int:
+        """The estimated tokens."""
+        return estimate(self.text)
 
-class User(Struct, frozen=True, kw_only=True, tag="user"):
+
+class User(Struct, frozen=True, kw_only=True, tag="user", dict=True):
     """A message of the user."""
 
     content: tuple[Text | File, ...]
     cache: bool = False
 
+    @cached_property
+    def tokens(self) -> int:
+        """The estimated tokens."""
+        return sum(map(piece_tokens, self.content))
 
-class Assistant(Struct, frozen=True, kw_only=True, tag="assistant"):
+
+class Assistant(Struct, frozen=True, kw_only=True, tag="assistant", dict=True):
     """A message of the model."""
 
     content: tuple[Text | Reasoning | ToolUse, ...]
     cache: bool = False
 
+    @cached_property
+    def tokens(self) -> int:
+        """The estimated tokens."""
+        return sum(map(piece_tokens, self.content))
 
-class ToolResults(Struct, frozen=True, kw_only=True, tag="tool"):
+
+class ToolResults(Struct, frozen=True, kw_only=True, tag="tool", dict=True):
     """Tool results; always right after the assistant message with the calls, one result for each."""
 
     content: tuple[ToolUseResult, ...]
     cache: bool = False
 
+    @cached_property
+    def tokens(self) -> int:
+        """The estimated tokens."""
+        return sum(piece_tokens(piece) for result in self.content for piece in result.output)
+
 
 ModelMessage: TypeAlias = System | User | Assistant | ToolResults
+
+
+def piece_tokens(piece: Text | File | Reasoning | ToolUse) -> int:
+    """Estimate the tokens of one piece of a message."""
+    match piece:
+        case Text(text=text) | Reasoning(text=text):
+            return estimate(text)
+        case ToolUse(name=name, input=arguments):
+            return estimate(name) + estimate(dumps_compact(arguments).decode())
+        case File():
+            return file_tokens(piece.mime, piece.url)
+        case _:
+            assert_never(piece)
+
 
 IDLE_TIMEOUT_SECONDS = 300.0
 """How long a provider may be silent by default."""
 
 
-class ToolSpec(Struct, frozen=True, kw_only=True):
+class ToolSpec(Struct, frozen=True, kw_only=True, dict=True):
     """A tool that the model may call; ``parameters`` is a JSON schema of an object."""
 
     name: str
     description: str
     parameters: dict[str, Any]
+
+    @cached_property
+    def tokens(self) -> int:
+        """The estimated tokens of name, description and parameters."""
+        return estimate(f"{self.name}{self.description}") + estimate(dumps_compact(self.parameters).decode())
 
 
 class Request(Struct, frozen=True, kw_only=True):
