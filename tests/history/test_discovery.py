@@ -14,6 +14,7 @@ from opensesh.history.discovery import (
     labels,
     project_groups,
     resolve_path_argument,
+    session_project_name,
 )
 from opensesh.history.library import Library, SessionFilter
 
@@ -223,3 +224,8 @@ def test_a_way_from_here_or_from_home_means_the_project_of_the_folder_it_leads_t
 
 def test_names_of_folders_of_any_machine() -> None:
     assert [base_name(folder) for folder in ("/a/Bc/", "C:\\x\\Y", "", "/")] == ["bc", "y", "", ""]
+
+
+def test_a_session_outside_of_any_project_is_shown_with_its_folder_as_it_is_spelt() -> None:
+    named = [session_project_name(None, "global", folder) for folder in ("/home/me/MyNotes/", "C:\\Work", "/")]
+    assert named == ["MyNotes", "Work", "global"]

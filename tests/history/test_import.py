@@ -166,6 +166,28 @@ def test_a_fork_that_grew_is_caught_up_with_under_the_same_name(there: Sample, h
     assert acts(bring(there.root, here)) == {"unchanged": 1}
 
 
+def test_a_fork_refers_to_its_own_messages_and_parts(there: Sample, here: Path) -> None:
+    session = there.talk()
+    kept = there.prompt(session, "kept after the compaction")
+    compaction = there.prompt(session, "")
+    there.part(compaction, type="compaction", auto=True, tail_start_id=kept["id"])
+    answer = there.answer(session, "summary")
+    rejected = [part["id"] for part in JsonTree(there.root).messages(session["id"])[-1].parts]
+    bring(there.root, here)
+    last = there.answer(session, "said there", opensesh={"masked": rejected})
+    ours = Sample(here)
+    ours.clock = there.clock + 5000
+    ours.answer(session, "said here")
+    [done] = bring(there.root, here)
+    copies = JsonTree(here).messages(done.id)
+    names = {message["id"]: copy.info["id"] for message, copy in zip(there.messages(session), copies, strict=True)}
+    [part] = [part for message in copies for part in message.parts if part["type"] == "compaction"]
+    assert part["tail_start_id"] == names[kept["id"]]
+    copied = {message.info["id"]: message for message in copies}
+    masked = [part["id"] for part in copied[names[answer["id"]]].parts]
+    assert copied[names[last["id"]]].info["opensesh"]["masked"] == masked
+
+
 def test_a_fork_answers_its_own_prompts_and_is_not_shared(there: Sample, here: Path) -> None:
     session = there.session(share={"url": "https://example.com/s"})
     prompt = there.prompt(session)

@@ -7,7 +7,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..history.discovery import current_project, is_global, project_title
+from ..history.discovery import current_project, session_project_name
 from ..history.library import Library, SessionFilter
 from ..history.user_times import TIMES, parse_time
 from ..storage import keys
@@ -65,10 +65,7 @@ def run(options: Namespace) -> int:
         projects = {one.id: one for one in library.projects} if overview.sessions else {}
         rows: list[tuple[str, ...]] = []
         for session in overview.sessions:
-            own_project = projects.get(session.project_id)
-            name = os.path.basename(session.directory) or session.project_id
-            if own_project is not None and not is_global(own_project) and own_project.worktree != "/":
-                name = project_title(own_project)
+            name = session_project_name(projects.get(session.project_id), session.project_id, session.directory)
             shared = bool(session.share and session.share.url) and _shared_here(library.store, session.id)
             marks = [mark for mark, is_set in (("[archived]", session.archived), ("[shared]", shared)) if is_set]
             updated = output.format_time(session.updated, utc=options.utc)

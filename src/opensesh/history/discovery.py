@@ -122,7 +122,7 @@ def project_groups(projects: Iterable[Project], folders: Iterable[str]) -> list[
     groups: list[ProjectGroup] = []
     for project in projects:
         if is_global(project) and global_folders:
-            groups += [ProjectGroup(project, _last_step(folder) or project.id, folder) for folder in global_folders]
+            groups += [ProjectGroup(project, folder_name(folder) or project.id, folder) for folder in global_folders]
         else:
             folder = "/" if is_global(project) else project.worktree
             groups.append(ProjectGroup(project, project_title(project), folder))
@@ -138,7 +138,7 @@ def find_project_groups(known: Iterable[ProjectGroup], name: str) -> list[Projec
 def project_title(project: Project) -> str:
     """Return the name of a project to show."""
     folder = "" if is_global(project) else project.worktree
-    return project.name or _last_step(folder) or project.id
+    return project.name or folder_name(folder) or project.id
 
 
 def is_global(project: Project) -> bool:
@@ -207,13 +207,21 @@ def worktrees(project: Project) -> list[str]:
     return [folder.rstrip("/\\") for folder in (project.worktree, *project.sandboxes) if folder.strip("/\\")]
 
 
-def base_name(folder: str) -> str:
-    """Return the last component of a path of any operating system, in lower case."""
-    return _last_step(folder).casefold()
+def session_project_name(project: Project | None, project_id: str, directory: str) -> str:
+    """Return the name of a session's project to show; for a session outside of any, that of its folder."""
+    if project is None or is_global(project) or project.worktree == "/":
+        return folder_name(directory) or project_id
+    return project_title(project)
 
 
-def _last_step(folder: str) -> str:
+def folder_name(folder: str) -> str:
+    """Return the last component of a path of any operating system."""
     return re.split(r"[/\\]", folder.rstrip("/\\"))[-1]
+
+
+def base_name(folder: str) -> str:
+    """Return the last component of a path in lower case, to compare it with others."""
+    return folder_name(folder).casefold()
 
 
 def _remotes(worktree: str) -> Iterator[str]:

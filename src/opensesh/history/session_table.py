@@ -14,9 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ..storage.families import children_by_parent, descendants
-from ..storage.keys import GLOBAL
 from . import discovery
-from .discovery import ProjectFilter, base_name, project_title
 from .library import Library
 from .stats.forks import may_be_fork
 from .stats.session_usage import SessionInfo, UsageTotals
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from ..records import Project
     from ..storage.protocol import Damage, Store
     from .cache.derived_cache import DerivedCache, Progress
+    from .discovery import ProjectFilter
 
 Sort = Literal["updated", "created", "cost", "messages", "title"]
 _ROWS = "SELECT session, generation, info, buckets FROM usage WHERE session IN (SELECT value FROM json_each(?))"
@@ -163,10 +162,7 @@ class SessionTable:
 
     def project_name(self, project_id: str, directory: str) -> str:
         """Return the name of a session's project; for a session outside of any, that of its folder."""
-        project = self.projects.get(project_id)
-        if project is None or project_id == GLOBAL or project.worktree == "/":
-            return base_name(directory) or project_id
-        return project_title(project)
+        return discovery.session_project_name(self.projects.get(project_id), project_id, directory)
 
     def resolve_project(self, name: str) -> ProjectFilter:
         """Return a filter for a project; see :func:`opensesh.history.discovery.resolve_project`."""

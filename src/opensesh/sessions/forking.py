@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from .. import ids
 from ..records import EXTENSION_KEY, as_list, object_at
 from ..storage.protocol import StoredMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ..records import Document
 
@@ -23,12 +22,18 @@ def fork_title(title: str) -> str:
     return f"{match[1]} (fork #{int(match[2]) + 1})" if match else f"{title} (fork #1)"
 
 
-def copy_messages(history: Sequence[StoredMessage], session_id: str) -> list[StoredMessage]:
-    """Return the messages for a fork, with new ids and references to each other."""
+def copy_messages(
+    history: Sequence[StoredMessage], session_id: str, new_id: Callable[[str, str], str]
+) -> list[StoredMessage]:
+    """Return the messages for a fork, with new ids and references to each other.
+
+    ``new_id`` returns the id of a copy, from the id of the original and that of what the copy belongs to: the session,
+    or the copy of the message.
+    """
     new_ids: dict[str, str] = {}
     for message in history:
-        new_ids[message.info["id"]] = ids.ascending("msg")
-        new_ids.update((part["id"], ids.ascending("prt")) for part in message.parts)
+        message_id = new_ids[message.info["id"]] = new_id(message.info["id"], session_id)
+        new_ids.update((part["id"], new_id(part["id"], message_id)) for part in message.parts)
     copies: list[StoredMessage] = []
     for message in history:
         owner = {"sessionID": session_id, "messageID": new_ids[message.info["id"]]}

@@ -234,7 +234,9 @@ class Sessions:
         info = _new_session(original.project_id or self.location.id, original.directory or self.location.directory)
         info |= {name: original.document[name] for name in ("path", "metadata") if name in original.document}
         info |= {"title": fork_title(original.title), "time": {"created": now, "updated": now}}
-        copies = copy_messages(history, info["id"])
+        copies = copy_messages(
+            history, info["id"], lambda _, owner: ids.ascending("msg" if owner == info["id"] else "prt")
+        )
         if is_imported(self.store, session_id):
             mark_imported(self.store, info["id"])
         with self.store.batch() as batch:

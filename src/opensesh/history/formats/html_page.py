@@ -18,8 +18,9 @@ from ...records import as_object
 from ...text import pluralize
 from ..formatting import text, when
 from ..rendering.turns import RenderOptions, render_message, template_environment
-from ..rendering.visible_text import one_line, prose
-from ..transcript import TextBlock, ToolBlock, TranscriptOptions, transcript_messages
+from ..rendering.visible_text import prose
+from ..session_outline import prompt_words
+from ..transcript import ToolBlock, TranscriptOptions, transcript_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,12 +121,8 @@ class _Summary:
 
     def count(self, message: TranscriptMessage) -> None:
         """Add a message."""
-        if message.role == "user":
-            words = " ".join(
-                block.text for block in message.blocks if isinstance(block, TextBlock) and not block.synthetic
-            )
-            if words:
-                self.prompts.append(_Prompt(message.id, one_line(words, 120)))
+        if words := prompt_words(message):
+            self.prompts.append(_Prompt(message.id, words))
         self._add(message, sum(isinstance(block, ToolBlock) for block in message.blocks))
 
     def _add(self, message: TranscriptMessage, calls: int) -> None:

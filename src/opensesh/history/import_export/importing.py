@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from ...errors import NotFoundError, OpenseshError, ReadOnlyStoreError, RecordError, WriteError
 from ...records import as_list, as_object, as_whole
-from ...sessions import fork_title
+from ...sessions.forking import copy_messages, fork_title
 from ...sessions.trash import writable_store
 from ...storage import keys
 from ...storage.json_tree.store import JsonTree
@@ -47,8 +47,9 @@ T = TypeVar("T")
 ImportAction = Literal["added", "extended", "unchanged", "forked", "skipped"]
 _ID_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _STATUS_ORDER = {"pending": 0, "running": 1, "completed": 2, "error": 2}
-_IGNORED_FIELDS = ("path", "sessionID", "messageID")
-"""Fields that say where a record was made."""
+_IGNORED_FIELDS = ("path", "sessionID", "messageID", "tail_start_id")
+"""Fields that say where a record was made. The last one names a message, which in the forks that earlier versions of
+opensesh made is that of the original."""
 _MONOTONIC_FIELDS = ("summary", "metadata", "title", "completed", "end", "compacted", "finish", "error", "attachments")
 """Fields that a record gains over time."""
 _NEWER_FIELDS = ("agent", "model", "metadata", "path", "workspaceID")
@@ -411,18 +412,8 @@ def as_fork(source: SourceSession, ours: Sequence[StoredMessage], theirs: Sequen
         ),
         "end",
     )
-    fork_id = _derived_id(source.id, divergence.encode())
-    ids = {id_: _derived_id(id_, fork_id.encode()) for id_ in _by_id(theirs)}
-    copies: list[StoredMessage] = []
-    for message in theirs:
-        message_id = ids[str(message.info.get("id"))]
-        copy = message.info | {"id": message_id, "sessionID": fork_id}
-        if copy.get("parentID") in ids:
-            copy["parentID"] = ids[copy["parentID"]]
-        owner = {"sessionID": fork_id, "messageID": message_id}
-        part_ids = [_derived_id(str(part.get("id")), message_id.encode()) for part in message.parts]
-        parts = [part | {"id": id_} | owner for part, id_ in zip(message.parts, part_ids, strict=True)]
-        copies.append(StoredMessage(copy, parts))
+    fork_id = _derived_id(source.id, divergence)
+    copies = copy_messages(theirs, fork_id, _derived_id)
     time = as_object(source.info.get("time")) or {}
     times = [(as_object(message.info.get("time")) or {}).get("created") for message in theirs]
     # Later than all messages, as with every fork: that marks the messages as copies.
@@ -436,7 +427,7 @@ def as_fork(source: SourceSession, ours: Sequence[StoredMessage], theirs: Sequen
     return source._replace(id=fork_id, info=info, messages=lambda: copies, related=())
 
 
-def _derived_id(id_: str, salt: bytes) -> str:
+def _derived_id(id_: str, salt: str) -> str:
     """Return a new id that keeps the prefix and time of an id, and so its position in the order."""
-    digest = blake2b(id_.encode() + b"\0" + salt, digest_size=14).digest()
+    digest = blake2b(f"{id_}\0{salt}".encode(), digest_size=14).digest()
     return id_[:-14] + "".join(_ID_ALPHABET[byte % 62] for byte in digest) if len(id_) > 26 else id_ + digest.hex()

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...errors import NotFoundError, UsageError
-from ...history.discovery import base_name
+from ...history.discovery import folder_name
 from ...history.search.facets import COUNTED_PARTS
 from ...history.search.search_filters import FIELDS
 from ..history_index import WAIT_SECONDS
@@ -97,7 +97,7 @@ def _by_session(results: Results) -> list[dict[str, Any]]:
             "session": session,
             "title": hits[0].title,
             "directory": hits[0].directory,
-            "project": base_name(hits[0].directory),
+            "project": folder_name(hits[0].directory),
             "time": max(hit.time for hit in hits),
             "hits": [_shown(hit) for hit in hits[:_HITS_OF_SESSION]],
             "more": len(hits) - _HITS_OF_SESSION,
@@ -144,6 +144,6 @@ def _facet_value(query: SearchQuery, name: str, value: str, count: int) -> dict[
         parameter = "project" if name == "folder" else name
         is_selected = getattr(query, parameter) == value
         changes = {parameter: "" if is_selected else value}
-    label = base_name(value) if name == "folder" else value
+    label = folder_name(value) if name == "folder" else value
     address = search_address(query, offset=0, **changes)
     return {"label": label, "count": count, "is_selected": is_selected, "address": address}
