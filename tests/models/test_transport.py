@@ -15,11 +15,12 @@ import httpx2
 import pytest
 
 from opensesh.errors import AuthFailedError, ModelConnectionError, ModelError, OverloadedError, RateLimitedError
+from opensesh.models.answers import drain
 from opensesh.models.catalogue_sources import refresh_copy
 from opensesh.models.failures import BODY_LIMIT
 from opensesh.models.sse import ServerSentEvent
 from opensesh.models.transport import Transport
-from opensesh.models.wire_helpers import drain, encode_json
+from opensesh.models.wire_helpers import encode_json
 
 from .loopback import END, HEAD, Exchange, chunk, serving
 

@@ -6,33 +6,17 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ..records import object_at
 from . import failures
+from .answers import AnswerReader, Piece
 from .anthropic_request import request_body
-from .stream_events import (
-    FinishStep,
-    TextDelta,
-    TextStart,
-    ToolError,
-    ToolInputDelta,
-    ToolInputStart,
-    ToolResult,
-    Usage,
-)
+from .stream_events import FinishStep, ToolError, ToolResult, Usage
 from .transport import HTTPProvider
-from .wire_helpers import (
-    AnswerReader,
-    ContentBlock,
-    encode_json,
-    lower_names,
-    nested,
-    new_call_id,
-    token_count,
-)
+from .wire_helpers import encode_json, lower_names, nested, new_call_id, token_count, write_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .request import Request
-    from .stream_events import FinishReason, StreamEvent, TextKind
+    from .stream_events import FinishReason
     from .transport import Transport, WireAnswer
 
 VERSION = "2023-06-01"
@@ -45,14 +29,6 @@ _REASONS: dict[str, FinishReason] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "refusal": "content-filter",
-}
-_KINDS: dict[str, Literal["text", "reasoning", "tool"]] = {
-    "text": "text",
-    "thinking": "reasoning",
-    "redacted_thinking": "reasoning",
-    "tool_use": "tool",
-    "server_tool_use": "tool",
-    "mcp_tool_use": "tool",
 }
 _BETA = "anthropic-beta"
 
@@ -97,19 +73,22 @@ class AnthropicReader(AnswerReader):
 
     def __init__(self, provider_id: str, url: str) -> None:
         super().__init__(provider_id, url)
-        self._blocks: dict[int, ContentBlock] = {}
+        self._blocks: dict[int, Piece | None] = {}
+        """The open content blocks; ``None`` for those of other kinds."""
         self._usage: dict[str, Any] = {}
         self._reason = ""
 
-    def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+    def convert(self, wire: dict[str, Any], name: str) -> None:
         match wire.get("type"):
             case "content_block_delta":
-                return self._delta(self._blocks[wire["index"]], wire["delta"])
+                block = self._blocks[wire["index"]]
+                if block is not None:
+                    self._delta(block, wire["delta"])
             case "content_block_start":
-                return self._open(wire["index"], wire["content_block"])
+                self._blocks[wire["index"]] = self._open(str(wire["index"]), wire["content_block"])
             case "content_block_stop":
-                block = self._blocks.pop(wire["index"], None)
-                return block.end() if block else []
+                if (block := self._blocks.pop(wire["index"], None)) is not None:
+                    block.end()
             case "message_start":
                 self._count(wire["message"].get("usage"))
             case "message_delta":
@@ -118,12 +97,11 @@ class AnthropicReader(AnswerReader):
                 self._count(wire.get("usage"))
             case "message_stop":
                 self.complete = True
-                return self.close()
+                self.end()
             case kind if kind == "error" or (kind is None and "error" in wire):
                 raise failures.from_stream_error(wire, self.provider_id, self.url)
             case _:
                 pass
-        return []
 
     def _count(self, usage: object) -> None:
         # Counts are running totals; one that a later event omits still stands.
@@ -131,51 +109,47 @@ class AnthropicReader(AnswerReader):
             counts = cast("dict[str, Any]", usage)
             self._usage.update({name: number for name, number in counts.items() if number is not None})
 
-    def _open(self, index: int, wire: dict[str, Any]) -> list[StreamEvent]:
-        kind: str = wire["type"]
-        block = self._blocks[index] = ContentBlock(_KINDS.get(kind, "other"), str(index), wire.get("name", ""))
-        match kind:
+    def _open(self, block_id: str, wire: dict[str, Any]) -> Piece | None:
+        match kind := wire["type"]:
             case "text" | "thinking":
+                block = self.answer.begin_text("text" if kind == "text" else "reasoning", block_id)
                 if wire.get("signature"):
                     block.metadata = {"anthropic": {"signature": wire["signature"]}}
-                piece: TextKind = "text" if kind == "text" else "reasoning"
-                start, text = TextStart(block.id, kind=piece), wire.get(kind)
-                return [start, TextDelta(block.id, text, piece)] if text else [start]
+                block.add(wire.get(kind) or "")
             case "redacted_thinking":
-                block.metadata = {"anthropic": {"redactedData": wire["data"]}}
-                return [TextStart(block.id, block.metadata, kind="reasoning")]
+                redacted = {"anthropic": {"redactedData": wire["data"]}}
+                block = self.answer.begin_text("reasoning", block_id, redacted)
+                block.metadata = redacted
             case "tool_use" | "server_tool_use" | "mcp_tool_use":
-                block.id = wire.get("id") or new_call_id()
-                block.input = wire.get("input") or {}
-                block.executed = kind != "tool_use"
-                return [ToolInputStart(block.id, block.name)]
+                call_id, name = wire.get("id") or new_call_id(), wire.get("name", "")
+                block = self.answer.begin_call(call_id, name, executed=kind != "tool_use")
+                block.arguments = write_arguments(wire["input"]) if wire.get("input") else ""
             case _:
-                if not kind.endswith("_tool_result"):
-                    return []
-                # The result of a tool that ran at the provider.
-                content, call_id = wire.get("content"), wire["tool_use_id"]
-                text = encode_json(content).decode()
-                failed = wire.get("is_error") or str(object_at(wire, "content").get("type")).endswith("_error")
-                return [ToolError(call_id, text) if failed else ToolResult(call_id, text)]
+                block = None
+                if kind.endswith("_tool_result"):  # of a tool that ran at the provider
+                    content, call_id = wire.get("content"), wire["tool_use_id"]
+                    text = encode_json(content).decode()
+                    failed = wire.get("is_error") or str(object_at(wire, "content").get("type")).endswith("_error")
+                    self.answer.events.append(ToolError(call_id, text) if failed else ToolResult(call_id, text))
+        return block
 
-    def _delta(self, block: ContentBlock, delta: dict[str, Any]) -> list[StreamEvent]:
+    def _delta(self, block: Piece, delta: dict[str, Any]) -> None:
         match delta["type"]:
             case "text_delta":
-                return [TextDelta(block.id, delta["text"])]
+                block.add(delta["text"])
             case "thinking_delta":
-                return [TextDelta(block.id, delta["thinking"], kind="reasoning")]
+                block.add(delta["thinking"])
             case "input_json_delta":
-                text: str = delta["partial_json"]
-                block.chunks.append(text)
-                return [ToolInputDelta(block.id, text)] if text else []
+                block.add(delta["partial_json"])
             case "signature_delta":
                 block.metadata = {"anthropic": {"signature": delta["signature"]}}
-                return []
             case _:
-                return []
+                pass
 
-    def final_events(self) -> list[StreamEvent]:
-        events = [event for block in self._blocks.values() for event in block.end()]
+    def finish(self) -> None:
+        for block in self._blocks.values():
+            if block is not None:
+                block.end()
         reason = _REASONS.get(self._reason, "unknown")
         # Cached input is counted apart from the rest; thinking is part of the output. A total is not sent.
         counts = self._usage
@@ -192,4 +166,4 @@ class AnthropicReader(AnswerReader):
             cache_write=written,
             total=fresh + output + read + written,
         )
-        return [*events, FinishStep(reason, usage)]
+        self.answer.events.append(FinishStep(reason, usage))

@@ -14,31 +14,18 @@ from zlib import crc32
 
 from ..errors import AuthFailedError, ModelConnectionError
 from . import failures
+from .answers import AnswerReader, Piece
 from .bedrock_request import aws_region, regional_model_id, request_body
 from .sse import ServerSentEvent, json_payload
-from .stream_events import (
-    FinishStep,
-    TextDelta,
-    TextStart,
-    ToolInputDelta,
-    ToolInputStart,
-    Usage,
-)
+from .stream_events import FinishStep, Usage
 from .transport import HTTPProvider
-from .wire_helpers import (
-    AnswerReader,
-    ContentBlock,
-    encode_json,
-    lower_names,
-    nested,
-    token_count,
-)
+from .wire_helpers import encode_json, lower_names, nested, token_count
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
     from .request import Request
-    from .stream_events import FinishReason, StreamEvent, TextKind
+    from .stream_events import FinishReason, TextKind
     from .transport import Transport, WireAnswer
 
 MAX_MESSAGE_BYTES = 24 * 1024 * 1024
@@ -174,60 +161,52 @@ class BedrockReader(AnswerReader):
 
     def __init__(self, provider_id: str, url: str) -> None:
         super().__init__(provider_id, url)
-        self._blocks: dict[int, ContentBlock] = {}
+        self._blocks: dict[int, Piece] = {}
         self._reason = ""
         self._usage: dict[str, Any] = {}
 
-    def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+    def convert(self, wire: dict[str, Any], name: str) -> None:
         match name:
             case "contentBlockDelta":
-                return self._delta(wire["contentBlockIndex"], wire["delta"])
+                self._delta(wire["contentBlockIndex"], wire["delta"])
             case "contentBlockStart":
                 # Only tool calls are announced; text and reasoning begin with their first delta.
                 tool = wire["start"].get("toolUse")
                 if tool:
-                    block = ContentBlock("tool", tool["toolUseId"], tool["name"])
-                    self._blocks[wire["contentBlockIndex"]] = block
-                    return [ToolInputStart(block.id, block.name)]
+                    self._blocks[wire["contentBlockIndex"]] = self.answer.begin_call(tool["toolUseId"], tool["name"])
             case "contentBlockStop":
-                ended = self._blocks.pop(wire["contentBlockIndex"], None)
-                return ended.end() if ended else []
+                if (block := self._blocks.pop(wire["contentBlockIndex"], None)) is not None:
+                    block.end()
             case "messageStop":
                 self._reason = wire["stopReason"]
                 self.complete = bool(self._reason)
             case "metadata":
                 self._usage = wire["usage"]
-                return self.close() if self.complete else []
+                if self.complete:
+                    self.end()
             case _:
                 pass
-        return []
 
-    def _delta(self, index: int, delta: dict[str, Any]) -> list[StreamEvent]:
+    def _delta(self, index: int, delta: dict[str, Any]) -> None:
         match delta:
             case {"text": str(text)}:
-                begin = self._begin(index, "text")
-                return [*begin, TextDelta(str(index), text)] if text else begin
+                self._text(index, "text").add(text)
             case {"toolUse": {"input": str(text)}}:
-                block = self._blocks[index]
-                block.chunks.append(text)
-                return [ToolInputDelta(block.id, text)] if text else []
+                self._blocks[index].add(text)
             case {"reasoningContent": _}:
-                return self._reasoning(index, delta["reasoningContent"])
+                self._reasoning(self._text(index, "reasoning"), delta["reasoningContent"])
             case _:
-                return []
+                pass
 
-    def _begin(self, index: int, kind: TextKind) -> list[StreamEvent]:
-        if index in self._blocks:
-            return []
-        block = self._blocks[index] = ContentBlock(kind, str(index))
-        return [TextStart(block.id, kind=kind)]
+    def _text(self, index: int, kind: TextKind) -> Piece:
+        if index not in self._blocks:
+            self._blocks[index] = self.answer.begin_text(kind, str(index))
+        return self._blocks[index]
 
-    def _reasoning(self, index: int, delta: dict[str, Any]) -> list[StreamEvent]:
-        begin = self._begin(index, "reasoning")
-        block = self._blocks[index]
+    def _reasoning(self, block: Piece, delta: dict[str, Any]) -> None:
         match delta:
             case {"text": str(text)} if text:
-                return [*begin, TextDelta(block.id, text, kind="reasoning")]
+                block.add(text)
             case {"signature": str(signature)} if signature:
                 block.metadata = {"bedrock": {"signature": signature}}
             case {"redactedContent": str(data)}:
@@ -237,10 +216,10 @@ class BedrockReader(AnswerReader):
                 block.metadata = {"bedrock": {"redactedData": joined}}
             case _:
                 pass
-        return begin
 
-    def final_events(self) -> list[StreamEvent]:
-        events = [event for block in self._blocks.values() for event in block.end()]
+    def finish(self) -> None:
+        for block in self._blocks.values():
+            block.end()
         reason = _REASONS.get(self._reason, "unknown")
         # Cached input is counted apart from the rest; thinking is part of the output.
         usage = Usage(
@@ -250,7 +229,7 @@ class BedrockReader(AnswerReader):
             cache_write=token_count(self._usage.get("cacheWriteInputTokens")),
             total=token_count(self._usage.get("totalTokens")) or None,
         )
-        return [*events, FinishStep(reason, usage)]
+        self.answer.events.append(FinishStep(reason, usage))
 
 
 class EventStreamMessage(NamedTuple):

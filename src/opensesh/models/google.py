@@ -9,18 +9,11 @@ from urllib.parse import quote
 from ..errors import ContentFilteredError
 from ..records import object_at
 from . import failures
+from .answers import AnswerReader, Piece, read_answer
 from .google_request import request_body
-from .stream_events import FinishStep, ToolInputDelta, ToolInputStart, Usage
+from .stream_events import FinishStep, Usage
 from .transport import HTTPProvider
-from .wire_helpers import (
-    AnswerReader,
-    TextPieces,
-    new_call_id,
-    read_answer,
-    token_count,
-    tool_call,
-    write_arguments,
-)
+from .wire_helpers import new_call_id, token_count, write_arguments
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
@@ -102,8 +95,8 @@ class GoogleReader(AnswerReader):
         self._earlier_usage = Usage()
         """Usage of the responses before this one."""
         self._call_ids: set[str] = set()
-        self._pieces = TextPieces()
-        self._signature: str | None = None
+        self._piece: Piece | None = None
+        """The open text or reasoning."""
 
     def close(self) -> list[StreamEvent]:
         """Return the final events, or none if the answer continues in another response."""
@@ -117,7 +110,7 @@ class GoogleReader(AnswerReader):
             return []
         return super().close()
 
-    def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+    def convert(self, wire: dict[str, Any], name: str) -> None:
         if wire.get("error"):
             raise failures.from_stream_error(wire, self.provider_id, self.url)
         self._usage = object_at(wire, "usageMetadata") or self._usage
@@ -126,49 +119,47 @@ class GoogleReader(AnswerReader):
             feedback = object_at(wire, "promptFeedback")
             reason = feedback.get("blockReasonMessage") or feedback.get("blockReason")
             self._block_reason = reason or self._block_reason
-            return []
+            return
         candidate = candidates[0]
-        out: list[StreamEvent] = []
         for part in object_at(candidate, "content").get("parts") or ():
             signature = part.get("thoughtSignature")
             if call := part.get("functionCall"):
-                self._end_piece(out)
+                self._end_piece()
                 call_id = call.get("id") or ""
                 if not call_id or call_id in self._call_ids:
                     call_id = self._new_call_id()
                 self._call_ids.add(call_id)
-                name, raw = call["name"], write_arguments(call.get("args") or {})
-                out += (ToolInputStart(call_id, name), ToolInputDelta(call_id, raw))
-                out.append(tool_call(call_id, name, raw, _signed(signature)))
+                piece = self.answer.begin_call(call_id, call["name"])
+                piece.add(write_arguments(call.get("args") or {}))
+                piece.end(_signed(signature))
             elif isinstance(text := part.get("text"), str):
-                self._add_text("reasoning" if part.get("thought") else "text", text, signature, out)
+                self._add_text("reasoning" if part.get("thought") else "text", text, signature)
         if reason := candidate.get("finishReason"):
             self.complete = True
             self._finish_reason = reason
             self.continuation_token = candidate.get("continuationToken") or ""
-        return out
 
-    def _add_text(self, kind: TextKind, text: str, signature: str | None, out: list[StreamEvent]) -> None:
+    def _add_text(self, kind: TextKind, text: str, signature: str | None) -> None:
+        piece = self._piece
         # A signature ends its piece: signed text must be sent back exactly as it came.
-        if text and (kind != self._pieces.kind or self._signature):
-            self._end_piece(out)
-            out.append(self._pieces.begin(kind))
-        if text:
-            out.append(self._pieces.delta(text))
-        if kind == self._pieces.kind:
-            self._signature = signature or self._signature
+        if text and (piece is None or piece.kind != kind or piece.metadata):
+            self._end_piece()
+            piece = self._piece = self.answer.begin_text(kind)
+        if piece is not None and piece.kind == kind:
+            piece.add(text)
+            piece.metadata = _signed(signature) or piece.metadata
 
-    def _end_piece(self, out: list[StreamEvent]) -> None:
-        out += self._pieces.end(_signed(self._signature))
-        self._signature = None
+    def _end_piece(self) -> None:
+        if self._piece is not None:
+            self._piece.end()
+            self._piece = None
 
-    def final_events(self) -> list[StreamEvent]:
-        out: list[StreamEvent] = []
-        self._end_piece(out)
+    def finish(self) -> None:
+        self._end_piece()
         reason = _REASONS.get(self._finish_reason, "unknown")
         if self._call_ids and reason == "stop":
             reason = "tool-calls"
-        return [*out, FinishStep(reason, self._total_usage())]
+        self.answer.events.append(FinishStep(reason, self._total_usage()))
 
     def _total_usage(self) -> Usage:
         # Cached tokens are part of the prompt's count; thoughts are counted apart from the answer.

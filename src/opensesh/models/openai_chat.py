@@ -9,18 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..records import object_at
 from . import failures
+from .answers import AnswerBuilder, AnswerReader, Piece
 from .openai_chat_request import merge_reasoning_details, request_body
-from .stream_events import FinishStep, ToolInputDelta, ToolInputStart, Usage
+from .stream_events import FinishStep, Usage
 from .transport import HTTPProvider
-from .wire_helpers import (
-    AnswerReader,
-    TextPieces,
-    new_call_id,
-    read_arguments,
-    token_count,
-    tool_call,
-    write_arguments,
-)
+from .wire_helpers import new_call_id, read_arguments, token_count, write_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,18 +84,19 @@ class OpenAIChatReader(AnswerReader):
         super().__init__(provider_id, url)
         self._finish_reason = ""
         self._usage: dict[str, Any] = {}
-        self._calls = _CallAssembler(new_call_id)
-        self._pieces = TextPieces()
+        self._calls = _CallAssembler(self.answer, new_call_id)
+        self._piece: Piece | None = None
+        """The open text or reasoning."""
         self._reasoning_details: list[dict[str, Any]] = []
 
     def read(self, event: ServerSentEvent) -> list[StreamEvent]:
         """Return the events that ``event`` brings; ``[DONE]`` ends the answer, with or without a reason."""
         if event.data.startswith("[DONE]"):
             self.complete = True
-            return self.after_start(self.close())
+            return self.close()
         return super().read(event)
 
-    def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
+    def convert(self, wire: dict[str, Any], name: str) -> None:
         choices = wire.get("choices")
         choice: dict[str, Any] = choices[0] if choices else {}
         # An error comes as a chunk of its own, or in place of a choice.
@@ -110,69 +104,69 @@ class OpenAIChatReader(AnswerReader):
             raise failures.from_stream_error(wire, self.provider_id, self.url)
         if choice.get("error"):
             raise failures.from_stream_error(choice, self.provider_id, self.url)
-        out: list[StreamEvent] = []
         usage = object_at(wire, "usage") or object_at(wire, "x_groq", "usage")
         self._usage = usage or self._usage
         if delta := choice.get("delta") or choice.get("message"):
-            self._read_delta(delta, out)
+            self._read_delta(delta)
         if choice.get("usage") and not self._usage:
             self._usage = object_at(choice, "usage")
         if reason := choice.get("finish_reason"):
             self.complete = True
             self._finish_reason = str(reason)
-            self._end_piece(out)
-            self._calls.finish(out)
-        return out
+            self._end_piece()
+            self._calls.finish()
 
-    def _read_delta(self, delta: dict[str, Any], out: list[StreamEvent]) -> None:
+    def _read_delta(self, delta: dict[str, Any]) -> None:
         reasoning = delta.get("reasoning_content") or delta.get("reasoning") or ""
         if details := delta.get("reasoning_details"):
-            self._add_text("reasoning", reasoning or "".join(map(_detail_text, details)), out)
+            self._add_text("reasoning", reasoning or "".join(map(_detail_text, details)))
             self._reasoning_details += details
         elif reasoning:
-            self._add_text("reasoning", reasoning, out)
+            self._add_text("reasoning", reasoning)
         content: str | list[dict[str, Any]] = delta.get("content") or delta.get("refusal") or []
         # Mistral sends content in parts once a model reasons.
         for part in [{"type": "text", "text": content}] if isinstance(content, str) else content:
             match part:
                 case {"type": "text", "text": str(text)}:
-                    self._add_text("text", text, out)
+                    self._add_text("text", text)
                 case {"type": "thinking", "thinking": [*details]}:
-                    self._add_text("reasoning", "".join(map(_detail_text, details)), out)
+                    self._add_text("reasoning", "".join(map(_detail_text, details)))
                 case _:
                     pass
         if calls := delta.get("tool_calls"):
-            self._end_piece(out)
+            self._end_piece()
             for call in calls:
-                self._calls.read(call, out)
+                self._calls.read(call)
 
-    def _add_text(self, kind: TextKind, text: str, out: list[StreamEvent]) -> None:
-        ended: list[StreamEvent] = []
-        if self._pieces.kind != kind:
-            self._end_piece(ended)
-            out.append(self._pieces.begin(kind))
-        if text:
-            out.append(self._pieces.delta(text))
-        out += ended  # only now, as in OpenCode: this protocol says that a piece is over by beginning another
+    def _add_text(self, kind: TextKind, text: str) -> None:
+        before = self._piece
+        if before is None or before.kind != kind:
+            self._piece = self.answer.begin_text(kind)
+        if self._piece is not None:
+            self._piece.add(text)
+        if before is not self._piece:  # only now, as in OpenCode: a piece is over by the beginning of another
+            self._end_text(before)
 
-    def _end_piece(self, out: list[StreamEvent]) -> None:
-        metadata = None
-        if self._pieces.kind == "reasoning":
+    def _end_piece(self) -> None:
+        before, self._piece = self._piece, None
+        self._end_text(before)
+
+    def _end_text(self, piece: Piece | None) -> None:
+        if piece is not None and piece.kind == "reasoning":
             details, self._reasoning_details = merge_reasoning_details(self._reasoning_details), []
-            metadata = {"openrouter": {"reasoning_details": details}} if details else None
-        out += self._pieces.end(metadata)
+            piece.metadata = {"openrouter": {"reasoning_details": details}} if details else None
+        if piece is not None:
+            piece.end()
 
-    def final_events(self) -> list[StreamEvent]:
-        out: list[StreamEvent] = []
-        self._end_piece(out)
-        self._calls.finish(out)
+    def finish(self) -> None:
+        self._end_piece()
+        self._calls.finish()
         reason = _REASONS.get(self._finish_reason.lower(), "unknown")
         if self._calls.calls and reason in ("stop", "unknown"):
             reason = "tool-calls"
-        elif not self._finish_reason and self._pieces.count:
+        elif not self._finish_reason and self.answer.text_count:
             reason = "stop"
-        usage = token_usage(self._usage)
-        return [*out, FinishStep(reason, usage)]
+        self.answer.events.append(FinishStep(reason, token_usage(self._usage)))
 
 
 def _detail_text(detail: dict[str, Any]) -> str:
@@ -188,13 +182,14 @@ class _CallAssembler:
     its id differs; or if it has no id, and its name differs or the call before already has all its arguments.
     """
 
-    def __init__(self, new_call_id: Callable[[], str]) -> None:
+    def __init__(self, answer: AnswerBuilder, new_call_id: Callable[[], str]) -> None:
         self.calls: list[_StreamedCall] = []
         """In the order they began."""
+        self._answer = answer
         self._new_call_id = new_call_id
         self._by_key: dict[Any, _StreamedCall] = {}
 
-    def read(self, fragment: dict[str, Any], out: list[StreamEvent]) -> None:
+    def read(self, fragment: dict[str, Any]) -> None:
         """Add one entry of ``delta.tool_calls``."""
         function: dict[str, Any] = fragment.get("function") or {}
         name, wire_id, index = function.get("name") or "", fragment.get("id") or "", fragment.get("index")
@@ -208,34 +203,35 @@ class _CallAssembler:
         if call is None or (name and call.is_followed_by(wire_id, name, text)):
             for earlier in self.calls:
                 if earlier.has_all_arguments():
-                    earlier.finish(out)
+                    earlier.finish()
             used_ids = {call.id for call in self.calls}
-            call = _StreamedCall(wire_id if wire_id and wire_id not in used_ids else self._new_call_id())
+            new_id = wire_id if wire_id and wire_id not in used_ids else self._new_call_id()
+            call = _StreamedCall(self._answer, new_id)
             self.calls.append(call)
         self._by_key[key] = call
         call.wire_id = call.wire_id or wire_id
         call.name = call.name or name
         if extra := fragment.get("extra_content"):
             call.signature = object_at(extra, "google").get("thought_signature") or call.signature
-        call.add(text, out)
+        call.add(text)
 
-    def finish(self, out: list[StreamEvent]) -> None:
+    def finish(self) -> None:
         """Complete every open call, even if its arguments are broken."""
         for call in self.calls:
-            call.finish(out)
+            call.finish()
 
 
 class _StreamedCall:
     """A tool call while it streams in: announced once its name is known, complete at the latest with the answer."""
 
-    def __init__(self, call_id: str) -> None:
+    def __init__(self, answer: AnswerBuilder, call_id: str) -> None:
         self.id = call_id
         self.wire_id = ""
         self.name = ""
         self.signature: str | None = None
-        self._chunks: list[str] = []
-        self._announced = False
-        self._finished = False
+        self._answer = answer
+        self._piece: Piece | None = None
+        self._unannounced = ""
 
     def is_followed_by(self, wire_id: str, name: str, text: str) -> bool:
         """Return whether a fragment with a name, under the same key, begins another call."""
@@ -244,33 +240,25 @@ class _StreamedCall:
         return name != (self.name or name) or (bool(text) and self.has_all_arguments())
 
     def has_all_arguments(self) -> bool:
-        text = "".join(self._chunks)
+        text = self._unannounced if self._piece is None else self._piece.text
         return bool(text) and read_arguments(text)[1] is None
 
-    def add(self, text: str, out: list[StreamEvent]) -> None:
-        if self._finished:
-            return
-        if text:
-            self._chunks.append(text)
-        if self.name and not self._announced:
-            self._announce(out)
-        elif text and self._announced:
-            out.append(ToolInputDelta(self.id, text))
+    def add(self, text: str) -> None:
+        if self._piece is None:
+            self._unannounced += text
+            if self.name:
+                self._announce()
+        elif self._piece.is_open:
+            self._piece.add(text)
 
-    def finish(self, out: list[StreamEvent]) -> None:
-        if self._finished:
-            return
-        self._finished = True
-        if not self._announced:
-            self._announce(out)
-        metadata = {"google": {"thoughtSignature": self.signature}} if self.signature else None
-        out.append(tool_call(self.id, self.name, "".join(self._chunks), metadata))
+    def finish(self) -> None:
+        piece = self._piece or self._announce()
+        piece.end({"google": {"thoughtSignature": self.signature}} if self.signature else None)
 
-    def _announce(self, out: list[StreamEvent]) -> None:
-        self._announced = True
-        out.append(ToolInputStart(self.id, self.name))
-        if self._chunks:
-            out.append(ToolInputDelta(self.id, "".join(self._chunks)))
+    def _announce(self) -> Piece:
+        piece = self._piece = self._answer.begin_call(self.id, self.name)
+        piece.add(self._unannounced)
+        return piece
 
 
 def token_usage(counts: dict[str, Any]) -> Usage:

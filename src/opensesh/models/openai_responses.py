@@ -6,18 +6,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..records import object_at
 from . import failures
+from .answers import AnswerBuilder, AnswerReader, Piece
 from .openai_responses_request import request_body
-from .stream_events import (
-    FinishStep,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolInputDelta,
-    ToolInputStart,
-    Usage,
-)
+from .stream_events import FinishStep, Usage
 from .transport import HTTPProvider
-from .wire_helpers import AnswerReader, token_count, tool_call
+from .wire_helpers import token_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,74 +63,72 @@ class OpenAIResponsesReader(AnswerReader):
             return self.close()
         return super().read(event)
 
-    def convert(self, wire: Document, name: str) -> list[StreamEvent]:
+    def convert(self, wire: Document, name: str) -> None:
         kind = wire.get("type") or name
         if kind in ("error", "response.failed") or wire.get("error"):
             raise failures.from_stream_error(wire, self.provider_id, self.url)
-        out: list[StreamEvent] = []
         match kind:
             case "response.output_text.delta" | "response.refusal.delta":
-                self._message(wire, wire["item_id"], out).add(wire["delta"], out)
+                self._message(wire, wire["item_id"]).add(wire["delta"])
             case "response.function_call_arguments.delta":
                 call = self._calls.find(wire, wire["item_id"])
                 if call is not None:
-                    call.add(wire["delta"], out)
+                    call.add(wire["delta"])
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 # The latter is the reasoning itself, from servers that run open models; it has no index.
                 index = wire["summary_index"] if "summary" in kind else 0
-                self._reasoning_item(wire, wire["item_id"]).add(index, wire["delta"], out)
+                self._reasoning_item(wire, wire["item_id"]).add(index, wire["delta"])
             case "response.reasoning_summary_part.added":
-                self._reasoning_item(wire, wire["item_id"]).open(wire["summary_index"], out)
+                self._reasoning_item(wire, wire["item_id"]).open(wire["summary_index"])
             case "response.output_item.added":
-                self._item_added(wire, wire["item"], out)
+                self._item_added(wire, wire["item"])
             case "response.output_item.done":
-                self._item_done(wire, wire["item"], out)
+                self._item_done(wire, wire["item"])
             case "response.completed" | "response.incomplete":
                 self._response = wire["response"]
                 self.complete = True
-                return self.close()
+                self.end()
             case _:
                 pass
-        return out
 
-    def _item_added(self, wire: Document, item: Document, out: list[StreamEvent]) -> None:
+    def _item_added(self, wire: Document, item: Document) -> None:
         match item.get("type"):
             case "message":
-                self._messages.add(wire, item["id"], _MessageItem(item["id"], item.get("phase"), out))
+                self._messages.add(wire, item["id"], _MessageItem(self.answer, item["id"], item.get("phase")))
             case "function_call":
-                self._calls.add(wire, item.get("id") or item["call_id"], _FunctionCallItem(item, out))
+                self._calls.add(wire, item.get("id") or item["call_id"], _FunctionCallItem(self.answer, item))
             case "reasoning":
-                reasoning = self._reasoning.add(wire, item["id"], _ReasoningItem(item["id"]))
-                reasoning.open(0, out, item.get("encrypted_content"))
+                reasoning = self._reasoning.add(wire, item["id"], _ReasoningItem(self.answer, item["id"]))
+                reasoning.open(0, item.get("encrypted_content"))
             case _:
                 pass
 
-    def _item_done(self, wire: Document, item: Document, out: list[StreamEvent]) -> None:
+    def _item_done(self, wire: Document, item: Document) -> None:
         match item.get("type"):
             case "message":
-                self._message(wire, item["id"], out).close(item, out)
+                self._message(wire, item["id"]).close(item)
             case "function_call":
                 item_id = item.get("id") or item["call_id"]
                 call = self._calls.find(wire, item_id)
                 if call is None:
-                    call = self._calls.add(wire, item_id, _FunctionCallItem(item, out))
-                call.close(item, out)
+                    call = self._calls.add(wire, item_id, _FunctionCallItem(self.answer, item))
+                call.close(item)
             case "reasoning":
-                self._reasoning_item(wire, item["id"]).close(item, out)
+                self._reasoning_item(wire, item["id"]).close(item)
             case _:
                 pass
 
-    def _message(self, wire: Document, item_id: str, out: list[StreamEvent]) -> _MessageItem:
+    def _message(self, wire: Document, item_id: str) -> _MessageItem:
         message = self._messages.find(wire, item_id)
-        return message or self._messages.add(wire, item_id, _MessageItem(item_id, None, out))
+        return message or self._messages.add(wire, item_id, _MessageItem(self.answer, item_id))
 
     def _reasoning_item(self, wire: Document, item_id: str) -> _ReasoningItem:
-        return self._reasoning.find(wire, item_id) or self._reasoning.add(wire, item_id, _ReasoningItem(item_id))
+        reasoning = self._reasoning.find(wire, item_id)
+        return reasoning or self._reasoning.add(wire, item_id, _ReasoningItem(self.answer, item_id))
 
-    def final_events(self) -> list[StreamEvent]:
-        out: list[StreamEvent] = []
+    def finish(self) -> None:
         for item in (*self._reasoning.items, *self._messages.items, *self._calls.items):
-            item.close({}, out)
+            item.close({})
         incomplete = object_at(self._response, "incomplete_details").get("reason")
         reason: FinishReason = "unknown" if incomplete else "stop"
         if incomplete in _INCOMPLETE:
@@ -158,15 +149,13 @@ class OpenAIResponsesReader(AnswerReader):
             cache_write=written,
             total=None if total is None else token_count(total),
         )
-        return [*out, FinishStep(reason, usage)]
+        self.answer.events.append(FinishStep(reason, usage))
 
 
 class _OutputItem:
     """An item of the answer while it streams in."""
 
-    def __init__(self, item_id: str) -> None:
-        self.id = item_id
-        self.closed = False
+    closed = False
 
 
 ItemT = TypeVar("ItemT", bound=_OutputItem)
@@ -199,55 +188,48 @@ class _ItemIndex(Generic[ItemT]):
 class _MessageItem(_OutputItem):
     """Text of the model."""
 
-    def __init__(self, item_id: str, phase: str | None, out: list[StreamEvent]) -> None:
-        super().__init__(item_id)
+    def __init__(self, answer: AnswerBuilder, item_id: str, phase: str | None = None) -> None:
+        self._id = item_id
         self._phase = phase
-        self._has_text = False
-        out.append(TextStart(item_id, self._metadata()))
+        self._piece = answer.begin_text("text", item_id, self._metadata())
 
-    def add(self, text: str, out: list[StreamEvent]) -> None:
-        if text:
-            self._has_text = True
-            out.append(TextDelta(self.id, text))
+    def add(self, text: str) -> None:
+        self._piece.add(text)
 
-    def close(self, item: Document, out: list[StreamEvent]) -> None:
+    def close(self, item: Document) -> None:
         if self.closed:
             return
         self.closed = True
         self._phase = item.get("phase") or self._phase
-        if not self._has_text:
+        if not self._piece.text:
             content = item.get("content") or ()
-            self.add("".join(part.get("text") or part.get("refusal") or "" for part in content), out)
-        out.append(TextEnd(self.id, self._metadata()))
+            self.add("".join(part.get("text") or part.get("refusal") or "" for part in content))
+        self._piece.end(self._metadata())
 
     def _metadata(self) -> Metadata:
-        return {"openai": {"itemId": self.id, **({"phase": self._phase} if self._phase else {})}}
+        return {"openai": {"itemId": self._id, **({"phase": self._phase} if self._phase else {})}}
 
 
 class _FunctionCallItem(_OutputItem):
     """A tool call."""
 
-    def __init__(self, item: Document, out: list[StreamEvent]) -> None:
-        super().__init__(item["call_id"])
+    def __init__(self, answer: AnswerBuilder, item: Document) -> None:
+        self._piece = answer.begin_call(item["call_id"], item["name"])
         self._item_id = item.get("id")
-        self._name = item["name"]
-        self._chunks: list[str] = []
-        out.append(ToolInputStart(self.id, self._name))
 
-    def add(self, text: str, out: list[StreamEvent]) -> None:
-        if text:
-            self._chunks.append(text)
-            out.append(ToolInputDelta(self.id, text))
+    def add(self, text: str) -> None:
+        if not self.closed:
+            self._piece.add(text)
 
-    def close(self, item: Document, out: list[StreamEvent]) -> None:
+    def close(self, item: Document) -> None:
         if self.closed:
             return
         self.closed = True
-        if not self._chunks:
-            self.add(item.get("arguments") or "", out)
-        raw = item.get("arguments") or "".join(self._chunks)
-        metadata: Metadata | None = {"openai": {"itemId": self._item_id}} if self._item_id else None
-        out.append(tool_call(self.id, self._name, raw, metadata))
+        arguments = item.get("arguments") or ""
+        if not self._piece.text:
+            self._piece.add(arguments)
+        self._piece.arguments = arguments
+        self._piece.end({"openai": {"itemId": self._item_id}} if self._item_id else None)
 
 
 class _ReasoningItem(_OutputItem):
@@ -256,34 +238,35 @@ class _ReasoningItem(_OutputItem):
     The encrypted content is final only when the item is done, so the last summary carries it.
     """
 
-    def __init__(self, item_id: str) -> None:
-        super().__init__(item_id)
+    def __init__(self, answer: AnswerBuilder, item_id: str) -> None:
+        self._answer = answer
+        self._id = item_id
         self._encrypted: str | None = None
         self._index: int | None = None
+        self._piece: Piece | None = None
 
-    def open(self, index: int, out: list[StreamEvent], encrypted: str | None = None) -> None:
+    def open(self, index: int, encrypted: str | None = None) -> None:
         if index == self._index or self.closed:
             return
         self._encrypted = encrypted or self._encrypted
-        if self._index is not None:
-            out.append(TextEnd(self._piece_id(), {"openai": {"itemId": self.id}}, kind="reasoning"))
+        if self._piece is not None:
+            self._piece.end({"openai": {"itemId": self._id}})
         self._index = index
-        out.append(TextStart(self._piece_id(), self._metadata(), kind="reasoning"))
+        self._piece = self._answer.begin_text("reasoning", f"{self._id}:{index}", self._metadata())
 
-    def add(self, index: int, text: str, out: list[StreamEvent]) -> None:
-        self.open(index, out)
-        out.append(TextDelta(self._piece_id(), text, kind="reasoning"))
+    def add(self, index: int, text: str) -> None:
+        self.open(index)
+        if self._piece is not None:
+            self._piece.add(text)
 
-    def close(self, item: Document, out: list[StreamEvent]) -> None:
+    def close(self, item: Document) -> None:
         if self.closed:
             return
-        self.open(self._index or 0, out)
+        self.open(self._index or 0)
         self.closed = True
         self._encrypted = item.get("encrypted_content") or self._encrypted
-        out.append(TextEnd(self._piece_id(), self._metadata(), kind="reasoning"))
-
-    def _piece_id(self) -> str:
-        return f"{self.id}:{self._index}"
+        if self._piece is not None:
+            self._piece.end(self._metadata())
 
     def _metadata(self) -> Metadata:
-        return {"openai": {"itemId": self.id, "reasoningEncryptedContent": self._encrypted}}
+        return {"openai": {"itemId": self._id, "reasoningEncryptedContent": self._encrypted}}

@@ -18,17 +18,18 @@ import httpx2
 from ..errors import ModelConnectionError, ModelError
 from ..text import error_text
 from . import failures
+from .answers import read_answer
 from .request import IDLE_TIMEOUT_SECONDS
 from .sse import ServerSentEvent, SSESplitter
-from .wire_helpers import encode_json, lower_names, read_answer
+from .wire_helpers import encode_json, lower_names
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 
+    from .answers import AnswerReader
     from .request import Request
     from .stream_events import StreamEvent
-    from .wire_helpers import AnswerReader
 
     WireAnswer = tuple[AsyncGenerator[ServerSentEvent, None], AnswerReader]
     """The events of a response, and the reader that understands them."""

@@ -1,159 +1,26 @@
-"""What the provider adapters share: reading an answer, tool call arguments, files, token counts."""
+"""What the provider adapters share: tool call arguments, files, metadata, token counts, JSON."""
 
 from __future__ import annotations
 
 import json
 import os
-from asyncio import timeout
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from ..errors import ModelConnectionError, ModelError, RecordError
+from ..errors import RecordError
 from ..records.codec import dumps_compact, loads, object_at
-from . import failures
 from .request import Text
-from .sse import ServerSentEvent, json_payload, replace_surrogates
-from .stream_events import StartStep, TextDelta, TextEnd, TextStart, ToolCall
+from .sse import replace_surrogates
+from .stream_events import ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from .request import File
-    from .stream_events import Metadata, StreamEvent, TextKind
-
-_DRAIN_TIMEOUT_SECONDS = 0.25
+    from .stream_events import Metadata
 
 _encoder = msgspec.json.Encoder()
-
-
-class AnswerReader:
-    """Turns the events of one response into stream events. Every adapter has a subclass."""
-
-    def __init__(self, provider_id: str, url: str) -> None:
-        self.provider_id = provider_id
-        self.url = url
-        self.complete = False
-        """Whether the provider has announced the end of the answer; only counts can follow."""
-        self.finished = False
-        """Whether the final events have been returned."""
-        self._started = False
-
-    def read(self, event: ServerSentEvent) -> list[StreamEvent]:
-        """Return what ``event`` brings; unknown kinds bring nothing."""
-        wire = json_payload(event.data, self.url)
-        try:
-            return self.after_start(self.convert(wire, event.event))
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise failures.unreadable(event.data, self.url) from error
-
-    def close(self) -> list[StreamEvent]:
-        """Return the final events once; a stream that ended before its answer raises ``ModelConnectionError``."""
-        if self.finished:
-            return []
-        if not self.complete:
-            raise failures.broken_off(self.url)
-        self.finished = True
-        return self.final_events()
-
-    def convert(self, wire: dict[str, Any], name: str) -> list[StreamEvent]:
-        """Return the events for the JSON object of one wire event."""
-        raise NotImplementedError
-
-    def final_events(self) -> list[StreamEvent]:
-        """Close what is open, and report reason and usage."""
-        raise NotImplementedError
-
-    def after_start(self, events: list[StreamEvent]) -> list[StreamEvent]:
-        """Put the start of the step before the first ``events``."""
-        if self._started:
-            return events
-        self._started = True
-        return [StartStep(), *events]
-
-
-async def read_answer(
-    stream: AsyncGenerator[ServerSentEvent, None], reader: AnswerReader
-) -> AsyncGenerator[StreamEvent, None]:
-    """Yield the events of one answer, and close ``stream``."""
-    async with aclosing(stream):
-        try:
-            async for wire_event in stream:
-                for event in reader.read(wire_event):
-                    yield event
-                if reader.finished:
-                    break
-        except ModelConnectionError:
-            # A connection that breaks after the announced end takes nothing away from the answer.
-            if not reader.complete:
-                raise
-        for event in reader.close():
-            yield event
-        await drain(stream)
-
-
-async def drain(stream: AsyncGenerator[Any, None]) -> None:
-    """Read what is left after the last event, usually nothing, so that the connection can be reused."""
-    try:
-        async with timeout(_DRAIN_TIMEOUT_SECONDS):
-            async for _ in stream:
-                pass
-    except (TimeoutError, ModelError):
-        pass  # the answer is complete: how the connection ends does not matter
-
-
-class ContentBlock:
-    """A content block while it streams in."""
-
-    __slots__ = ("chunks", "executed", "id", "input", "kind", "metadata", "name")
-
-    def __init__(self, kind: Literal["text", "reasoning", "tool", "other"], block_id: str, name: str = "") -> None:
-        self.kind = kind
-        self.id = block_id
-        self.name = name
-        self.executed = False
-        """Whether the provider runs the tool itself."""
-        self.chunks: list[str] = []
-        self.input: dict[str, Any] = {}
-        """The arguments of a call, where they did not stream in."""
-        self.metadata: Metadata | None = None
-
-    def end(self) -> list[StreamEvent]:
-        """Return the events that complete the block."""
-        match self.kind:
-            case "text" | "reasoning":
-                return [TextEnd(self.id, self.metadata, self.kind)]
-            case "tool":
-                raw = "".join(self.chunks) or (write_arguments(self.input) if self.input else "")
-                return [tool_call(self.id, self.name, raw, executed=self.executed)]
-            case _:
-                return []
-
-
-class TextPieces:
-    """Numbers pieces of text and reasoning for providers that do not mark where one begins and ends."""
-
-    def __init__(self) -> None:
-        self.kind: TextKind | None = None
-        """That of the open piece."""
-        self.count = 0
-        self._id = ""
-
-    def begin(self, kind: TextKind) -> TextStart:
-        """Open a piece; the one before must be closed."""
-        self.kind, self._id = kind, f"{kind}-{self.count}"
-        self.count += 1
-        return TextStart(self._id, kind=kind)
-
-    def delta(self, text: str) -> TextDelta:
-        """Add to the open piece."""
-        return TextDelta(self._id, text, self.kind or "text")
-
-    def end(self, metadata: Metadata | None = None) -> list[TextEnd]:
-        """Close the open piece, if there is one."""
-        kind, self.kind = self.kind, None
-        return [] if kind is None else [TextEnd(self._id, metadata, kind)]
 
 
 def new_call_id() -> str:

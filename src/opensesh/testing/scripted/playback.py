@@ -11,6 +11,7 @@ from msgspec import structs
 
 from ...errors import ModelConnectionError, ModelError
 from ...models import failures
+from ...models.answers import AnswerBuilder, Piece
 from ...models.model import Model
 from ...models.openai_chat_request import request_body
 from ...models.request import (
@@ -27,13 +28,10 @@ from ...models.stream_events import (
     Metadata,
     StartStep,
     StreamEvent,
-    TextDelta,
     ToolCall,
-    ToolInputDelta,
-    ToolInputStart,
     Usage,
 )
-from ...models.wire_helpers import TextPieces, encode_json, tool_call
+from ...models.wire_helpers import encode_json
 from .steps import (
     CallTool,
     Drip,
@@ -52,6 +50,8 @@ from .steps import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...models.request import ModelMessage, Request
     from .language import ScriptTurn
     from .steps import FailureKind
@@ -138,7 +138,9 @@ class _ActionBuilder:
         self.actions: list[Action] = []
         self._id_prefix = id_prefix
         self._started = False
-        self._pieces = TextPieces()
+        self._answer = AnswerBuilder()
+        self._text: Piece | None = None
+        """The open text or reasoning."""
         self._calls = 0
         self._size: int | str | None = None
         self._drip_seconds = 0.0
@@ -169,23 +171,38 @@ class _ActionBuilder:
         reason: FinishReason = "tool-calls" if self._calls else "stop"
         for step in turn.steps:
             reason = step.reason if isinstance(step, FinishWith) else reason
-        self._add_events(*self._pieces.end(), FinishStep(reason, usage))
+        self._end_text()
+        self._take(FinishStep(reason, usage))
         return self.actions
 
     def _add_text(self, kind: Literal["text", "reasoning"], text: str) -> None:
-        if self._pieces.kind != kind:
-            self._add_events(*self._pieces.end(), self._pieces.begin(kind))
-        for chunk in _chunks(text, self._size):
-            self._add_delta(self._pieces.delta(chunk))
+        if self._text is None or self._text.kind != kind:
+            self._end_text()
+            self._text = self._answer.begin_text(kind)
+        self._add_chunks(self._text, _chunks(text, self._size))
+
+    def _end_text(self, metadata: Metadata | None = None) -> None:
+        if self._text is not None:
+            self._text.end(metadata)
+            self._text = None
+            self._take()
 
     def _add_call(self, step: CallTool) -> None:
-        call_id = step.id or f"call_{self._id_prefix}_{self._calls}"
+        self._end_text()
+        call = self._answer.begin_call(step.id or f"call_{self._id_prefix}_{self._calls}", step.name)
         self._calls += 1
-        self._add_events(*self._pieces.end(), ToolInputStart(call_id, step.name))
         size = self._size if isinstance(self._size, int) else None
-        for chunk in step.fragments or _chunks(step.arguments, size):
-            self._add_delta(ToolInputDelta(call_id, chunk))
-        self._add_events(tool_call(call_id, step.name, step.arguments))
+        self._add_chunks(call, step.fragments or _chunks(step.arguments, size))
+        call.end()
+        self._take()
+
+    def _add_chunks(self, piece: Piece, chunks: Sequence[str]) -> None:
+        self._take()
+        for chunk in chunks:
+            if self._drip_seconds:
+                self.actions.append(Wait(self._drip_seconds))
+            piece.add(chunk)
+            self._take()
 
     def _add_metadata(self, metadata: Metadata) -> None:
         """Add metadata to what the step before has added."""
@@ -193,20 +210,15 @@ class _ActionBuilder:
             case CallTool(), [ToolCall() as call]:
                 self.actions[-1] = structs.replace(call, metadata=metadata)
             case Say() | Think() | Title(), _:
-                self._add_events(*self._pieces.end(metadata))
+                self._end_text(metadata)
             case _:
                 pass
 
-    def _add_delta(self, delta: TextDelta | ToolInputDelta) -> None:
-        if self._drip_seconds:
-            self.actions.append(Wait(self._drip_seconds))
-        self.actions.append(delta)
-
-    def _add_events(self, *events: StreamEvent) -> None:
+    def _take(self, *last: StreamEvent) -> None:
         if not self._started:
             self._started = True
             self.actions.append(StartStep())
-        self.actions += events
+        self.actions += (*self._answer.take(), *last)
 
 
 def _chunks(text: str, size: int | str | None) -> list[str]:
