@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -103,6 +104,20 @@ def test_a_prompt_says_that_opencode_will_not_show_it_where_the_database_is_only
     [session] = select(path, "SELECT id FROM session LIMIT 1")[0]
     assert run(["session", "remove", session, "--yes"]) == 5
     assert "in a database that is only read: it has the trigger t" in capsys.readouterr().err
+
+
+def test_a_prompt_says_nothing_of_the_database_of_another_channel_that_is_only_read(
+    isolated: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = copy_database(isolated / ".local" / "share" / "opencode")
+    channel = path.with_name("opencode-beta.db")
+    shutil.copy(path, channel)
+    execute(channel, "CREATE TRIGGER t AFTER INSERT ON part BEGIN SELECT 1; END")
+    monkeypatch.chdir(isolated)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    assert run(["run", "SAY hello", "-m", "scripted/prompt", "--title", "new"]) == 0
+    assert "OpenCode will not show this one." not in capsys.readouterr().err
+    assert select(path, "SELECT count(*) FROM session WHERE title = 'new'") == [(1,)]
 
 
 def test_a_table_that_is_not_known_is_not_damaged(

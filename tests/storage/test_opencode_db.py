@@ -428,7 +428,7 @@ def test_what_is_not_a_database_is_refused_by_name(tmp_path: Path) -> None:
     assert "folder" in refusal(tmp_path)
     for name, content, reason in (
         ("text.db", b"not a database, just text\n" * 99, "not an SQLite database"),
-        ("empty.db", b"", "no table of sessions"),
+        ("empty.db", b"", "it has no tables yet. OpenCode makes them when it starts; start it once."),
         ("header.db", V1_2.read_bytes()[:60], "damaged"),
         ("half.db", V1_2.read_bytes()[:100_000], "damaged"),
     ):

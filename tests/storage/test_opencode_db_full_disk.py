@@ -85,6 +85,31 @@ def test_a_disk_that_becomes_read_only_is_named_and_still_read(disk: Path) -> No
         assert store.read(("session", PROJECT, "ses_1"))["title"] == "T"
 
 
+def test_a_data_folder_on_a_read_only_disk_is_shown_and_every_change_says_why(disk: Path, isolated: Path) -> None:
+    data = disk / "opencode"
+    path = empty_database(data)
+    with OpencodeDB(path) as store:
+        store.write(("session", PROJECT, "ses_1"), new_session(directory=str(isolated / "work")))
+        store.write(("message", "ses_1", "msg_1"), new_message(message="msg_1"))
+    subprocess.run(("mount", "-o", "remount,ro", str(disk)), check=True)
+
+    def opensesh(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "opensesh", *words, "--store", str(data)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+
+    for words in (["list"], ["show", "ses_1"], ["search", "x"], ["stats"], ["export", "ses_1"], ["doctor"]):
+        done = opensesh(*words)
+        assert done.returncode == 0, done.stderr
+    assert "No new sessions: " in opensesh("projects").stderr
+    for words in (["run", "SAY new", "-m", "scripted/prompt"], ["run", "SAY on", "--session", "ses_1"]):
+        done = opensesh(*words)
+        assert (done.returncode, "the file or its folder is read-only" in done.stderr) == (5, True), done.stderr
+        assert "fork" not in done.stderr
+    for words in (["rename", "ses_1", "T"], ["archive", "ses_1"], ["remove", "ses_1", "--yes"], ["fork", "ses_1"]):
+        done = opensesh("session", *words)
+        assert (done.returncode, "read-only" in done.stderr.lower()) == (5, True), done.stderr
+
+
 def test_a_database_is_read_on_a_disk_that_is_full(disk: Path) -> None:
     path = empty_database(disk)
     with OpencodeDB(path) as store:

@@ -21,13 +21,14 @@ from ..engine.budget import budget_from_environment, parse_amount
 from ..engine.opening import open_engine
 from ..engine.prompt import Prompt, file_part
 from ..engine.settings import Settings
-from ..errors import NotFoundError, UsageError
+from ..errors import NotFoundError, ReadOnlyStoreError, UsageError
 from ..history.library import Library
 from ..models.model import SCRIPTED_PROVIDER
 from ..project import resolve
 from ..storage import open_store
 from ..storage.keys import GLOBAL
-from ..storage.protocol import ConditionallyWritable, member_stores
+from ..storage.protocol import ConditionallyWritable, FileTree, member_stores
+from ..storage.registry import new_sessions_place
 from . import output
 from .command_arguments import SESSION, named_session
 from .logfile import show_warnings
@@ -127,6 +128,18 @@ def run(options: Namespace) -> int:
         raise
 
 
+def _check_new_session(store: Store, note: Callable[[str, int], None]) -> None:
+    """Raise :class:`ReadOnlyStoreError` if no session can be stored; say where one goes that OpenCode will not show."""
+    location, reason = new_sessions_place(store)
+    if not location:
+        raise ReadOnlyStoreError(f"a new session cannot be stored: {reason}", path=store.place)
+    first, *others = member_stores(store)
+    if isinstance(first, FileTree) and any(
+        isinstance(other, ConditionallyWritable) and other.refusal for other in others
+    ):
+        note(f"New sessions go to {location}: {reason}. OpenCode will not show this one.", 33)
+
+
 async def _run_prompt(
     options: Namespace, engine: Engine, session: Session | None, text: str, keyboard: Keyboard | None
 ) -> int:
@@ -143,9 +156,8 @@ async def _run_prompt(
     title: str | None = options.title
     if title is not None:  # an empty one asks for the beginning of the prompt
         title = title.strip() or " ".join(text.split())[:50]
-    members = member_stores(engine.sessions.store)
-    if session is None and any(isinstance(member, ConditionallyWritable) and member.refusal for member in members):
-        screen.note(f"{output.new_sessions_line(engine.sessions.store)} OpenCode will not show this one.", 33)
+    if session is None:
+        _check_new_session(engine.sessions.store, screen.note)
     with show_warnings(screen.note):
         async with _sync_shares(engine, options, keyboard, screen.note) as share:
             attached = tuple(file_part(path) for path in options.file)

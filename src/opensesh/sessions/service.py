@@ -39,6 +39,7 @@ from ..storage.protocol import (
     store_ids,
 )
 from ..storage.record_ids import session_at, views_of
+from ..storage.registry import new_sessions_place
 from ..storage.session_state import is_imported, mark_imported, remove_session_state
 from . import removed_calls
 from .forking import copy_messages, fork_title
@@ -186,11 +187,14 @@ class Sessions:
             store.read(key)
             if not store.writable:
                 reason = f": {store.refusal}" if isinstance(store, ConditionallyWritable) else ""
-                raise ReadOnlyStoreError(
-                    f"{session_id} is in {store.place}, which is only read{reason}. "
-                    f"'opensesh session fork {session_id}' makes a copy to continue with, 'opensesh import' copies all",
-                    path=store.place,
-                )
+                advice = "Copy the file to a folder that can be written, and name that with --store"
+                if new_sessions_place(self.store)[0]:
+                    advice = (
+                        f"'opensesh session fork {session_id}' makes a copy to continue with, "
+                        "'opensesh import' copies all"
+                    )
+                message = f"{session_id} is in {store.place}, which is only read{reason}. {advice}"
+                raise ReadOnlyStoreError(message, path=store.place)
 
         self._with_session_key(session_id, check)
 

@@ -85,19 +85,30 @@ def new_sessions_place(store: Store) -> tuple[str, str]:
     if isinstance(first, ConditionallyWritable):
         refusal = first.refusal
         return ("", f"{first.place} is only read: {refusal}") if refusal else (first.place, "OpenCode looks there")
-    for other in others:
-        if isinstance(other, ConditionallyWritable) and other.refusal:
-            return first.place, f"{other.place} is only read: {other.refusal}"
     if not isinstance(first, FileTree):
         return first.place, "it was named"
-    from .json_tree.migrations import LAYOUT, version
-
-    if version(first) > LAYOUT:
-        return "", f"{first.place} is only read: a newer OpenCode has changed its layout"
+    problem = _why_read_only(first)
+    for other in others:
+        if isinstance(other, ConditionallyWritable) and other.refusal:
+            return "" if problem else first.place, f"{other.place} is only read: {other.refusal}"
+    if problem:
+        return "", f"{first.place} is only read: {problem}"
     beside = databases(os.path.dirname(first.place))
     if not beside:
         return first.place, "there is no database of OpenCode"
     return first.place, "it was named" if first is store else f"{beside[0]} cannot be opened"
+
+
+def _why_read_only(tree: FileTree) -> str:
+    """Return why a tree, which need not exist yet, must not or cannot be written; empty if it can be."""
+    from .json_tree.migrations import LAYOUT, version
+
+    if version(tree) > LAYOUT:
+        return "a newer OpenCode has changed its layout"
+    folder = tree.place
+    while not os.path.exists(folder) and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
+    return "" if os.access(folder, os.W_OK) else "the folder is read-only"
 
 
 def _old_projects(locations: StoreLocations, tree: JsonTree) -> list[Store]:

@@ -37,6 +37,8 @@ _NEEDED = {
     "session_message": ("id", "session_id", "type", "seq", "time_created", "time_updated", "data"),
 }
 """The tables that are read, and the columns that each must have. No other table is used."""
+_EMPTY = "it has no tables yet. OpenCode makes them when it starts; start it once."
+_NOT_OF_OPENCODE = "an SQLite database, but not one of OpenCode's: it has no table of sessions"
 _ESSENTIAL = {"message", "part"}
 _log = logging.getLogger("opensesh.storage")
 
@@ -185,7 +187,7 @@ def read_layout(connection: Connection, path: str) -> Layout:
     if not layout.keys() & {"session", "session_v2"}:
         if layout:
             raise _unknown(path, "it has no table session that is known. It may be of a newer OpenCode.")
-        raise _unknown(path, "an SQLite database, but not one of OpenCode's: it has no table of sessions")
+        raise _unknown(path, _NOT_OF_OPENCODE if names else _EMPTY)
     if "session_message" not in layout or "message" in layout:
         for table in _ESSENTIAL - layout.keys() - {name.decode(errors="replace") for (name,) in names}:
             _log.warning("%s: it has no table %s. It may be of a newer OpenCode.", path, table)
