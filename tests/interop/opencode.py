@@ -90,6 +90,8 @@ class OpenCode:
         self.log = root / "opencode.log"
         self.url = ""
         self._process: subprocess.Popen[bytes] | None = None
+        self._may_be_writing = False
+        """Whether something was asked for since :meth:`settle` that may be written after it was answered."""
         self.opener = build_opener(ProxyHandler({}))
         self.environment = _isolated(root) | dict(environment or {})
         base_url = wire.base_url if isinstance(wire, WireServer) else wire
@@ -184,6 +186,7 @@ class OpenCode:
         if body is not None:
             headers["content-type"] = "application/json"
             content = json.dumps({name: value for name, value in body.items() if value is not None}).encode()
+        self._may_be_writing |= method != "GET"
         try:
             asked = Request(url, content, headers, method=method)
             with self.opener.open(asked, timeout=timeout) as response:
@@ -226,7 +229,9 @@ class OpenCode:
         return self.request("GET", f"/session/{session}/message", limit=limit)
 
     def show(self, session: str) -> Sequence[Json]:
-        """The messages of a session, after every address that shows something of it has answered."""
+        """The messages of a session at rest, after every address that shows something of it has answered."""
+        if self._may_be_writing:
+            self.settle()
         assert self.get(session)["id"] == session
         assert session in [info["id"] for info in self.list(limit=10_000)]
         messages = self.messages(session)
@@ -318,6 +323,7 @@ class OpenCode:
             if now is None or now != before:
                 unchanged_since = time.monotonic()
             elif time.monotonic() - unchanged_since > 0.3:
+                self._may_be_writing = False
                 return
             before = now
             time.sleep(0.03)
