@@ -333,6 +333,52 @@ async def test_queries_are_read_as_javascript_reads_them(tmp_path: Path, query: 
         assert (await client.http.get(f"/session?{query}")).status_code == status
 
 
+async def test_a_session_keeps_the_model_that_its_client_chose_for_it(tmp_path: Path) -> None:
+    chosen = {"providerID": "scripted", "id": "prompt"}
+    async with serving(make_project(tmp_path / "p")) as client:
+        created = await client.post("/session", {"agent": "plan", "model": chosen, "metadata": {"a": 1}})
+        assert created["metadata"] == {"a": 1}
+        parts = [{"type": "text", "text": "SAY one"}]
+        answer = await client.post(f"/session/{created['id']}/message", {"parts": parts})
+        assert (answer["info"]["providerID"], answer["info"]["modelID"]) == ("scripted", "prompt")
+        assert answer["info"]["agent"] == "build"
+        fork = await client.post(f"/session/{created['id']}/fork", {})
+        answer = await client.post(f"/session/{fork['id']}/message", {"parts": parts})
+        assert answer["info"]["modelID"] == "prompt"
+
+
+async def test_a_shell_command_gets_the_id_that_its_client_chose(tmp_path: Path) -> None:
+    message_id = f"msg_{'f' * 12}{'A' * 14}"
+    async with serving(make_project(tmp_path / "p")) as client:
+        session_id = await client.create(title="One")
+        body = {"agent": "build", "command": "true", "messageID": message_id, "model": SCRIPTED}
+        answer = await client.post(f"/session/{session_id}/shell", body)
+        assert answer["info"]["parentID"] == message_id
+
+
+async def test_rules_are_added_to_a_session_and_metadata_replaced(tmp_path: Path) -> None:
+    rules = [{"permission": name, "pattern": "*", "action": "deny"} for name in ("bash", "edit")]
+    async with serving(tmp_path / "p") as client:
+        session_id = await client.create(permission=rules[:1], metadata={"a": 1})
+        body = {"permission": rules[1:], "metadata": {"b": 2}}
+        changed = (await client.http.patch(f"/session/{session_id}", json=body)).json()
+        assert (changed["permission"], changed["metadata"]) == (rules, {"b": 2})
+
+
+async def test_sessions_are_listed_by_their_folder_in_the_project(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p")
+    (project / "sub" / "deep").mkdir(parents=True)
+    async with serving(project) as client:
+        for folder in (".", "sub", "sub/deep"):
+            header = {"x-opencode-directory": str(project / folder)}
+            await client.http.post("/session", json={"title": folder}, headers=header)
+        here, sub = f"directory={project}", f"directory={project / 'sub'}"
+        queries = ["path=sub", f"{here}&path=", f"{sub}&scope=project", sub, "path=su", f"{here}&path=sub/deep"]
+        listed = [[session["title"] for session in await client.get(f"/session?{query}")] for query in queries]
+    everything = ["sub/deep", "sub", "."]
+    assert listed == [everything[:2], everything, everything, ["sub"], [], everything[:1]]
+
+
 async def test_roots_can_be_switched_off_by_name(tmp_path: Path) -> None:
     async with serving(tmp_path / "p") as client:
         parent = await client.create(title="One")

@@ -275,18 +275,17 @@ class Engine:
         outcome.add_done_callback(report)
         return asyncio.shield(outcome)
 
-    async def shell(
-        self, session_id: str, command: str, *, agent: str | None = None, model: str | None = None
-    ) -> Outcome:
+    async def shell(self, session_id: str, command: str, **options: Unpack[PromptOptions]) -> Outcome:
         """Run a command in the user's shell and record it in the session; the outcome's message has its output.
 
-        A session that is running raises :class:`~opensesh.errors.BusyError`. Cancelling this, or :meth:`abort`, ends
-        the command; its output until then is kept.
+        ``options`` are ``agent``, ``model`` and ``message_id`` of the prompt that it is recorded under. A session that
+        is running raises :class:`~opensesh.errors.BusyError`. Cancelling this, or :meth:`abort`, ends the command; its
+        output until then is kept.
         """
         if "\0" in command:
             raise UsageError("the command contains a NUL character, which no shell accepts")
         parts: tuple[Document, ...] = ({"type": "text", "text": USER_SHELL_PROMPT, "synthetic": True},)
-        prompt = Prompt(parts=parts, agent=agent, model=model)
+        prompt = Prompt(parts=parts, **options)
         components = self.components
 
         async def execute(answer: AnswerWriter) -> bool:

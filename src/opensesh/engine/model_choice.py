@@ -8,7 +8,7 @@ from ..config import agents as configured_agents
 from ..config import default_agent, evaluate
 from ..errors import NotFoundError
 from ..models import choice, options
-from ..records import as_object
+from ..records import EXTENSION_KEY, as_object, object_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,6 +71,11 @@ class Models(NamedTuple):
         """Return the model that a stored prompt asks for."""
         model = as_object(prompt.get("model")) or {}
         return self.catalogue.model(str(model.get("providerID", "")), str(model.get("modelID", "")))
+
+    def of_session(self, session: Document) -> Model | None:
+        """Return the model that a client chose when it created the session, if it did."""
+        model = object_at(session, "model") or object_at(session, EXTENSION_KEY, "model")
+        return self.get(str(model.get("providerID", "")), str(model.get("id", ""))) if model else None
 
     def of_reference(self, reference: ModelRef) -> Model:
         """Return the model that an agent or a record names."""

@@ -211,7 +211,7 @@ class PromptComposer:
         elif last_prompt is not None and last_prompt.info.get("model"):
             model = models.of_prompt(last_prompt.info)
         else:
-            model = models.default()
+            model = models.of_session(self._session.document) or models.default()
         message_id, time = self._services.writer.new_stamp(self._session.id, prompt.message_id)
         if prompt.message_id and any(message.info.get("id") == message_id for message in self._history):
             raise UsageError(f"there is a message {message_id} already")

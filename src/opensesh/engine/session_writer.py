@@ -88,13 +88,18 @@ class SessionWriter:
         return await run_in_thread_uncancellable(self.sessions.messages, session_id)
 
     async def create(
-        self, *, title: str | None = None, parent_id: str | None = None, permission: Sequence[Rule] | None = None
+        self,
+        *,
+        title: str | None = None,
+        parent_id: str | None = None,
+        permission: Sequence[Rule] | None = None,
+        fields: Document | None = None,
     ) -> Session:
         """Store a new session."""
 
         def create() -> Session:
             self._register_project()
-            return self.sessions.create(title=title, parent_id=parent_id, permission=permission)
+            return self.sessions.create(title=title, parent_id=parent_id, permission=permission, fields=fields)
 
         return await run_in_thread_uncancellable(create)
 

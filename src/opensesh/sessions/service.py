@@ -92,8 +92,12 @@ class Sessions:
         parent_id: str | None = None,
         permission: Sequence[Rule] | None = None,
         session_id: str | None = None,
+        fields: Document | None = None,
     ) -> Session:
-        """Store a new session. Without a title it gets OpenCode's default one, which a model may replace later."""
+        """Store a new session. Without a title it gets OpenCode's default one, which a model may replace later.
+
+        ``fields`` are those of OpenCode 1.18 that a caller sets: ``metadata``, ``agent``, ``model``.
+        """
         info = _new_session(self.location.id, self.location.directory, session_id)
         if conventions_of(self.store).sessions_have_paths and self.location.path is not None:
             info["path"] = self.location.path
@@ -104,6 +108,7 @@ class Sessions:
         if permission:
             info["permission"] = [document_of(rule) for rule in permission]
         info["time"] = {"created": now, "updated": now}
+        info |= fields or {}
         self.store.write(self._key(info), info)
         self._publish(events.SessionCreated(info=info))
         self._publish(events.SessionUpdated(info=info))

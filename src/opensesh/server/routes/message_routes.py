@@ -329,7 +329,9 @@ async def run_shell(call: Call, body: ShellBody) -> object:
     """Run a command in the user's shell, and record it in the session."""
     async with call.session_engine() as engine:
         model = body.model.name if body.model is not None else None
-        outcome = await engine.shell(call.parameters["sessionID"], body.command, agent=body.agent, model=model)
+        outcome = await engine.shell(
+            call.parameters["sessionID"], body.command, agent=body.agent, model=model, message_id=body.message_id
+        )
         return await _respond(call, engine, outcome)
 
 

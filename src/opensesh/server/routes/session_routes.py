@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...errors import NotFoundError
 from ...events import SessionDeleted
-from ...records import Document, FileDiff, Rule, Session, Todo
+from ...records import EXTENSION_KEY, Document, FileDiff, Rule, Session, Todo, as_list
 from ...sessions import trash
+from ...storage.protocol import conventions_of
 from ..client_documents import client_info
 from ..operations import Call, MessageID, PartID, Routes, SessionID, count_of
 from ..responses import RequestError
@@ -35,10 +37,15 @@ class SessionListQuery(Struct, frozen=True):
     """Only sessions that were active since, in milliseconds since 1970."""
     search: str | None = None
     """Only sessions with this in their title."""
+    path: str | None = None
+    """Instead of ``directory``: only sessions of this folder of the project, by its path in it, and those below it; all
+    of the project if it is empty (OpenCode 1.18)."""
+    scope: Literal["project"] | None = None
+    """Sessions of the whole project, whatever ``directory`` is (OpenCode 1.18)."""
     limit: float | None = None
 
 
-class ChosenModel(Struct, frozen=True, rename={"provider_id": "providerID"}):
+class ChosenModel(Struct, frozen=True, omit_defaults=True, rename={"provider_id": "providerID"}):
     """The model that a client will use in a session (OpenCode 1.18)."""
 
     id: str
@@ -46,8 +53,8 @@ class ChosenModel(Struct, frozen=True, rename={"provider_id": "providerID"}):
     variant: str | None = None
 
 
-class SessionCreate(Struct, frozen=True, rename={"parent_id": "parentID"}):
-    """What a new session may be given. OpenCode 1.18 also sends an agent and a model, which each prompt repeats."""
+class SessionCreate(Struct, frozen=True, omit_defaults=True, rename={"parent_id": "parentID"}):
+    """What a new session may be given. Agent, model and metadata are fields of OpenCode 1.18."""
 
     parent_id: SessionID | None = None
     title: str | None = None
@@ -95,9 +102,12 @@ class DiffQuery(Struct, frozen=True, rename={"message_id": "messageID"}):
 async def list_sessions(call: Call, query: SessionListQuery) -> object:
     """List the sessions of the project, newest first."""
 
-    def is_selected(session: Session) -> bool:
+    is_of_project = query.path is not None or query.scope is not None
+
+    def is_selected(session: Session, worktree: str) -> bool:
         return (
-            (query.directory is None or session.directory == call.directory)
+            (query.directory is None or is_of_project or session.directory == call.directory)
+            and (not query.path or _is_below(session.directory, os.path.join(worktree, query.path)))
             and not (query.roots and session.parent_id)
             and (query.start is None or session.updated >= query.start)
             and (query.search or "").lower() in session.title.lower()
@@ -106,18 +116,27 @@ async def list_sessions(call: Call, query: SessionListQuery) -> object:
     def read(engine: Engine) -> list[Document]:
         limit = None if query.limit is None else max(count_of(query.limit), 1)  # as in OpenCode
         sessions = engine.sessions.newest_first(engine.location.id)
-        return [client_info(session.document) for session in islice(filter(is_selected, sessions), limit)]
+        selected = (session for session in sessions if is_selected(session, engine.location.worktree))
+        return [client_info(session.document) for session in islice(selected, limit)]
 
     return await call.in_thread(read)
 
 
 @routes.post("/session", "session.create", response=Session, errors=(400,))
 async def create_session(call: Call, body: SessionCreate) -> object:
-    """Create a session."""
+    """Create a session.
+
+    The model is used for its prompts until one names another. The agent is only stored, as in OpenCode 1.18.
+    """
+    sent: Document = to_builtins(body)
+    chosen: Document = {name: sent[name] for name in ("agent", "model") if name in sent}
+    metadata: Document = {} if body.metadata is None else {"metadata": body.metadata}
     async with call.engine() as engine:
-        session = await engine.create(title=body.title, parent_id=body.parent_id, permission=body.permission)
-        if body.metadata is not None:
-            session = await _edit(engine, session.id, {"metadata": body.metadata})
+        if chosen and not conventions_of(engine.sessions.store).sessions_have_paths:
+            chosen = {EXTENSION_KEY: chosen}  # OpenCode 1.1's records have no such fields
+        session = await engine.components.writer.create(
+            title=body.title, parent_id=body.parent_id, permission=body.permission, fields=chosen | metadata
+        )
         return client_info(session.document)
 
 
@@ -159,17 +178,26 @@ async def delete_session(call: Call) -> object:
 
 @routes.patch("/session/{sessionID}", "session.update", response=Session, errors=(400, 404))
 async def update_session(call: Call, body: SessionUpdate) -> object:
-    """Change the title of a session, archive it, or set its permissions."""
+    """Change the title of a session, archive it, set its metadata, or add rules to its permissions."""
     changes: Document = {}
     if body.title is not None:
         changes["title"] = body.title
-    if body.permission is not None:
-        changes["permission"] = call.document["permission"]
     if body.metadata is not None:
         changes["metadata"] = body.metadata
     archived = None if body.time is None or body.time.archived is None else int(body.time.archived)
+    touch = body.metadata is not None or body.permission is not None
+
+    def edit(info: Document) -> None:
+        info.update(changes)
+        if body.permission is not None:
+            info["permission"] = [*(as_list(info.get("permission")) or ()), *call.document["permission"]]
+        if archived is not None:
+            info.setdefault("time", {})["archived"] = archived
+
     async with call.session_engine() as engine:
-        return client_info((await _edit(engine, call.parameters["sessionID"], changes, archived)).document)
+        session_id = call.parameters["sessionID"]
+        session = await run_in_thread_uncancellable(engine.sessions.update, session_id, edit, touch=touch)
+        return client_info(session.document)
 
 
 @routes.get("/session/{sessionID}/children", "session.children", response=list[Session], errors=(400, 404))
@@ -269,10 +297,5 @@ async def _stored(engine: Engine, session_id: str) -> Document:
     return client_info((await run_in_thread_uncancellable(engine.sessions.get, session_id)).document)
 
 
-async def _edit(engine: Engine, session_id: str, changes: Document, archived: int | None = None) -> Session:
-    def edit(info: Document) -> None:
-        info.update(changes)
-        if archived is not None:
-            info.setdefault("time", {})["archived"] = archived
-
-    return await run_in_thread_uncancellable(engine.sessions.update, session_id, edit, touch=False)
+def _is_below(directory: str, folder: str) -> bool:
+    return directory == folder or directory.startswith(os.path.join(folder, ""))
