@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from opensesh import __version__
+from opensesh.cli.examples import aligned_examples
 from opensesh.cli.main import COMMANDS, command_parser
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def read_command(words: str, parser: CommandParser) -> Command:
     about = (parser.description or "").strip()
     return Command(
         words,
-        about if actions or about[:1].isupper() else f"{about[:1].upper()}{about[1:]}.",
+        about,
         [read_argument(action) for action in shown if not action.option_strings],
         [read_argument(action) for action in shown if action.option_strings],
         actions,
@@ -148,6 +149,8 @@ def section(command: Command, mark: str) -> Iterator[str]:
     yield from paragraphs(command.about)
     if command.arguments or command.options:
         yield table("argument", [*command.arguments, *command.options])
+    if examples := aligned_examples(command.words.removeprefix("opensesh ")):
+        yield "\n".join(("```text", *examples, "```"))
     for action in command.actions:
         yield from section(action, f"{mark}#")
 
@@ -235,6 +238,8 @@ def manual_section(command: Command) -> Iterator[str]:
         columns = re.search(r"\S {3,}\S", block)
         yield from [".nf", *map(roff, block.splitlines()), ".fi"] if columns else map(roff, block.splitlines())
     yield from entries([*command.arguments, *command.options])
+    if examples := aligned_examples(command.words.removeprefix("opensesh ")):
+        yield from (".PP", ".nf", *map(roff, examples), ".fi")
     for action in command.actions:
         yield from manual_section(action)
 

@@ -118,12 +118,13 @@ class NotFoundError(OpenseshError, json_name="NotFound"):
 
 
 class AmbiguousError(OpenseshError, json_name="Ambiguous"):
-    """A short session name that matches more than one session."""
+    """A short session name that matches more than one session. ``candidates`` are their ids and titles, best first."""
 
-    def __init__(self, name: str, candidates: Sequence[str]) -> None:
-        more = f" and {len(candidates) - 5:,} more" if len(candidates) > 5 else ""
-        shown = ", ".join(candidates[:5]) + more
-        super().__init__(f"{name!r} fits {len(candidates):,} sessions: {shown}. Give more of the id.", name=name)
+    def __init__(self, name: str, candidates: Mapping[str, str]) -> None:
+        shown = [f"  {identifier}  {' '.join(title.split())[:60]}".rstrip() for identifier, title in candidates.items()]
+        more = [f"  and {len(shown) - 5:,} more"] if len(shown) > 5 else []
+        head = f"{name!r} fits {len(shown):,} sessions; give more of the id:"
+        super().__init__("\n".join([head, *shown[:5], *more]), name=name)
         self.candidates = list(candidates)
 
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from opensesh.cli.examples import EXAMPLES, aligned_examples
 from opensesh.cli.main import COMMANDS, command_parser
 from opensesh.errors import UsageError
 
@@ -94,3 +96,42 @@ def test_every_argument_of_every_command_has_a_help_text() -> None:
         for leaf in (parser, *parser.actions.values()):
             bare = [argument.dest for argument in leaf.declared if not argument.help and not argument.choices]
             assert bare == [], leaf.prog
+
+
+@pytest.mark.parametrize("line", [line for examples in EXAMPLES.values() for line, _ in examples])
+def test_every_example_of_a_help_text_is_a_valid_command_line(line: str) -> None:
+    _, name, *words = shlex.split(line.rpartition("| ")[2])
+    assert parse(name, *words)["debug"] is False
+
+
+def test_the_help_of_every_command_and_action_that_does_something_has_an_example(terminal: Terminal) -> None:
+    for command in COMMANDS:
+        for name in command_parser(command)[1].actions or ("",):
+            words = f"{command} {name}".strip()
+            if words not in ("completion", "mcp list", "mcp logout", "auth list", "auth logout"):
+                assert "\nexamples:\n  opensesh " in terminal.run(*words.split(), "--help"), words
+            assert max(map(len, aligned_examples(words)), default=0) <= 78, words
+
+
+@pytest.mark.parametrize(
+    ("words", "suggestion"),
+    [
+        ("list --sinc 3d", "--since"),
+        ("export --format markdwn", "markdown"),
+        ("stats --by modle", "model"),
+        ("session remove last --yse", "--yes"),
+        ("session archive last --dryrun=1", "--dry-run"),
+    ],
+)
+def test_a_mistyped_option_or_choice_gets_a_suggestion(words: str, suggestion: str) -> None:
+    name, *rest = words.split()
+    with pytest.raises(UsageError, match=rf"; did you mean '{suggestion}'\? Try 'opensesh {name}"):
+        parse(name, *rest)
+
+
+def test_a_mistyped_option_before_the_command_is_named_instead_of_its_value(terminal: Terminal) -> None:
+    terminal.run("--sotre", "elsewhere", "list")
+    assert (terminal.code, terminal.error) == (
+        2,
+        "opensesh: unknown option '--sotre'; did you mean --store? Try 'opensesh --help'.\n",
+    )

@@ -227,8 +227,41 @@ def test_a_session_is_named_by_id_beginning_end_slug_or_last(terminal: Terminal,
         entry["time"]["updated"] for entry in terminal.json("list")["sessions"]
     )
     terminal.run("show", "ses_e1f5")
-    assert (terminal.code, "fits 13 sessions" in terminal.error) == (2, True)
-    assert " and 8 more. Give more of the id.\n" in terminal.error
+    head, *candidates, more = terminal.error.splitlines()
+    assert (terminal.code, head) == (2, "opensesh: 'ses_e1f5' fits 13 sessions; give more of the id:")
+    assert (len(candidates), more) == (5, "  and 8 more")
+    listed = terminal.json("list", "--children", "--archived", "--limit", "0")["sessions"]
+    titles = {session["id"]: session["title"] for session in listed}
+    assert all(titles[line.split()[0]] == line.split(maxsplit=1)[1] for line in candidates)
+
+
+def test_a_mistyped_slug_gets_a_suggestion(terminal: Terminal, store: Path) -> None:
+    slug = terminal.json("show", "last")["info"]["slug"]
+    terminal.run("show", slug[::-1][1:][::-1])
+    assert (terminal.code, f"did you mean {slug!r}?" in terminal.error) == (3, True)
+
+
+def test_a_message_or_part_names_its_turn(terminal: Terminal, store: Path) -> None:
+    session = "ses_e1f503e11ffeoFX2kmqVZc0QVn"
+    history = terminal.json("show", session)["messages"]
+    prompts = [number for number, message in enumerate(history) if message["info"]["role"] == "user"]
+    start, end = prompts[1], prompts[2]
+    for number in range(start, end):
+        for name in (history[number]["info"]["id"], *(part["id"] for part in history[number]["parts"])):
+            assert terminal.json("show", name)["messages"] == history[start:end]
+    shown = terminal.run("show", history[start]["info"]["id"])
+    assert f" of {len(history)} messages" in shown
+    terminal.run("show", "prt_missing")
+    assert (terminal.code, "no message or part has the id 'prt_missing'" in terminal.error) == (3, True)
+    terminal.run("show", history[0]["info"]["id"], "--follow")
+    assert terminal.code == 2
+
+
+def test_the_newest_messages_are_shown_as_a_part_of_all(terminal: Terminal, store: Path) -> None:
+    session = "ses_e1f503e11ffeoFX2kmqVZc0QVn"
+    total = len(terminal.json("show", session)["messages"])
+    assert f", 2 of {total} messages\n" in terminal.run("show", session, "--last", "2")
+    assert " of " not in terminal.run("show", session).splitlines()[2]
 
 
 def test_show_reads_like_a_conversation(terminal: Terminal, store: Path) -> None:

@@ -13,7 +13,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 def test_each_finding_is_a_line_and_damage_is_a_number(terminal: Terminal, store: Path) -> None:
     out = terminal.run("doctor")
     assert terminal.code == 0
-    assert "13        54        133    13" in out
+    assert "      13        54    133         13" in out
     assert "folder      /srv/dev/eastore: the folder of 13 sessions does not exist any more" in out
     assert "1 inconsistent, 1 note. --fix repairs 1 of them." in out
     next((store / "part").glob("*/*.json")).write_bytes(b"")
@@ -48,7 +48,7 @@ def test_repairs_are_made_once_and_taken_back(terminal: Terminal, store: Path) -
     assert "(fixed)" in out
     assert "2 repaired, 2 records changed or quarantined.\n" in out
     undo = out.partition("opensesh doctor --undo ")[2].split()[0]
-    assert terminal.run("doctor", "--undo", undo) == "2 files restored.\n"
+    assert terminal.run("doctor", "--undo", undo) == "2 records restored.\n"
 
 
 def test_many_findings_of_a_kind_are_cut_short(terminal: Terminal, store: Path) -> None:

@@ -248,7 +248,7 @@ def test_an_export_that_cannot_be_written_names_the_place(terminal: Terminal) ->
     assert terminal.code == 1
 
 
-@pytest.mark.parametrize(("columns", "heads"), [(46, "SESSION TITLE"), (64, "SESSION UPDATED TITLE")])
+@pytest.mark.parametrize(("columns", "heads"), [(36, "SESSION TITLE"), (42, "SESSION UPDATED TITLE")])
 def test_a_narrow_terminal_leaves_columns_out_rather_than_breaking_lines(columns: int, heads: str) -> None:
     words = [
         sys.executable,

@@ -45,7 +45,7 @@ def test_sessions_are_removed_by_what_they_have_in_common_and_come_back(bulk: Bu
     assert done["sessions"] == [old["id"]]
     assert done["files"] == 1 + 4 + 8
     assert list(bulk.json("trash")["trash"][0]["sessions"].values()) == ["old"]
-    assert bulk.run("restore", "last") == "13 files restored.\n"
+    assert bulk.run("restore", "last") == "13 records restored.\n"
     assert contents(sample.root) == before
     assert bulk.json("trash")["trash"] == []
 
@@ -89,7 +89,7 @@ def test_one_of_several_removed_sessions_comes_back_alone(bulk: Bulk, sample: Sa
     one, other = sample.talk("one"), sample.talk("other")
     before = contents(sample.root)
     bulk.run("remove", one["id"], other["id"], "--yes")
-    assert bulk.run("restore", one["id"]) == "13 files restored.\n"
+    assert bulk.run("restore", one["id"]) == "13 records restored.\n"
     assert {key[-1] for key in JsonTree(sample.root).list(("session",))} == {one["id"]}
     assert bulk.run("trash").count("ses_") == 1
     assert bulk.error == "1 session in the trash.\n"
@@ -124,7 +124,7 @@ def test_sessions_are_archived_and_taken_out_again(bulk: Bulk, sample: Sample) -
     assert bulk.json("archive", other["id"], "--undo")["sessions"] == [other["id"]]
     assert contents(sample.root) == before
     assert "--undo" not in bulk.refused("archive", "--undo")
-    assert "Archived: 1 session, 1 file" in bulk.run("archive", one["id"])
+    assert "Archived: 1 session, 1 record" in bulk.run("archive", one["id"])
     bulk.run("restore", "last")
     assert contents(sample.root) == before
 
@@ -141,7 +141,9 @@ def test_sessions_move_with_their_folder_and_back(bulk: Bulk, sample: Sample, tm
     plan = bulk.json("move", "--from", str(old), "--dry-run", str(new))
     assert set(plan["sessions"]) == {root["id"], child["id"], below["id"], gone["id"]}
     assert contents(sample.root) == before
-    assert "Assigned to another folder: 4 sessions, 4 files" in bulk.run("move", "--from", str(old), str(new), "--yes")
+    assert "Assigned to another folder: 4 sessions, 4 records" in bulk.run(
+        "move", "--from", str(old), str(new), "--yes"
+    )
     tree = JsonTree(sample.root)
     where = {key[-1]: (key[1], record["directory"]) for key, record in tree.scan(("session",))}
     assert where == {
@@ -152,7 +154,7 @@ def test_sessions_move_with_their_folder_and_back(bulk: Bulk, sample: Sample, tm
         other["id"]: ("proj", f"{old}er"),
     }
     assert bulk.json("move", "--from", str(new), str(new), "--yes")["sessions"] == []
-    assert bulk.run("restore", "last") == "4 files restored.\n"
+    assert bulk.run("restore", "last") == "4 records restored.\n"
     after = contents(sample.root)
     assert after.pop("project/global.json")
     assert after == before
@@ -237,7 +239,7 @@ def test_each_store_has_a_trash_of_its_own(bulk: Bulk, sample: Sample, tmp_path:
     assert bulk.json("trash", "--empty", "--yes")["trash"] == []
     bulk.run("restore", "last")
     assert bulk.code == 3
-    assert bulk.run("restore", there["id"], *through) == "13 files restored.\n"
+    assert bulk.run("restore", there["id"], *through) == "13 records restored.\n"
 
 
 def test_having_nothing_to_revert_is_reported(bulk: Bulk, sample: Sample) -> None:
@@ -250,7 +252,7 @@ def test_having_nothing_to_revert_is_reported(bulk: Bulk, sample: Sample) -> Non
     bulk.run("remove", gone["id"], "--yes")
     bulk.run("archive", session["id"])
     bulk.run("archive", session["id"], "--undo")
-    assert bulk.run("restore", "last") == "13 files restored.\n"
+    assert bulk.run("restore", "last") == "13 records restored.\n"
     assert bulk.run("restore", "last") == ""
     assert (bulk.code, "to undo" in bulk.error) == (3, True)
     undo = bulk.json("archive", session["id"])["undo"]
@@ -264,7 +266,7 @@ def test_an_undo_file_without_a_line_is_passed_over(bulk: Bulk, sample: Sample) 
     bulk.run("archive", one["id"])
     undo = Path(bulk.json("remove", other["id"], "--yes")["undo"])
     undo.write_text(undo.read_text().splitlines()[0])
-    assert bulk.run("restore", "last") == "1 file restored.\n"
+    assert bulk.run("restore", "last") == "1 record restored.\n"
     assert bulk.run("restore", "last") == ""
     assert (bulk.code, "to undo" in bulk.error) == (3, True)
     assert len(list((undo.parent / "files").rglob("*.json"))) == 13

@@ -100,7 +100,7 @@ def test_tools_are_counted_and_drawn(terminal: Terminal, store: Path) -> None:
     answer = terminal.json("stats", "--by", "tool")
     assert {row["key"]: row["calls"] for row in answer["rows"]}["read"] == 2
     assert all(row["cost"] is None and row["tokens"] is None for row in answer["rows"])
-    assert "bash       4      1" in terminal.run("stats", "--by", "tool")
+    assert "bash           4       1" in terminal.run("stats", "--by", "tool")
     terminal.run("stats", "--by", "tool", "--until", "2020-01-01")
     assert "No tool calls" in terminal.error
 

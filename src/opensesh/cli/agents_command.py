@@ -58,7 +58,7 @@ def run(options: Namespace) -> int:
         model = f"  {agent.model.provider_id}/{agent.model.model_id}" if agent.model else ""
         print(f"{gap}{output.paint(agent.name, 1)}  {mode}{model}")
         for text, codes in ((agent.description or "", ()), (permission_summary(agent), (2,))):
-            for line in wrap("".join(c if c.isprintable() else " " for c in text), columns):
+            for line in wrap(output.one_line(text), columns):
                 print(output.paint(f"  {line}", *codes))
         print(output.paint(f"  {', '.join(sources(agent, config))}", 2))
     if options.name:

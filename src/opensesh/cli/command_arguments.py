@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import NotFoundError, UsageError
+from ..text import close_matches
 from .output import session_line, terminal_columns
 
 if TYPE_CHECKING:
@@ -59,13 +60,22 @@ class CommandParser(argparse.ArgumentParser):
         self.declared.append(argument)
         return argument
 
+    def format_help(self) -> str:
+        """Return the help text, with examples."""
+        from .examples import aligned_examples  # only for --help
+
+        lines = aligned_examples(self.prog.removeprefix("opensesh "))
+        return super().format_help() + "".join(["\nexamples:\n", *(f"  {line}\n" for line in lines)] if lines else [])
+
     def add_action(self, name: str, summary: str) -> CommandParser:
         """Declare an action: a second word with arguments of its own."""
         if self._subparsers_action is None:
             self._subparsers_action = self.add_subparsers(
                 dest="action", metavar="ACTION", required=True, title="actions"
             )
-        self.actions[name] = self._subparsers_action.add_parser(name, help=summary, description=summary)
+        self.actions[name] = self._subparsers_action.add_parser(
+            name, help=summary, description=f"{summary[:1].upper()}{summary[1:]}."
+        )
         return self.actions[name]
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
@@ -92,9 +102,25 @@ class CommandParser(argparse.ArgumentParser):
             message = f"name a session: {SESSION}"
         elif message == "the following arguments are required: ACTION":
             message = f"name an action: {', '.join(self.actions)}"
+        else:
+            message += self._suggestion(message)
         dashes = self.free_words is not None and message.startswith("unrecognized")
         hint = " Words that begin with a dash go after '--'." if dashes else ""
-        raise UsageError(f"{message}.{hint} Try '{self.prog} --help'.")
+        end = "" if message.endswith("?") else "."
+        raise UsageError(f"{message}{end}{hint} Try '{self.prog} --help'.")
+
+    def _suggestion(self, message: str) -> str:
+        """Return what the mistyped option or choice, which argparse reports, may have been."""
+        declared = [argument for parser in (self, *self.actions.values()) for argument in parser.declared]
+        if match := re.match(r"unrecognized arguments: (--[^\s=]+)", message):
+            known = [option for argument in declared for option in argument.option_strings]
+        elif match := re.match(r"argument (?:\S+/)?(\S+): invalid choice: '(.*?)' ", message):
+            names = [argument for argument in declared if match[1] in (*argument.option_strings, argument.dest)]
+            known = [str(choice) for argument in names for choice in argument.choices or ()]
+        else:
+            return ""
+        close = close_matches(match[match.lastindex or 1], known)
+        return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def count(text: str) -> int:

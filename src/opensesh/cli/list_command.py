@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from ..storage.protocol import Store
     from .command_arguments import CommandParser
 
+_SHORT_ID = 6
+_WIDE = 110
+"""The columns of a terminal that has space for whole ids beside the titles."""
+
 
 def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
@@ -71,21 +75,30 @@ def run(options: Namespace) -> int:
             updated = output.format_time(session.updated, utc=options.utc)
             messages = str(len(library.store.list(("message", session.id))))
             title = " ".join([*marks, session.title])
-            shown = (output.clip(title, 30), *_prompts(library, session.id)) if options.prompts else (title,)
-            rows.append((session.id, updated, messages, output.clip(name, 20), *shown))
+            rows.append((session.id, updated, messages, output.clip(name, 20), title))
         if rows:
-            heads = ("SESSION", "UPDATED", "MSGS", "PROJECT", "TITLE", "FIRST PROMPT", "LAST PROMPT")
+            notes = [_prompts(library, session.id) for session in overview.sessions] if options.prompts else ()
             with output.paged():
-                output.table(heads if options.prompts else heads[:5], rows)
+                output.table(("SESSION", "UPDATED", "MSGS", "PROJECT", "TITLE"), _short_ids(rows), notes=notes)
         _print_summary(overview, library, options)
     output.report_damage(library.damage)
     return 0
 
 
+def _short_ids(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return the rows with the ends of the ids, which name a session too, where the terminal has no space for both the
+    ids and the titles."""
+    ends = {row[0][-_SHORT_ID:] for row in rows}
+    if not sys.stdout.isatty() or output.terminal_columns() >= _WIDE or len(ends) < len(rows):
+        return rows
+    return [(row[0][-_SHORT_ID:], *row[1:]) for row in rows]
+
+
 def _prompts(library: Library, session_id: str) -> list[str]:
-    """Return the first and the last prompt of a session, each in one line."""
+    """Return the first and the last prompt of a session, each in one line; one line if they are the same."""
     totals = library.totals(session_id)
-    return [output.clip(" ".join(library.prompt(name).split()), 50) for name in (totals.first, totals.last)]
+    prompts = {totals.first: "first", totals.last: "last"} if totals.first != totals.last else {totals.first: "only"}
+    return [f"{name:<5}  {' '.join(library.prompt(prompt).split())}" for prompt, name in prompts.items() if prompt]
 
 
 def _print_summary(overview: Overview, library: Library, options: Namespace) -> None:

@@ -172,6 +172,7 @@ def _run(words: Sequence[str]) -> int:
 
         return complete(rest[1:])
     if name not in COMMANDS:
+        _refuse_unknown_option(words[:position])  # what seems to be a command may be its value
         raise errors.UsageError(f"unknown command {name!r}{_suggestion(name)} Try 'opensesh --help'.")
     module, parser = command_parser(name)
     if parser.actions:
@@ -204,13 +205,18 @@ def _run_without_command(words: Sequence[str]) -> int:
     elif not words or "--help" in words or "-h" in words:
         print(overview())
     else:
-        name = words[0].partition("=")[0]
-        if name in _OPTIONS:
-            raise errors.UsageError(f"{name} needs a command. Try 'opensesh --help'.")
-        close = close_matches(name, _OPTIONS)
-        hint = f"; did you mean {close[0]}?" if close else "."
-        raise errors.UsageError(f"unknown option {name!r}{hint} Try 'opensesh --help'.")
+        _refuse_unknown_option(words)
+        raise errors.UsageError(f"{words[0].partition('=')[0]} needs a command. Try 'opensesh --help'.")
     return 0
+
+
+def _refuse_unknown_option(words: Sequence[str]) -> None:
+    """Raise if one of the words before a command is an option that not every command has."""
+    for name in (word.partition("=")[0] for word in words if word.startswith("-")):
+        if name not in _OPTIONS:
+            close = close_matches(name, _OPTIONS)
+            hint = f"; did you mean {close[0]}?" if close else "."
+            raise errors.UsageError(f"unknown option {name!r}{hint} Try 'opensesh --help'.")
 
 
 def _command_position(words: Sequence[str]) -> int | None:
@@ -232,11 +238,14 @@ def command_parser(name: str) -> tuple[CommandModule, CommandParser]:
     parser = CommandParser(f"opensesh {name}", (module.__doc__ or "").strip())
     module.configure(parser)
     for leaf in parser.actions.values() or (parser,):
-        leaf.add_argument("--store", metavar="PLACE", help="storage folder, OpenCode data folder, or opencode.db")
-        leaf.add_argument("--json", action="store_true", help="print one JSON document on standard output")
-        leaf.add_argument("--utc", action="store_true", help="use UTC instead of local time")
-        leaf.add_argument("--quiet", action="store_true", help="print only the result and errors; never prompt")
-        leaf.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        group = leaf.add_argument_group("options of every command")
+        leaf.declared += (
+            group.add_argument("--store", metavar="PLACE", help="storage folder, OpenCode data folder, or opencode.db"),
+            group.add_argument("--json", action="store_true", help="print one JSON document on standard output"),
+            group.add_argument("--utc", action="store_true", help="use UTC instead of local time"),
+            group.add_argument("--quiet", action="store_true", help="print only the result and errors; never prompt"),
+            group.add_argument("--debug", action="store_true", help="show the traceback of an error"),
+        )
     return module, parser
 
 

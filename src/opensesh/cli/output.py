@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from contextlib import contextmanager, suppress
@@ -24,7 +25,13 @@ if TYPE_CHECKING:
 
 DIFF_COLOURS = {"+": 32, "-": 31, "@": 36}
 _MIN_LAST_COLUMN = 12
+_MIN_PATH_COLUMN = 24
 """Terminal columns that the last column of a table gets at least; other columns are left out for it."""
+_NUMBER = re.compile(r"\$?[\d,.]+( ?[KMGT]?B|[KMG%])?")
+_JOINERS = "\u200c\u200d"
+"""Characters that are not printable, but make one character of several: of emoji, and in Persian and Hindi."""
+_NO_WIDTH = ("Mn", "Me", "Cf")
+"""Unicode categories of characters that take no terminal column: marks and joiners."""
 _MAX_BAR = 30
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SHADES = "·░▒▓█"
@@ -107,14 +114,19 @@ def width(text: str) -> int:
     """Return how many terminal columns ``text`` takes."""
     if text.isascii():
         return len(text)
-    from unicodedata import combining, east_asian_width  # most text is ASCII
+    from unicodedata import category, east_asian_width  # most text is ASCII
 
-    return sum(0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+    return sum(0 if category(c) in _NO_WIDTH else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` with a space for every character that would end the line or cannot be shown."""
+    return text if text.isprintable() else "".join(c if c.isprintable() or c in _JOINERS else " " for c in text)
 
 
 def clip(text: str, columns: int) -> str:
     """Return ``text`` on one line of at most ``columns`` columns, with an ellipsis where it was cut."""
-    text = "".join(c if c.isprintable() else " " for c in text)
+    text = one_line(text)
     if width(text) <= columns:
         return text
     clipped = ""
@@ -159,27 +171,41 @@ def report_damage(damage: Sequence[tuple[str, str]]) -> None:
 # -- tables and charts -------------------------------------------------------------------------------------------------
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, paths: bool = False) -> None:
-    """Print rows in columns.
+def table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    paths: bool = False,
+    notes: Sequence[Sequence[str]] = (),
+) -> None:
+    """Print rows in columns, those of numbers aligned at the right. ``notes`` are lines below each row.
 
     On a terminal the last column is clipped to fit (at its start if it holds ``paths``). If that leaves it too narrow,
     the columns before it are left out from the right; the first column is always whole.
     """
-    widths, rest = _layout(heads, rows)
+    widths, rest = _layout(heads, rows, _MIN_PATH_COLUMN if paths else _MIN_LAST_COLUMN)
+    is_numeric = [bool(rows) and all(_NUMBER.fullmatch(row[i]) for row in rows) for i in range(len(widths))]
     for number, row in enumerate([heads, *rows]):
-        cells = [cell + " " * (size - width(cell)) for cell, size in zip(row, widths, strict=False)]
+        cells = [
+            " " * (size - width(cell)) + cell if numeric else cell + " " * (size - width(cell))
+            for cell, size, numeric in zip(row, widths, is_numeric, strict=False)
+        ]
         last = clip_start(row[-1], rest) if paths and number else clip(row[-1], rest)
         line = "  ".join([*cells, last]).rstrip()
         print(paint(line, 2) if number == 0 else line)
+        for note in notes[number - 1] if notes and number else ():
+            print(paint(f"  {clip(note, terminal_columns() - 2 if sys.stdout.isatty() else 200)}", 2))
 
 
-def _layout(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[int], int]:
+def _layout(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], min_last: int = _MIN_LAST_COLUMN
+) -> tuple[list[int], int]:
     """Return the widths of the shown columns before the last one, and what is left for that one."""
     widths = [max(width(row[i]) for row in [heads, *rows]) for i in range(len(heads) - 1)]
     if not sys.stdout.isatty():
         return widths, 1000
     columns = terminal_columns()
-    while len(widths) > 1 and columns - sum(widths) - 2 * len(widths) < _MIN_LAST_COLUMN:
+    while len(widths) > 1 and columns - sum(widths) - 2 * len(widths) < min_last:
         del widths[-1]
     return widths, max(columns - sum(widths) - 2 * len(widths), 1)
 

@@ -146,7 +146,7 @@ def _print_hits(results: Sequence[Hit], *, utc: bool) -> None:
             what = " ".join(filter(None, (hit.role, hit.tool or hit.type)))
             head = f"  {output.format_time(hit.time, utc=utc)}  {what}  {hit.part or hit.message or ''}"
             print(output.paint(head.rstrip(), 36))
-            text = "".join(character if character.isprintable() else " " for character in hit.snippet.text)
+            text = output.one_line(hit.snippet.text)
             line, position = "", 0
             for start, end in hit.snippet.marks:
                 if start >= position:

@@ -129,8 +129,8 @@ def _is_confirmed(plan: Bulk, options: Namespace, *, named: bool) -> bool:
 
 
 def _amount(result: Bulk) -> str:
-    sessions, files = pluralize(len(result.sessions), "session"), pluralize(result.files, "file")
-    return f"{sessions}, {files}, {format_bytes(result.bytes)}"
+    sessions, records = pluralize(len(result.sessions), "session"), pluralize(result.files, "record")
+    return f"{sessions}, {records}, {format_bytes(result.bytes)}"
 
 
 def print_changed(

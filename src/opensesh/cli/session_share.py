@@ -147,7 +147,7 @@ def _find_shared(sessions: Sessions, word: str) -> str:
         return named_session(Library(store=sessions.store), word, to_change=True).id
     except NotFoundError:
         if len(matches) > 1:
-            raise AmbiguousError(word, matches) from None
+            raise AmbiguousError(word, dict.fromkeys(matches, "")) from None
         if not matches:
             raise
     if matches[0] in removed:

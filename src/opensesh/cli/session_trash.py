@@ -77,13 +77,13 @@ def print_trash(entries: Sequence[Document], options: Namespace) -> None:
 
 
 def print_restored(result: Undone, options: Namespace) -> int:
-    """Print what was restored. The exit code is 1 if some files were not."""
+    """Print what was restored. The exit code is 1 if some records were not."""
     if options.json:
         left = [{"path": path, "reason": reason} for path, reason in result.left]
         output.print_json({"restored": result.restored, "left": left})
     else:
         if result.restored:
-            print(f"{pluralize(result.restored, 'file')} restored.")
+            print(f"{pluralize(result.restored, 'record')} restored.")
         else:
             print("Nothing was restored." if result.left else "There was nothing to restore.")
         for path, reason in result.left:

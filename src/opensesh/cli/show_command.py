@@ -42,7 +42,9 @@ _NEWEST_MESSAGES = 20
 
 def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("session", metavar="S", help=SESSION)
+    parser.add_argument(
+        "session", metavar="S", help=f"{SESSION}; or a message or part that 'opensesh search' prints, to show its turn"
+    )
     parser.add_argument("--full", action="store_true", help="everything, including file contents and synthetic text")
     parser.add_argument("--reasoning", action="store_true", help="include the model's reasoning")
     parser.add_argument("--outputs", action="store_true", help="include the outputs of tools")
@@ -56,16 +58,9 @@ def configure(parser: CommandParser) -> None:
 def run(options: Namespace) -> int:
     """Print the session."""
     library = Library(options.store)
-    try:
-        session = named_session(library, options.session).record
-    except NotFoundError:
-        word = options.session
-        messages = library.store.messages(word, last=1) if word.startswith("ses_") and is_plain(word) else ()
-        if not messages:
-            raise
-        # Only the messages of a damaged session are left.
-        created = messages[0].info["time"]["created"]
-        session = view({"id": word, "title": "(the session record is missing)", "time": {"created": created}}, Session)
+    if options.session.startswith(("msg_", "prt_")):
+        return _show_turn(library, options)
+    session = _named_or_damaged(library, options.session)
     if options.context:
         from . import show_context  # loads the engine
 
@@ -79,9 +74,7 @@ def run(options: Namespace) -> int:
         documents = [{"info": message.info, "parts": message.parts} for message in messages]
         output.print_json({"info": session.document, "messages": documents})
     else:
-        content = (
-            TranscriptOptions.everything() if options.full else TranscriptOptions(options.reasoning, options.outputs)
-        )
+        content = _content(options)
         transcript = library.transcript(session, content, children=options.children, last=options.last)
         notice, hidden = _revert_notice(library, session)
         for number, turn in enumerate(transcript.messages):
@@ -90,7 +83,8 @@ def run(options: Namespace) -> int:
                 messages = (*transcript.messages[:number], marked, *transcript.messages[number + 1 :])
                 transcript = transcript._replace(messages=messages)
                 break
-        text = _render(session, transcript, notice, utc=options.utc)
+        total = len(library.store.list(("message", session.id))) if options.last else 0
+        text = _render(session, transcript, notice, total, options.utc)
         if options.follow:
             print(text, flush=True)
             follow(library, session, content, transcript, utc=options.utc)
@@ -98,6 +92,44 @@ def run(options: Namespace) -> int:
             output.page(text)
     output.report_damage(library.damage)
     return 0
+
+
+def _named_or_damaged(library: Library, word: str) -> Session:
+    """Return the session that ``word`` names, also if only the messages of a damaged one are left."""
+    try:
+        return named_session(library, word).record
+    except NotFoundError:
+        messages = library.store.messages(word, last=1) if word.startswith("ses_") and is_plain(word) else ()
+        if not messages:
+            raise
+        created = messages[0].info["time"]["created"]
+        return view({"id": word, "title": "(the session record is missing)", "time": {"created": created}}, Session)
+
+
+def _show_turn(library: Library, options: Namespace) -> int:
+    """Print the turn with a message or a part: a prompt and its answers."""
+    if options.context or options.follow or options.last:
+        raise UsageError("--context, --follow and --last need a session, not a message or part")
+    entry, message_id = library.message(options.session)
+    history = library.store.messages(entry.id, report=library.report)
+    prompts = [number for number, message in enumerate(history) if message.info.get("role") == "user"]
+    position = next(number for number, message in enumerate(history) if message.info.get("id") == message_id)
+    start = max((number for number in prompts if number <= position), default=0)
+    turn = history[start : min((number for number in prompts if number > position), default=len(history))]
+    if options.json:
+        documents = [{"info": message.info, "parts": message.parts} for message in turn]
+        output.print_json({"info": entry.record.document, "messages": documents})
+    else:
+        transcript = library.transcript(entry.record, _content(options), children=options.children)
+        ids = {message.info.get("id") for message in turn}
+        shown = transcript._replace(messages=tuple(one for one in transcript.messages if one.id in ids))
+        output.page(_render(entry.record, shown, _revert_notice(library, entry.record)[0], len(history), options.utc))
+    output.report_damage(library.damage)
+    return 0
+
+
+def _content(options: Namespace) -> TranscriptOptions:
+    return TranscriptOptions.everything() if options.full else TranscriptOptions(options.reasoning, options.outputs)
 
 
 def _revert_notice(library: Library, session: Session) -> tuple[str, frozenset[str]]:
@@ -117,8 +149,10 @@ def _revert_notice(library: Library, session: Session) -> tuple[str, frozenset[s
     return f"reverted to {where}: {messages} hidden from the model; {how}", frozenset(hidden)
 
 
-def _render(session: Session, transcript: Transcript, revert_notice: str, *, utc: bool) -> str:
-    messages = f"{pluralize(len(transcript.messages), 'message')}{', archived' if session.archived else ''}"
+def _render(session: Session, transcript: Transcript, revert_notice: str, total: int, utc: bool) -> str:
+    shown = len(transcript.messages)
+    messages = f"{shown:,} of {pluralize(total, 'message')}" if total > shown else pluralize(shown, "message")
+    messages += ", archived" if session.archived else ""
     url = session.share.url if session.share else ""
     head = [
         output.paint(output.clip(session.title, 1000), 1),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from ..errors import AmbiguousError, NotFoundError
 from ..storage.disk import read_file
 from ..storage.keys import GLOBAL
+from ..text import close_matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -152,7 +153,9 @@ def find_session(sessions: Iterable[Session], word: str, location: str, here: st
     if word == "last":
         return _last_session(sessions, location, here)
     by_kind: tuple[list[Session], ...] = ([], [], [])
+    slugs: set[str] = set()
     for session in sessions:
+        slugs.add(session.slug or "")
         body = session.id.removeprefix("ses_")
         is_part = session.id.startswith(word) or body.startswith(word) or body.endswith(word)
         kinds = (session.id == word, session.slug == word, is_part and len(word) >= _MIN_PART_LENGTH)
@@ -160,12 +163,15 @@ def find_session(sessions: Iterable[Session], word: str, location: str, here: st
             if is_match:
                 matches.append(session)
     for matches in by_kind:
-        ids = {session.id for session in matches}
-        if len(ids) > 1:
-            raise AmbiguousError(word, sorted(ids))
+        matches.sort(key=lambda session: -session.updated)
+        titles = {session.id: session.title for session in matches}
+        if len(titles) > 1:
+            raise AmbiguousError(word, titles)
         if matches:
-            return max(matches, key=lambda session: session.updated)  # a record may be stored twice
-    raise NotFoundError(f"no session is called {word!r} in {location}. 'opensesh list' shows them.", name=word)
+            return matches[0]  # a record may be stored twice
+    close = close_matches(word, slugs)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    raise NotFoundError(f"no session is called {word!r} in {location}{hint} 'opensesh list' shows them.", name=word)
 
 
 def _last_session(sessions: Iterable[Session], location: str, here: str) -> Session:

@@ -85,9 +85,8 @@ class ProjectUse(NamedTuple):
 
     @property
     def last_used(self) -> int:
-        """When the project was last used: by its record, or for a folder by its sessions."""
-        recorded = self.group.project.time.updated or self.group.project.time.created
-        return (self.latest or recorded) if discovery.is_global(self.group.project) else recorded
+        """When one of its sessions was last updated; without sessions, when its record was."""
+        return self.latest or self.group.project.time.updated or self.group.project.time.created
 
 
 class SessionTotals(NamedTuple):
@@ -301,6 +300,17 @@ class Library:
 
         record = discovery.find_session(sessions(), word, self.store.place, here)
         return SessionEntry(self, keys[record.id], record)
+
+    def message(self, word: str) -> tuple[SessionEntry, str]:
+        """Return the session and the id of the message that has this id (``msg_...``), or a part with it
+        (``prt_...``)."""
+        name = word
+        if word.startswith("prt_"):
+            name = next((key[1] for key in self.store.list(("part",)) if key[-1] == word), "")
+        for key in self.store.list(("message",)) if name else ():
+            if key[-1] == name:
+                return self.session(key[1]), name
+        raise NotFoundError(f"no message or part has the id {word!r} in {self.store.place}", id=word)
 
     def records(self) -> Iterator[tuple[Key, Session]]:
         """Yield every readable session record once, in no particular order."""
