@@ -177,8 +177,9 @@ class ServerState:
         """Close the engine of a directory, which aborts its sessions, and end the directory's event streams."""
         path = os.path.realpath(directory)
         await self.terminals.close(path)
-        await self.pool.close(path)
+        # Before the sessions end: the streams end with this event in OpenCode, and show no end of a session.
         self.publish("server.instance.disposed", {"directory": path}, path)
+        await self.pool.close(path)
 
     async def dispose_all(self) -> None:
         """Close all engines."""
