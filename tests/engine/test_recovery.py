@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from opensesh import ids
-from opensesh.engine.recovery import INTERRUPTED
 from opensesh.models.stream_events import FinishStep, StartStep, TextDelta, TextEnd, TextStart
+from opensesh.sessions.final_states import INTERRUPTED
 from opensesh.storage.memory import Memory
 
 from .harness import EngineHarness, Playing, open_harness

@@ -277,6 +277,30 @@ def test_what_will_never_finish_is_brought_to_an_end(sample: Sample) -> None:
     assert repair(JsonTree(sample.root)).undo == ""
 
 
+@pytest.mark.parametrize("summary", [False, True])
+@pytest.mark.parametrize("has_step", [False, True])
+def test_an_answer_that_is_brought_to_an_end_has_the_outcome_of_its_last_step(
+    sample: Sample, *, summary: bool, has_step: bool
+) -> None:
+    session = healthy(sample)
+    info = sample.messages(session)[-1]
+    step = next(
+        part for part in JsonTree(sample.root).messages(session["id"])[-1].parts if part["type"] == "step-finish"
+    )
+    if has_step:
+        sample.write(("part", info["id"], step["id"]), step | {"reason": "tool-calls", "cost": 0.75})
+    else:
+        sample.path("part", info["id"], step["id"]).unlink()
+    unfinished = {name: value for name, value in info.items() if name != "finish"} | {"cost": 0}
+    unfinished |= {"time": {"created": info["time"]["created"]}} | ({"summary": True} if summary else {})
+    old(sample.write(("message", session["id"], info["id"]), unfinished))
+    repair(JsonTree(sample.root))
+    closed = sample.messages(session)[-1]
+    # A summary with a finish reason would hide everything before it.
+    assert closed.get("finish") == ("tool-calls" if has_step else None if summary else "unknown")
+    assert closed["cost"] == (0.75 if has_step else 0)
+
+
 def test_the_lease_of_a_dead_runner_is_given_back(sample: Sample) -> None:
     session = healthy(sample)
     leases = FileLeases.of(JsonTree(sample.root))

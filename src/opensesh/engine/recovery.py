@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from .. import ids
 from ..records import MessageAbortedError, as_object, write_failure
+from ..sessions.final_states import close_answer, close_call, is_open_call, last_step
 from ..storage import keys
 from ..storage.protocol import StoredMessage
 from ..storage.stream_journal import journals_of
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from .session_history import History
 
 NOT_FINISHED = "The program ended before this was finished"
-INTERRUPTED = "Tool execution was interrupted: the program ended while it ran"
 
 
 def recover(sessions: Sessions, session_id: str, messages: Iterable[StoredMessage]) -> list[StoredMessage]:
@@ -58,36 +58,23 @@ def close_interrupted(sessions: Sessions, history: History) -> None:
 def _recovered(sessions: Sessions, message: StoredMessage, journal: str) -> StoredMessage:
     """Return an answer in a final state, and store it so. ``journal`` has its model calls."""
     is_completed = "completed" in (as_object(message.info.get("time")) or {})
-    if message.info.get("role") != "assistant" or (is_completed and not any(map(_is_open, message.parts))):
+    if message.info.get("role") != "assistant" or (is_completed and not any(map(is_open_call, message.parts))):
         return message
     now = ids.now_ms()
     parts: list[Document] = []
     for stored in message.parts:
         part = stored
-        if _is_open(part):
-            state = part["state"]
-            failed: Document = {"status": "error", "input": as_object(state.get("input")) or {}, "error": INTERRUPTED}
-            if as_object(state.get("metadata")):
-                failed["metadata"] = state["metadata"] | {"interrupted": True}
-            start = (as_object(state.get("time")) or {}).get("start", now)
-            part = part | {"state": failed | {"time": {"start": start, "end": now}}}
+        if is_open_call(part):
+            part = part.copy()
+            close_call(part, now)
             sessions.update_part(part)
         parts.append(part)
     info = message.info
     if not is_completed:
-        info = info | {"time": info["time"] | {"completed": now}}
-        if "finish" not in info and "error" not in info:
-            # The last step has the fields that the message would have, had there been time to write it.
-            step = next((part for part in reversed(parts) if part.get("type") == "step-finish"), None)
-            if step is not None:
-                finish = step.get("reason", "unknown")
-                fields = {"cost": step.get("cost"), "tokens": step.get("tokens"), "finish": finish}
-                info |= {name: value for name, value in fields.items() if value is not None}
-            else:
-                _add_calls(info, journaled_calls(journal, parts))
-                if not info.get("summary"):
-                    # A summary with any finish reason hides everything before it, in OpenCode too.
-                    info["finish"] = "unknown"
+        info = info.copy()
+        if "finish" not in info and "error" not in info and last_step(parts) is None:
+            _add_calls(info, journaled_calls(journal, parts))
+        close_answer(info, parts, now)
         sessions.update_message(info)
     return StoredMessage(info, parts)
 
@@ -100,8 +87,3 @@ def _add_calls(info: Document, calls: Iterable[Document]) -> None:
             add_side_call(info, call)
         else:
             info |= {"cost": call["cost"], "tokens": call["tokens"]}
-
-
-def _is_open(part: Document) -> bool:
-    state = as_object(part.get("state")) or {}
-    return part.get("type") == "tool" and state.get("status") in ("pending", "running")

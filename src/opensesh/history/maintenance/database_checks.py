@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import RecordError
 from ...ids import now_ms
-from ...records import as_object, as_whole
+from ...records import as_object, as_whole, object_at
+from ...sessions.final_states import close_answer, close_call, is_open_answer, is_open_call
 from ...sessions.undo import Change
 from ...storage.keys import GLOBAL
 from ...storage.leases import FileLeases
@@ -21,7 +22,7 @@ from ...text import pluralize
 from ..formats.opencode import complete_message, complete_session
 from .findings import Finding
 from .inventory import rebuilt_message, rebuilt_session
-from .tree_checks import DAY_MS, check_leases, close_answer, close_call, running_sessions
+from .tree_checks import DAY_MS, check_leases, running_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,7 +72,7 @@ class _DatabaseCheck:
                 self._newest[session] = created, {_key(row)}
             elif created == newest:
                 names.add(_key(row))
-            if row.fault or session not in self._sessions or _is_unfinished(row.record):
+            if row.fault or session not in self._sessions or is_open_answer(row.record):
                 self._suspects.append(row)
         self._running = running_sessions(FileLeases.of(store), self._sessions)
 
@@ -87,8 +88,9 @@ class _DatabaseCheck:
 
     def _row_findings(self) -> Iterator[Finding]:
         lost = {message.session for message in self._messages.values()} - self._sessions.keys()
-        broken = {_key(row) for row in self._suspects if row.fault}
-        parts: dict[str, list[Document]] = {name: [] for name in broken}
+        parts: dict[str, list[Document]] = {
+            _key(row): [] for row in self._suspects if row.fault or is_open_answer(row.record)
+        }
         yield from self._unreadable_projects()
         yield from self._unreadable_sessions()
         yield from self._lost_sessions(lost)
@@ -158,15 +160,15 @@ class _DatabaseCheck:
                     texts.append("can be rebuilt from its parts")
                 owner = self._sessions[session].record if session in self._sessions else {"id": session}
                 record = complete_message(StoredMessage(record, []), owner, "").info
-            if _is_unfinished(record) and self._is_over(name, row):
-                record = record | {"time": dict(record["time"])}
-                close_answer(as_whole(row.columns.get("time_updated")), record)
+            if is_open_answer(record) and self._is_over(name, row):
+                record = record.copy()
+                close_answer(record, parts[name], as_whole(row.columns.get("time_updated")))
                 texts.append("an answer that was never finished")
             if texts:
                 yield self._replaced("torn" if row.fault else "stale", row, "; ".join(texts), "message", record)
 
     def _faulty_parts(self, parts: dict[str, list[Document]]) -> Iterator[Finding]:
-        """Yield what is wrong with parts, and add the readable ones of unreadable messages to ``parts``."""
+        """Yield what is wrong with parts, and add the readable ones of the messages in ``parts`` to it."""
         for row in self._rows.rows("part"):
             message_id = _text(row, "message_id")
             message = self._messages.get(message_id)
@@ -185,11 +187,10 @@ class _DatabaseCheck:
             if _text(row, "session_id") != message.session:
                 record = record | {"sessionID": message.session}
                 texts.append(f"filed under {_text(row, 'session_id')}, but its message is of {message.session}")
-            status = (as_object(record.get("state")) or {}).get("status")
-            if status in ("pending", "running") and self._is_over(message_id, row):
-                record = dict(record)
-                close_call(as_whole(row.columns.get("time_updated")), record)
-                texts.append(f"a tool call that stays {status} forever")
+            if is_open_call(record) and self._is_over(message_id, row):
+                texts.append(f"a tool call that stays {object_at(record, 'state')['status']} forever")
+                record = record.copy()
+                close_call(record, as_whole(row.columns.get("time_updated")))
             if texts:
                 yield self._replaced("torn" if row.fault else "stale", row, "; ".join(texts), "part", record)
 
@@ -248,11 +249,6 @@ class _DatabaseCheck:
     ) -> Finding:
         level = "odd" if kind == "stale" else level
         return Finding(kind, path, text, level, changes, rows_of=self._store)
-
-
-def _is_unfinished(info: Document) -> bool:
-    time = as_object(info.get("time")) or {}
-    return info.get("role") == "assistant" and "created" in time and "completed" not in time
 
 
 def _key(row: RawRow) -> str:

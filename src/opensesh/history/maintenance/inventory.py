@@ -26,6 +26,7 @@ from ...records import (
     out_of_bounds,
     view,
 )
+from ...sessions.final_states import is_open_answer
 from ...sessions.slugs import new_slug
 from ...storage.disk import read_file
 from ...storage.keys import GLOBAL, PER_SESSION, is_plain
@@ -249,8 +250,7 @@ def is_unfinished(item: InventoryItem) -> bool:
     """Return whether a message is an unfinished answer, or a part an unfinished tool call."""
     if item.kind == "part":
         return item.fields.get("status") in ("pending", "running")
-    time = as_object(item.fields.get("time")) or {}
-    return item.fields.get("role") == "assistant" and "created" in time and "completed" not in time
+    return is_open_answer(item.fields)
 
 
 def _check_mode(inventory: Inventory, path: str, relative: str, *, is_folder: bool) -> int:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from ...errors import BusyError
 from ...ids import now_ms
 from ...project import other_ids, resolve
-from ...records import Document, as_object, as_whole, dumps
+from ...records import Document, as_object, dumps
+from ...sessions.final_states import close_answer, close_call
 from ...sessions.undo import Change
 from ...storage.json_tree.migrations import LAYOUT, pending, version
 from ...storage.keys import GLOBAL, PER_SESSION, is_plain
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from .inventory import Inventory, InventoryItem
 
 DAY_MS = 86_400_000
-INTERRUPTED = "Tool execution was interrupted: the program ended while it ran"
 _ID_PREFIXES = {"session": "ses", "message": "msg", "part": "prt"}
 
 
@@ -67,7 +67,7 @@ def check_records(
             wrong = _wrong_fields(item, inventory)
             if wrong and item.path not in superseded:
                 yield _misplaced(tree, item, wrong, taken)
-    yield from _stale(inventory, running, superseded)
+    yield from _stale(tree, inventory, running, superseded)
 
 
 def _rebuilt_messages(tree: FileTree, inventory: Inventory) -> dict[str, Document]:
@@ -237,7 +237,7 @@ def _is_true_id(tree: FileTree, item: InventoryItem, id_: str) -> bool:
     return by_id and not by_name
 
 
-def _stale(inventory: Inventory, running: frozenset[str], superseded: set[str]) -> Iterator[Finding]:
+def _stale(tree: FileTree, inventory: Inventory, running: frozenset[str], superseded: set[str]) -> Iterator[Finding]:
     """Yield tool calls and answers that will never be finished: a later message exists, or a day has passed."""
     now = now_ms()
 
@@ -249,28 +249,15 @@ def _stale(inventory: Inventory, running: frozenset[str], superseded: set[str]) 
     for item in filter(is_unfinished, inventory.of("part")):
         if is_over(item.folder, item.changed):
             text = f"a tool call that stays {item.fields['status']} forever"
-            yield Finding("stale", item.path, text, "odd", edit=partial(close_call, item.changed))
+            yield Finding("stale", item.path, text, "odd", edit=partial(close_call, moment=item.changed))
     for item in filter(is_unfinished, inventory.of("message")):
         if item.path not in superseded and is_over(item.name, item.changed):
-            edit = partial(close_answer, item.changed)
+            edit = partial(_close_answer, tree, item)
             yield Finding("stale", item.path, "an answer that was never finished", "odd", edit=edit)
 
 
-def close_call(changed: int, part: Document) -> None:
-    """Make a tool call that will never end a failed one."""
-    state = as_object(part.get("state")) or {}
-    start = as_whole((as_object(state.get("time")) or {}).get("start")) or changed
-    failed: Document = {"status": "error", "input": as_object(state.get("input")) or {}, "error": INTERRUPTED}
-    if metadata := as_object(state.get("metadata")):
-        failed["metadata"] = metadata
-    part["state"] = failed | {"time": {"start": start, "end": max(start, changed)}}
-
-
-def close_answer(changed: int, info: Document) -> None:
-    """Complete an answer that will never be finished."""
-    info["time"]["completed"] = max(changed, as_whole(info["time"].get("created")))
-    if "finish" not in info and "error" not in info:
-        info["finish"] = "unknown"
+def _close_answer(tree: FileTree, item: InventoryItem, info: Document) -> None:
+    close_answer(info, list(records_in(tree, os.path.join("part", item.name))), item.changed)
 
 
 # -- surroundings ------------------------------------------------------------------------------------------------------
