@@ -6,10 +6,11 @@ lines differ from those of git, which rapidfuzz gives.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _MAX_LINE_PAIRS = 200_000_000
 """Beyond this (25 MB of bit vectors) a stretch without a common line counts as replaced as a whole."""
@@ -58,23 +59,33 @@ def line_changes(old: Sequence[str], new: Sequence[str]) -> list[LineChange]:
     return merged
 
 
-def unified_hunks(old: Sequence[str], new: Sequence[str], changes: Sequence[LineChange], context_lines: int) -> str:
-    """Return the hunks of a unified diff, each with up to ``context_lines`` unchanged lines before and after it."""
-    groups: list[list[LineChange]] = []
-    for change in changes:
-        if groups and change.start - groups[-1][-1].end <= 2 * context_lines:
-            groups[-1].append(change)
+def unified_hunks(
+    old: Sequence[str],
+    new: Sequence[str],
+    changes: Sequence[LineChange],
+    context_lines: int,
+    opened: Iterable[tuple[int, int]] = (),
+) -> str:
+    """Return the hunks of a unified diff, each with up to ``context_lines`` unchanged lines before and after it.
+
+    A range of lines of the old text that is ``opened`` belongs to the hunk beside it.
+    """
+    ranges = [(change.start - context_lines, change.end + context_lines, change) for change in changes]
+    groups: list[tuple[int, int, list[LineChange]]] = []
+    for start, end, change in sorted([*ranges, *((*edges, None) for edges in opened)], key=itemgetter(0, 1)):
+        added = [change] if change is not None else []
+        if groups and start <= groups[-1][1]:
+            first, last, others = groups[-1]
+            groups[-1] = (first, max(last, end), others + added)
         else:
-            groups.append([change])
-    return "".join(_hunk(old, new, group, context_lines) for group in groups)
+            groups.append((max(start, 0), end, added))
+    return "".join(_hunk(old, new, group, start, min(end, len(old))) for start, end, group in groups if group)
 
 
-def _hunk(old: Sequence[str], new: Sequence[str], changes: Sequence[LineChange], context_lines: int) -> str:
-    lead = min(context_lines, changes[0].start)
-    tail = min(context_lines, len(old) - changes[-1].end)
-    start, new_start = changes[0].start - lead, changes[0].new_start - lead
-    size = changes[-1].end + tail - start
-    new_size = changes[-1].new_end + tail - new_start
+def _hunk(old: Sequence[str], new: Sequence[str], changes: Sequence[LineChange], start: int, end: int) -> str:
+    new_start = changes[0].new_start - (changes[0].start - start)
+    size = end - start
+    new_size = changes[-1].new_end + (end - changes[-1].end) - new_start
     lines: list[str] = []
     position = start
     for change in changes:
@@ -82,7 +93,7 @@ def _hunk(old: Sequence[str], new: Sequence[str], changes: Sequence[LineChange],
         lines += [f"-{line}" for line in old[change.start : change.end]]
         lines += [f"+{line}" for line in new[change.new_start : change.new_end]]
         position = change.end
-    lines += [f" {line}" for line in old[position : position + tail]]
+    lines += [f" {line}" for line in old[position:end]]
     body = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
     # By convention an empty side is given by the line before it.
     return f"@@ -{start + (size > 0)},{size} +{new_start + (new_size > 0)},{new_size} @@\n{body}"

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from opensesh.history.formatting import format_duration, strip_colors
 from opensesh.history.rendering.diff_html import count_changes, diff_html, split_diff_html
 from opensesh.history.rendering.highlighting import LANGUAGES, highlighted, language_of_path
-from opensesh.history.rendering.markdown_html import is_plain, markdown_html
+from opensesh.history.rendering.markdown_html import is_plain, markdown_html, typed_html
 from opensesh.history.rendering.pictures import picture_type
 from opensesh.history.rendering.turns import (
     RenderOptions,
@@ -22,6 +22,7 @@ from opensesh.history.rendering.turns import (
     render_part,
     render_turn,
 )
+from opensesh.history.rendering.visible_text import code
 from opensesh.storage.protocol import StoredMessage
 
 from .hostile_content import HOSTILE_TEXTS, LONG_TEXTS, hostile_message
@@ -113,6 +114,7 @@ def test_what_a_tool_was_given_and_returned_is_readable_to_the_letter(text: str)
 @given(st.text(max_size=300))
 def test_any_text_is_rendered_with_the_known_elements(text: str) -> None:
     check(markdown_html(text))
+    check(typed_html(text))
     check(Markup("<pre>{}</pre>").format(diff_html(text)))
 
 
@@ -333,6 +335,20 @@ def test_an_output_is_cut_until_all_of_it_is_asked_for() -> None:
     assert "200\n" not in cut.replace("</pre>", "\n")
     assert "show all 1,000 lines" in cut
     assert "999" in render_body(part, PAGE, whole=True)
+
+
+def test_a_prompt_is_shown_as_it_was_typed_with_its_code() -> None:
+    log = "# not a title\n    indented  words\nTotal\n-----\n * item **x** \\* `code` [l](javascript:x)"
+    rendered = typed_html(f"{log}\n```python\nx\n```\nsee https://example.org/a_b.")
+    paragraph, _, rest = rendered.partition("</p>")
+    assert paragraph == Markup("<p>") + code(log).replace("`code`", Markup("<code>code</code>"))
+    assert '<figcaption>python<button class="copy">' in rest
+    assert '<a href="https://example.org/a_b"' in rest
+    text = "x\n---\n*y*"
+    typed = {"id": "prt_1", "type": "text", "text": text}
+    for role, expected in (("user", text), ("assistant", "<h4>x</h4>")):
+        message = StoredMessage({"id": "msg_1", "role": role, "time": {"created": 1}}, [typed])
+        assert expected in render_turn(message)
 
 
 def test_a_new_day_a_further_step_and_an_empty_answer_are_marked() -> None:

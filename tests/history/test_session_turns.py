@@ -7,7 +7,7 @@ import pytest
 
 from opensesh.errors import NotFoundError
 from opensesh.history.library import Library
-from opensesh.history.session_changes import prompt_changes, session_changes, unified_diff
+from opensesh.history.session_changes import OpenedLines, prompt_changes, session_changes, unified_diff
 from opensesh.history.session_figures import session_figures
 from opensesh.history.session_outline import outline
 from opensesh.history.session_turns import DamagedMessage, SessionTurns, TurnOrders, turn_id
@@ -179,7 +179,7 @@ def test_a_diff_of_two_texts_has_three_lines_of_context_and_says_what_has_no_end
     assert [line for line in lines if line.startswith(("+", "-"))][2:] == ["-5", "+five", "-25", "+end"]
     assert lines[-2] == "\\ No newline at end of file"
     assert unified_diff("f", "x", "x") == ""
-    same = [line[1:] for line in unified_diff("f", before, after, len(before)).split("\n") if line.startswith(" ")]
+    same = [line[1:] for line in unified_diff("f", before, after, [(0, 99)]).split("\n") if line.startswith(" ")]
     assert same == [str(number) for number in range(30) if number not in (5, 25)]
 
 
@@ -192,13 +192,27 @@ def test_the_diff_of_a_file_has_all_of_its_lines_where_they_are_recorded(sample:
     sample.write(("session_diff", session["id"]), [record, patched, added])
     store = JsonTree(sample.root)
     short = session_changes(store, session["id"], [])
-    whole = session_changes(store, session["id"], [], "a.py")
-    assert [file.has_more_lines for file in short] == [True, False, False]
-    assert [file.has_more_lines for file in whole] == [False, False, False]
+    whole = session_changes(store, session["id"], [], OpenedLines("a.py", ((0, 1000),)))
+    assert [file.old_lines for file in short] == [100, 0, 0]
     assert " line 99\n" not in short[0].diff
     assert " line 0\n" in whole[0].diff
     assert " line 99\n" in whole[0].diff
     assert [file.document() for file in whole[1:]] == [file.document() for file in short[1:]]
+
+
+def test_opened_lines_belong_to_the_hunk_beside_them() -> None:
+    before = "".join(f"{number}\n" for number in range(1, 101))
+    after = before.replace("30\n", "thirty\n").replace("80\n", "eighty\n")
+
+    def hunks(*opened: tuple[int, int]) -> list[str]:
+        return [line for line in unified_diff("f", before, after, opened).split("\n") if line.startswith("@@")]
+
+    assert hunks() == ["@@ -27,7 +27,7 @@", "@@ -77,7 +77,7 @@"]
+    assert hunks((33, 53)) == ["@@ -27,27 +27,27 @@", "@@ -77,7 +77,7 @@"]
+    assert hunks((56, 76)) == ["@@ -27,7 +27,7 @@", "@@ -57,27 +57,27 @@"]
+    assert hunks((83, 1000), (0, 26)) == ["@@ -1,33 +1,33 @@", "@@ -77,24 +77,24 @@"]
+    assert hunks((33, 60), (50, 76)) == ["@@ -27,57 +27,57 @@"]
+    assert hunks((40, 50)) == hunks()
 
 
 def test_the_patch_of_a_newer_opencode_is_shown_like_both_texts(sample: Sample) -> None:
@@ -218,7 +232,7 @@ def test_the_patch_of_a_newer_opencode_is_shown_like_both_texts(sample: Sample) 
         (change,) = session_changes(JsonTree(sample.root), session["id"], [])
         if record.get("patch", patch) == patch:
             assert change.diff == unified_diff("f", before, after)
-            assert change.has_more_lines
+            assert change.old_lines == 41
         else:
             assert change.diff == record["patch"]
 

@@ -139,9 +139,10 @@ async def test_the_text_of_an_aborted_answer_is_complete_for_viewers(tmp_path: P
             await start(client, session_id, "SPLIT 1\nDRIP 0.05\nSAY Begun *and* not ended\nHANG")
             await viewer.wait_for("op", lambda data: data["op"] == "tail" and "not ended" in data["html"])
             await client.post(f"/session/{session_id}/abort")
-            final = await viewer.wait_for("op", lambda data: data["op"] == "part" and "not ended" in data["html"])
+            final = await viewer.wait_for("op", lambda data: data["op"] == "part" and "<em>" in data["html"])
         assert 'class="part text"' in final["html"]
-        assert "<em>and</em>" in final["html"]
+        assert "Begun <em>and</em> not ended" in final["html"]
+        assert any("Begun *and* not ended\nHANG" in data["html"] for data in viewer.of("op") if data["op"] == "part")
         async with viewing(client, f"session={session_id}&as=html") as later:
             await client.prompt(session_id, "SAY Next.")
             await later.wait_for("op", lambda data: "Next." in data.get("html", ""))
@@ -241,7 +242,7 @@ def _fragments() -> Fragments:
     def turn(info: Json) -> str:
         return f"<article>{info['id']}"
 
-    def part(record: Json, directory: str) -> str:
+    def part(record: Json, directory: str, is_prompt: bool) -> str:
         return f"<p>{record['id']} in {directory}"
 
     return Fragments(str, part, str, turn, str)

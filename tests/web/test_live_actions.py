@@ -328,6 +328,59 @@ async def test_changes_are_shown_side_by_side(page: Page, server: WebServer, rep
     await expect(page.locator(".split .add").first).to_have_text("two")
 
 
+async def test_lines_around_a_change_are_opened_step_by_step(
+    page: Page, server: WebServer, repository: Path, axe: str
+) -> None:
+    file = repository / "steps.txt"
+    lines = [f"line {number}\n" for number in range(1, 101)]
+    file.write_text("".join(lines))
+    read = f"CALL read {json.dumps({'filePath': str(file)})}"
+    changed = "".join(lines).replace("line 40\n", "forty\n").replace("line 55\n", "fifty-five\n")
+    session_id = server.create(f"{read}\n---\n{write(file, changed)}", directory=repository, title="Steps")
+    await page.goto(f"{server.url}/ui/session/{session_id}/changes")
+    diff = page.locator("pre.diff")
+    links = diff.locator(".hunk a")
+    await expect(links).to_have_text(
+        ["↑ 20 lines", "all 36 lines", "↕ 8 lines", "↓ 20 lines", "all 42 lines"], use_inner_text=True
+    )
+    await is_usable(page, axe)
+    await links.nth(2).click()
+    await expect(diff).to_contain_text("line 48")
+    await links.nth(0).focus()
+    await page.keyboard.press("Enter")
+    await expect(diff).to_contain_text("line 17\n")
+    await expect(diff).not_to_contain_text("line 16\n")
+    await expect(diff).to_be_focused()  # what had the focus is gone
+    await links.nth(1).click()
+    await expect(diff).to_contain_text("line 78")
+    await expect(links).to_have_text(["↕ 16 lines", "↓ 20 lines", "all 22 lines"])
+    await page.goto(f"{server.url}{await links.nth(0).get_attribute('href')}")  # without scripts it is a page
+    await expect(diff.locator(".same").first).to_have_text(" line 1")
+    await expect(links).to_have_text(["↓ 20 lines", "all 22 lines"])
+    await page.get_by_role("button", name="side by side").click()
+    cells = page.locator(".split .hunk")
+    await expect(cells.last).to_contain_text("all 42 lines")
+    await cells.last.get_by_role("link", name="all").click()
+    await expect(page.locator(".split")).to_contain_text("line 100")
+
+
+async def test_the_menus_of_a_session_close_and_offer_only_what_is_possible(page: Page, server: WebServer) -> None:
+    session_id = server.create("SAY Ready.", title="Menus")
+    await open_session(page, server, session_id)
+    more, items = page.get_by_label("More actions"), page.locator(".menu-items:visible")
+    await page.get_by_text("Export ▾").click()
+    await more.click()
+    await expect(items).to_have_count(1)
+    await expect(items).to_contain_text("Rename")
+    await expect(items).not_to_contain_text("compaction", use_inner_text=True)
+    await page.keyboard.press("Escape")
+    await expect(items).to_have_count(0)
+    await expect(more).to_be_focused()
+    await more.click()
+    await page.get_by_role("heading", name="Menus").click()
+    await expect(items).to_have_count(0)
+
+
 async def test_a_session_is_exported_in_every_format(page: Page, server: WebServer) -> None:
     session_id = server.create("SAY The word is zither.", title="Exports")
     await open_session(page, server, session_id)

@@ -240,6 +240,14 @@ async def test_journey_10_the_same_sessions_cost_the_same_in_every_generation(
         await page.close()  # before its server ends
 
 
+async def test_a_session_without_messages_is_not_called_a_fork(page: Page, server: WebServer) -> None:
+    session_id = server.create(title="Nothing said yet")
+    await page.goto(f"{server.url}/ui/?q=Nothing+said")
+    row = page.locator(f".session[data-id={session_id}]")
+    await expect(row.locator(".title")).to_have_text("Nothing said yet")
+    await expect(row.locator(".badge", has_text="fork")).to_have_count(0)
+
+
 async def test_rows_with_the_same_title_are_told_apart_by_their_first_prompts(page: Page, server: WebServer) -> None:
     for prompt in ("SAY The first word is viola.", "SAY The first word is cello."):
         server.create(prompt, "SAY A later prompt.", title="Two of a kind")

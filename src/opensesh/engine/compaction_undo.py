@@ -46,7 +46,7 @@ def undo_compaction(sessions: Sessions, session_id: str) -> bool:
         if removed := [message.info["id"] for message in messages if message.info["id"] in interrupted]:
             sessions.remove_messages(session_id, removed)  # an undo that a dead process began
             return True
-        request = _newest_request(messages)
+        request = newest_compaction(messages)
         if request is None:
             return False
         answers = [message for message in messages if message.info.get("parentID") == request.info["id"]]
@@ -78,7 +78,7 @@ def redo_compaction(sessions: Sessions, session_id: str) -> bool:
         compaction = undone[-1]
         messages = sessions.messages(session_id)
         request = compaction.messages[-1]
-        newest = _newest_request(messages)
+        newest = newest_compaction(messages)
         if newest is not None and order.position(newest.info) > order.position(request.info):
             raise UsageError(f"session {session_id} has been compacted again since; that compaction is in effect")
         if missing := set(compaction.summarised) - {message.info["id"] for message in messages}:
@@ -92,7 +92,7 @@ def redo_compaction(sessions: Sessions, session_id: str) -> bool:
         return True
 
 
-def _newest_request(messages: Sequence[StoredMessage]) -> StoredMessage | None:
+def newest_compaction(messages: Sequence[StoredMessage]) -> StoredMessage | None:
     """Return the message that requested the newest compaction that has a summary."""
     summarised = {message.info.get("parentID") for message in messages if is_summary(message.info)}
     requests = [message for message in messages if compaction_part(message) and message.info["id"] in summarised]

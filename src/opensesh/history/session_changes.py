@@ -26,6 +26,14 @@ _MAX_WHOLE_LENGTH = 400_000
 """Of a file that is shown as a whole."""
 
 
+class OpenedLines(NamedTuple):
+    """Lines of a file that its diff shows although nothing changed near them."""
+
+    path: str
+    ranges: tuple[tuple[int, int], ...]
+    """In the old text, from 0; the end of a range is not part of it."""
+
+
 class FileSummary(NamedTuple):
     """What happened to a file."""
 
@@ -36,24 +44,25 @@ class FileSummary(NamedTuple):
     deletions: int
     diff: str
     """Unified; empty if it is not known."""
-    has_more_lines: bool = False
-    """Whether the lines around the changes are recorded too."""
+    old_lines: int = 0
+    """How many lines the old text has, if all lines are recorded and can be shown."""
 
     def document(self) -> Document:
         """Return it as JSON data."""
-        return {name: value for name, value in self._asdict().items() if name != "has_more_lines"}
+        return {name: value for name, value in self._asdict().items() if name != "old_lines"}
 
 
 def session_changes(
-    store: Store, session_id: str, messages: Sequence[StoredMessage], whole: str = ""
+    store: Store, session_id: str, messages: Sequence[StoredMessage], opened: OpenedLines | None = None
 ) -> list[FileSummary]:
-    """Return the changes of a session: those that OpenCode recorded, else those of its tool calls. The diff of the file
-    ``whole`` has all of its lines, if they are recorded."""
+    """Return the changes of a session: those that OpenCode recorded, else those of its tool calls."""
     recorded = as_list(read_or_none(store, keys.diff(session_id))) or []
-    return _recorded_changes(recorded, whole) or _called_changes(messages)
+    return _recorded_changes(recorded, opened) or _called_changes(messages)
 
 
-def prompt_changes(messages: Sequence[StoredMessage], prompt_id: str, whole: str = "") -> list[FileSummary]:
+def prompt_changes(
+    messages: Sequence[StoredMessage], prompt_id: str, opened: OpenedLines | None = None
+) -> list[FileSummary]:
     """Return the changes between a prompt and the next one; see :func:`session_changes`."""
     names = [str(message.info.get("id")) for message in messages]
     if prompt_id not in names:
@@ -61,19 +70,19 @@ def prompt_changes(messages: Sequence[StoredMessage], prompt_id: str, whole: str
     start = names.index(prompt_id)
     end = next((at for at in range(start + 1, len(messages)) if messages[at].info.get("role") == "user"), len(messages))
     summary = as_object(messages[start].info.get("summary")) or {}
-    return _recorded_changes(as_list(summary.get("diffs")) or [], whole) or _called_changes(messages[start:end])
+    return _recorded_changes(as_list(summary.get("diffs")) or [], opened) or _called_changes(messages[start:end])
 
 
-def unified_diff(path: str, before: str, after: str, context: int = _CONTEXT_LINES) -> str:
-    """Return the unified diff of two texts, with so many lines around each change."""
+def unified_diff(path: str, before: str, after: str, opened: Iterable[tuple[int, int]] = ()) -> str:
+    """Return the unified diff of two texts, with some lines around each change and the ``opened`` ranges."""
     old, new = split_lines(before), split_lines(after)
     changes = line_changes(old, new)
     if not changes:
         return ""
-    return f"--- {path}\n+++ {path}\n{unified_hunks(old, new, changes, context)}"
+    return f"--- {path}\n+++ {path}\n{unified_hunks(old, new, changes, _CONTEXT_LINES, opened)}"
 
 
-def _recorded_changes(records: Iterable[object], whole: str) -> list[FileSummary]:
+def _recorded_changes(records: Iterable[object], opened: OpenedLines | None) -> list[FileSummary]:
     changed: list[FileSummary] = []
     for record in map(as_object, records):
         if record is None or not (path := text(record, "file")):
@@ -84,15 +93,15 @@ def _recorded_changes(records: Iterable[object], whole: str) -> list[FileSummary
             before, after = texts
             is_known, patch = True, ""
         length = max(len(before), len(after))
-        has_more_lines = bool(before and after) and length <= _MAX_WHOLE_LENGTH
-        is_whole = has_more_lines and path == whole
-        if is_whole or (not patch and is_known and length <= _MAX_TEXT_LENGTH):
-            patch = unified_diff(path, before, after, length if is_whole else _CONTEXT_LINES)
+        old_lines = len(split_lines(before)) if before and after and length <= _MAX_WHOLE_LENGTH else 0
+        ranges = opened.ranges if opened is not None and opened.path == path and old_lines else ()
+        if ranges or (not patch and is_known and length <= _MAX_TEXT_LENGTH):
+            patch = unified_diff(path, before, after, ranges)
         additions, deletions = as_whole(record.get("additions")), as_whole(record.get("deletions"))
         status = text(record, "status")
         if status not in ("added", "deleted", "modified"):
             status = "added" if is_known and not before else "deleted" if is_known and not after else "modified"
-        changed.append(FileSummary(path, status, additions, deletions, patch, has_more_lines and not is_whole))
+        changed.append(FileSummary(path, status, additions, deletions, patch, old_lines))
     return changed
 
 

@@ -269,7 +269,8 @@ class SessionTableLoader:
 
 def _figures(version: int, info: str, buckets: Sequence[tuple[int, int, str, str, str, list[int]]]) -> _Figures:
     messages = cost = 0
-    first = buckets[0][0] if buckets else 0
+    session = SessionInfo(*json.loads(info))
+    first = buckets[0][0] if buckets else session.created
     models: dict[str, None] = {}
     agents: dict[str, None] = {}
     for _, _, provider, model, agent, totals in buckets:
@@ -284,7 +285,7 @@ def _figures(version: int, info: str, buckets: Sequence[tuple[int, int, str, str
             agents.pop(agent, None)
             agents[agent] = None
     last_used = (tuple(reversed(models)), tuple(reversed(agents)))
-    return _Figures(version, SessionInfo(*json.loads(info)), first, messages, cost, *last_used)
+    return _Figures(version, session, first, messages, cost, *last_used)
 
 
 def store_label(store_id: str) -> str:

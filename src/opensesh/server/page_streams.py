@@ -24,6 +24,7 @@ from .. import events
 from ..engine.cancellation import run_in_thread_uncancellable
 from ..errors import OpenseshError
 from ..records import as_object, dumps_compact
+from ..storage import keys
 from .event_streams import has_ended, is_completed
 from .streaming_markdown import StreamingMarkdown, ViewerPosition
 
@@ -70,8 +71,8 @@ class Fragments(NamedTuple):
     """How records become HTML."""
 
     markdown: Callable[[str], str]
-    part: Callable[[Document, str], str]
-    """A part, complete, in a session of a folder; empty if it is not shown."""
+    part: Callable[[Document, str, bool], str]
+    """A part, complete, in a session of a folder, and whether it is of a prompt; empty if it is not shown."""
     streaming_part: Callable[[Document], str]
     """A text that is being written: an empty ``settled`` and an empty ``tail`` element."""
     turn: Callable[[Document], str]
@@ -115,11 +116,13 @@ class PageRendering:
 
     def part(self, part: Document) -> str:
         """Render a part. Synchronous."""
+        session_id, sessions = str(part.get("sessionID")), self._sessions()
         try:
-            directory = self._sessions().get(str(part.get("sessionID"))).directory
+            directory = sessions.get(session_id).directory
+            info = as_object(sessions.store.read(keys.message(session_id, str(part.get("messageID"))))) or {}
         except OpenseshError:
-            directory = ""
-        return self.fragments.part(part, directory)
+            directory, info = "", {}
+        return self.fragments.part(part, directory, info.get("role") == "user")
 
     def growing(self, part_id: str, flush: int) -> StreamingMarkdown | None:
         """Return a streaming text as HTML, rendered at most once a flush; ``None`` if it has ended."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from markupsafe import Markup
 
@@ -12,7 +12,11 @@ from ...line_changes import line_changes
 from .visible_text import code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    GapLinks: TypeAlias = Callable[[int, int | None], Markup]
+    """Renders what is shown where lines of the old text are left out: from a line, counted from 0, to before another,
+    or to the end."""
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@.*")
 _HEADERS = ("+++", "---", "Index:", "===", "diff ", "index ", "new file", "deleted file", "similarity ", "rename ")
@@ -36,12 +40,12 @@ def count_changes(diff: str) -> tuple[int, int]:
     return kinds.count("add"), kinds.count("del")
 
 
-def diff_html(diff: str) -> Markup:
+def diff_html(diff: str, links: GapLinks | None = None) -> Markup:
     """Render a unified diff as lines with classes, to be put into a ``pre`` element."""
-    return Markup("\n").join(_row(line, content) for line, content in _marked(_shown_lines(diff)))
+    return Markup("\n").join(_row(line, content) for line, content in _with_links(_marked(_shown_lines(diff)), links))
 
 
-def split_diff_html(diff: str) -> Markup:
+def split_diff_html(diff: str, links: GapLinks | None = None) -> Markup:
     """Render a unified diff as a table with the old lines at the left and the new ones at the right."""
     rows: list[Markup] = []
     removed: list[Markup] = []
@@ -53,7 +57,7 @@ def split_diff_html(diff: str) -> Markup:
         removed.clear()
         added.clear()
 
-    for line, content in _marked(_shown_lines(diff)):
+    for line, content in _with_links(_marked(_shown_lines(diff)), links):
         old, new = line.numbers[:5].strip(), line.numbers[6:].strip()
         if line.kind == "del":
             removed.append(_cells("del", old, content[1:]))
@@ -127,6 +131,23 @@ def _marked(lines: Sequence[_DiffLine]) -> Iterator[tuple[_DiffLine, Markup]]:
         else:
             yield lines[position], code(lines[position].text)
             position += 1
+
+
+def _with_links(
+    lines: Iterable[tuple[_DiffLine, Markup]], links: GapLinks | None
+) -> Iterator[tuple[_DiffLine, Markup]]:
+    """Add links to the lines that begin the hunks of one file, and after the last of them."""
+    end = 0
+    for line, content in lines:
+        if links is not None and line.kind == "hunk" and (hunk := _HUNK.fullmatch(line.text)):
+            size = int(hunk[2] or 1)
+            start = int(hunk[1]) - (size > 0)
+            yield line, content + links(end, start)
+            end = start + size
+        else:
+            yield line, content
+    if links is not None and (last := links(end, None)):
+        yield _DiffLine("hunk", ""), last
 
 
 def _run(lines: Sequence[_DiffLine], start: int, kind: str) -> Sequence[_DiffLine]:

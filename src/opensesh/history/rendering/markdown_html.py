@@ -46,12 +46,21 @@ _LINK = Markup('<a href="{}" target="_blank" rel="noopener noreferrer nofollow">
 
 def markdown_html(text: str) -> Markup:
     """Render Markdown: headings, lists, task lists, quotes, code, tables, emphasis, links."""
+    return _rendered(_PARSER, text)
+
+
+def typed_html(text: str) -> Markup:
+    """Render what a user typed or pasted, such as a log: as it is but for fenced code, code in a line and links."""
+    return _rendered(_TYPED_PARSER, text)
+
+
+def _rendered(parser: MarkdownIt, text: str) -> Markup:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if not is_plain(text):
-        tokens = _PARSER.parse(text, {})
+        tokens = parser.parse(text, {})
         # The parser drops what is nested deeper than its limit, without a word.
         if max((token.level for token in tokens), default=0) < _MAX_NESTING:
-            return Markup(_PARSER.renderer.render(tokens, _PARSER.options, {}))  # noqa: S704
+            return Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704
     return Markup('<pre class="plain" tabindex="0">{}</pre>').format(code(text))
 
 
@@ -202,10 +211,10 @@ def _find_direction(state: StateCore) -> None:
                 token.attrSet("dir", "auto")
 
 
-def _make_parser() -> MarkdownIt:
+def _make_parser(preset: str, *rules: str) -> MarkdownIt:
     options: dict[str, Any] = {"html": False, "breaks": True, "xhtmlOut": False, "maxNesting": 20, "tasklists": True}
-    parser = MarkdownIt("commonmark", options, renderer_cls=_TranscriptRenderer)
-    parser.enable(["table", "strikethrough"])
+    parser = MarkdownIt(preset, options, renderer_cls=_TranscriptRenderer)
+    parser.enable(rules)
     parser.validateLink = _is_shown_as_link
     parser.inline.ruler.before("escape", "bare_link", _bare_link)
     parser.core.ruler.after("block", "unpad_rows", _unpad_rows)
@@ -213,4 +222,5 @@ def _make_parser() -> MarkdownIt:
     return parser
 
 
-_PARSER = _make_parser()
+_PARSER = _make_parser("commonmark", "table", "strikethrough")
+_TYPED_PARSER = _make_parser("zero", "fence", "backticks")

@@ -32,7 +32,7 @@ from ..transcript import (
 )
 from .diff_html import count_changes, diff_html
 from .highlighting import MAX_LINES, highlighted, language_of_path
-from .markdown_html import is_plain, markdown_html
+from .markdown_html import is_plain, markdown_html, typed_html
 from .pictures import picture_url
 from .visible_text import code, one_line, prose, visible
 
@@ -65,6 +65,8 @@ class RenderOptions(NamedTuple):
     tools: Literal["", "skip", "summary"] = ""
     reasoning: bool = True
     """Whether there is reasoning at all."""
+    is_prompt: bool = False
+    """Whether texts are those of a user, which are shown as they were typed."""
     position: int = 0
     """How many messages are before the turn, if it is known."""
     directory: str = ""
@@ -116,6 +118,7 @@ def render_message(
     is_reverted: bool = False,
 ) -> Markup:
     """Render a message of a transcript that contains everything; see :func:`render_turn`."""
+    options = options._replace(is_prompt=message.role == "user")
     items = list(_items(message.blocks, options))
     day = when(message.created or None, utc=options.utc)[:10]
     previous_day = when(previous.created or None, utc=options.utc)[:10] if previous is not None else day
@@ -181,6 +184,7 @@ def _macros() -> Any:
         "shown": _shown,
         "is_plain": is_plain,
         "markdown": markdown_html,
+        "typed": typed_html,
         "diff": diff_html,
         "highlighted": _highlighted_file,
         "picture_url": picture_url,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import (
+    changes_page,
     context_page,
     costs_page,
     doctor_page,
@@ -25,6 +26,7 @@ _MODULES = (
     sessions_page,
     search_page,
     session_page,
+    changes_page,
     context_page,
     live_page,
     projects_page,

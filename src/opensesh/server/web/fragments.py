@@ -47,8 +47,9 @@ def session_address(session_id: str) -> str:
     return f"/ui/session/{session_id}"
 
 
-def _part(part: Document, directory: str) -> str:
-    return render_part(part, RenderOptions(session_address(str(part.get("sessionID"))), directory=directory))
+def _part(part: Document, directory: str, is_prompt: bool) -> str:
+    address = session_address(str(part.get("sessionID")))
+    return render_part(part, RenderOptions(address, directory=directory, is_prompt=is_prompt))
 
 
 def _streaming_part(part: Document) -> str:

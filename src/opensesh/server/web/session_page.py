@@ -1,4 +1,4 @@
-"""One session: its transcript in chunks, what is inside its folded parts, its figures and its changes.
+"""One session: its transcript in chunks, what is inside its folded parts, and its figures.
 
 Every address is a page for a browser without scripts, and a fragment for the scripts of the session page, which ask
 for one with ``Accept: text/html-fragment``.
@@ -7,7 +7,7 @@ for one with ``Accept: text/html-fragment``.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -15,17 +15,17 @@ from msgspec import Meta, Struct, field
 from starlette.responses import PlainTextResponse
 
 from ...engine.budget import budget_from_environment
+from ...engine.compaction_undo import newest_compaction
 from ...errors import NotFoundError, RecordError
 from ...history.discovery import project_title
 from ...history.formats import ExportedSession, FormatOptions
 from ...history.formats.markdown import MarkdownFormat
-from ...history.rendering.diff_html import diff_html, split_diff_html
 from ...history.rendering.highlighting import highlighted
 from ...history.rendering.turns import RenderOptions, render_body, render_turn
 from ...history.rendering.visible_text import code, prose
 from ...history.search.search_filters import Filters
 from ...history.search.text_search import Query
-from ...history.session_changes import prompt_changes, session_changes
+from ...history.session_changes import session_changes
 from ...history.session_figures import session_figures
 from ...history.session_outline import outline
 from ...history.session_table import store_label
@@ -33,7 +33,7 @@ from ...history.session_turns import DamagedMessage, SessionTurns, turn_id
 from ...history.transcript import ToolBlock, part_block
 from ...records import as_object, dumps
 from ...storage.protocol import CompositeStore
-from ..operations import Call, ChosenMessageID, MessageID, Routes
+from ..operations import Call, MessageID, Routes
 from ..responses import attachment_response
 from .live_page import live_facts
 from .pages import is_fragment, render
@@ -54,7 +54,6 @@ _MAX_CHILD_TURNS = 50
 _MAX_HITS = 200
 _PROMPT_GROUP = 100
 """Prompts that are listed together; a session may have thousands."""
-_MAX_UNFOLDED_CHANGES = 2_000
 _SHOWN = ("reasoning", "outputs", "marks")
 
 
@@ -113,16 +112,6 @@ class TurnQuery(Struct, frozen=True):
 
     form: str = ""
     """``markdown`` for text to copy; else the records are shown."""
-
-
-class ChangesPageQuery(Struct, frozen=True):
-    """Of which prompt; of the whole session if absent."""
-
-    prompt: ChosenMessageID = ""
-    view: Literal["", "split"] = ""
-    """``split`` for old and new lines side by side."""
-    whole: str = ""
-    """A file of which all lines are shown."""
 
 
 class TranscriptChunk(NamedTuple):
@@ -357,10 +346,11 @@ async def session_panel(call: Call, query: PanelQuery) -> object:
             "figures": session_figures(library, view.entry, messages),
             "files": session_changes(library.store, view.id, messages),
             "map_lines": "\n".join(f"{_map_kind(row)} {row.size} {row.id}" for row in rows) if query.map else "",
-            "prompts": (prompts := _prompts(rows)),
+            "prompts": (prompts := prompts_of(rows)),
             "groups": range(0, max(len(prompts), 1), _PROMPT_GROUP),
             "group_size": _PROMPT_GROUP,
             "total": len(messages),
+            "is_compacted": newest_compaction(messages) is not None,
             "budget": budget_from_environment(os.environ).session,
         }
 
@@ -382,7 +372,7 @@ async def session_prompts(call: Call, query: PromptsQuery) -> object:
 
     def read(library: Library) -> dict[str, Any]:
         view = SessionView(call, library)
-        prompts = _prompts(outline(library.store.messages(view.id, report=library.report)))
+        prompts = prompts_of(outline(library.store.messages(view.id, report=library.report)))
         listed = prompts[query.start : query.start + _PROMPT_GROUP]
         return session_head(view) | {"prompts": listed, "start": query.start}
 
@@ -390,7 +380,7 @@ async def session_prompts(call: Call, query: PromptsQuery) -> object:
     return render(call, "session_prompt_list.html" if is_fragment(call) else "session_prompts.html", **values)
 
 
-def _prompts(rows: Iterable[OutlineRow]) -> list[tuple[str, str]]:
+def prompts_of(rows: Iterable[OutlineRow]) -> list[tuple[str, str]]:
     """Return the id and the beginning of each prompt."""
     return [(row.id, row.words) for row in rows if row.words]
 
@@ -429,37 +419,3 @@ async def session_turn(call: Call, query: TurnQuery) -> object:
         return PlainTextResponse("".join(MarkdownFormat(FormatOptions()).messages(session)).encode(errors="replace"))
     records = dumps({"info": turn.info, "parts": turn.parts}).decode(errors="replace")
     return render(call, "session_turn.html", records=highlighted(records, "json", 2_000), turn=turn, **head)
-
-
-@pages.get("/ui/session/{sessionID}/changes", "ui.session.changes", response=None)
-async def session_changes_page(call: Call, query: ChangesPageQuery) -> object:
-    """Show the files that a session or one of its prompts changed."""
-
-    def read(library: Library) -> dict[str, Any]:
-        view = SessionView(call, library)
-        messages = library.store.messages(view.id, report=library.report)
-        files = (
-            prompt_changes(messages, query.prompt, query.whole)
-            if query.prompt
-            else session_changes(library.store, view.id, messages, query.whole)
-        )
-        if is_fragment(call):
-            files = [file for file in files if file.path == query.whole][:1]
-            if not files:
-                raise NotFoundError(f"{query.whole} was not changed", path=query.whole)
-        render_diff = split_diff_html if query.view else diff_html
-        return session_head(view) | {
-            "files": [(file, render_diff(file.diff) if file.diff else "") for file in files],
-            "layout": query.view,
-            "additions": sum(file.additions for file in files),
-            "deletions": sum(file.deletions for file in files),
-            "prompts": _prompts(outline(messages)),
-            "prompt": query.prompt,
-            "most": _MAX_UNFOLDED_CHANGES,
-        }
-
-    values = await call.state.read_history(read)
-    if is_fragment(call):
-        file, diff = values["files"][0]
-        return render(call, "session_changed_file.html", file=file, diff=diff, **values)
-    return render(call, "session_changes.html", **values)

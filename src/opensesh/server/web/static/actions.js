@@ -64,7 +64,20 @@ export function attachActions({ session, facts, refresh, isBusy, focusComposer }
     }),
   };
 
+  /** Closes the open menu. @param {Node | null} [within] unless it contains this */
+  function closeMenus(within = null) {
+    const menu = /** @type {HTMLDetailsElement | undefined} */ ([...document.querySelectorAll("details.menu[open]")].find((one) => !one.contains(within)));
+    if (menu) menu.open = false;
+    return menu;
+  }
+  document.addEventListener("keydown", (event) => {
+    const menu = event.key === "Escape" && closeMenus();
+    if (!menu) return;
+    event.preventDefault();
+    menu.querySelector("summary")?.focus();
+  });
   document.addEventListener("click", (event) => {
+    closeMenus(/** @type {Node} */ (event.target));
     const button = /** @type {HTMLElement} */ (event.target).closest("[data-action]");
     if (!button) return;
     const { action = "", value, message } = /** @type {HTMLElement} */ (button).dataset;

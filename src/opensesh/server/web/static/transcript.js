@@ -19,7 +19,10 @@ async function replaceBody(link) {
   if (!body || link.dataset.loading) return;
   link.dataset.loading = "1";
   try {
-    fill(body, await fetchHtml(link.href));
+    const html = await fetchHtml(link.href);
+    const hadFocus = link === document.activeElement;
+    fill(body, html);
+    if (hadFocus) /** @type {HTMLElement | null} */ (body.querySelector("[tabindex]"))?.focus({ preventScroll: true });
     body.dispatchEvent(new CustomEvent("filled", { bubbles: true }));
   } catch (error) {
     delete link.dataset.loading;
