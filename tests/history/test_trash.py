@@ -60,7 +60,7 @@ def test_the_trash_is_listed_and_emptied_by_age(sample: Sample) -> None:
         trash.remove(tree, [session(item)])
     kept = trash.contents()
     assert sorted(title for item in kept for title in item.titles.values()) == ["number 0", "number 1"]
-    assert trash.empty(tree, before=min(item.header.time for item in kept)) == []
+    assert trash.empty(tree, before=min(item.time for item in kept)) == []
     assert len(trash.empty(tree)) == 2
     assert trash.contents() == []
 
@@ -221,3 +221,39 @@ def test_every_session_of_a_database_is_removed_archived_moved_and_restored(sour
             assert records() != before
             assert trash.restore(done.undo, store=store).left == []
             assert records() == before
+
+
+def test_a_session_that_is_in_two_stores_comes_back_in_both(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with OpencodeDB(copy_database(data)) as database:
+        tree = JsonTree(data / "storage")
+        with tree.batch() as batch:
+            for key, value in database.scan(()):
+                batch.write(key, value)
+        families = [session(value) for _, value in tree.scan(("session",)) if "parentID" in value]
+        child, parent = families[0].id, families[0].parent_id
+        assert parent is not None
+        tree.remove(("session", families[0].project_id, parent))  # the tree has only the child
+        store = open_store(str(data))
+
+        def records() -> list[dict[tuple[str, ...], Any]]:
+            return [
+                {key: value for key, value in member.scan(()) if key[0] != "project"} for member in (tree, database)
+            ]
+
+        before = records()
+        chosen = [session(store.read(key)) for key in store.list(("session",)) if key[-1] == parent]
+        for change in (
+            lambda: trash.remove(store, chosen),
+            lambda: trash.archive(store, chosen),
+            lambda: moving.move(store, chosen, str(tmp_path)),
+        ):
+            done = change()
+            assert records() != before
+            assert trash.restore(done.undo, store=store).left == []
+            assert records() == before
+        removed = trash.remove(store, chosen)
+        assert [set(item.titles) for item in trash.contents(store)] == [{parent, child}]
+        assert trash.restore(removed.undo, parent, store=store).restored == removed.files
+        assert records() == before
+        assert trash.contents(store) == []

@@ -64,8 +64,8 @@ def run(options: Namespace, sessions: Sessions) -> int:
     if not options.json:
         if options.action == "remove":
             _print_remaining(result, store, options)
-        for undo in filter(None, (result.undo, *result.more_undo)):
-            print(f"To undo: opensesh session restore {undo}")
+        if result.undo:
+            print(f"To undo: opensesh session restore {result.undo}")
     return code
 
 

@@ -33,9 +33,9 @@ def run(options: Namespace, sessions: Sessions) -> int:
         return print_restored(_restore(store, options.undo), options)
     before = parse_time(options.older, utc=options.utc) if options.older else None
     entries: list[Document] = [
-        {"undo": item.undo, "time": item.header.time, "sessions": item.titles}
+        {"undo": item.undo, "time": item.time, "sessions": item.titles}
         for item in trash.contents(store)
-        if before is None or item.header.time < before
+        if before is None or item.time < before
     ]
     if options.empty and entries:
         confirm_deletion(entries, options)
@@ -105,7 +105,7 @@ def _restore(store: Store, word: str) -> Undone:
         for item in trash.contents():
             for name in item.titles:
                 if name.startswith(word):
-                    other = shlex.quote(item.header.root)
+                    other = shlex.quote(item.files[0][1].root)
                     raise NotFoundError(f"{name} was removed from another store; restore it with --store {other}")
         raise NotFoundError(f"no session in the trash begins with {word!r}. 'opensesh session trash' lists them.")
     if len(undo_files) > 1:

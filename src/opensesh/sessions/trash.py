@@ -61,23 +61,34 @@ class Bulk(NamedTuple):
     left: list[Damage]
     """Sessions that were skipped, and why."""
     undo: str = ""
-    """The undo file; empty for a dry run, and if nothing was done."""
-    more_undo: tuple[str, ...] = ()
-    """The undo files of further stores that have copies of the sessions."""
+    """The undo file of the first store that was changed; empty for a dry run, and if nothing was done."""
 
 
 class Trashed(NamedTuple):
-    """One folder in the trash."""
+    """A removal in the trash: one folder for each store that had the sessions."""
 
-    undo: str
-    header: Header
+    files: tuple[tuple[str, Header], ...]
+    """The undo files, with their headers."""
+
+    @property
+    def undo(self) -> str:
+        """The undo file of the first store."""
+        return self.files[0][0]
+
+    @property
+    def time(self) -> int:
+        """When it began, in milliseconds."""
+        return self.files[0][1].time
 
     @property
     def titles(self) -> dict[str, str]:
         """The titles of the sessions that are still in it, by id."""
-        titles = as_object(self.header.about.get("sessions")) or {}
-        present = record_paths(JsonTree(os.path.join(os.path.dirname(self.undo), FILES)))
-        return {name: str(title) for name, title in titles.items() if name in present}
+        titles: dict[str, str] = {}
+        for path, header in self.files:
+            present = record_paths(JsonTree(os.path.join(os.path.dirname(path), FILES)))
+            known = as_object(header.about.get("sessions")) or {}
+            titles |= {name: str(title) for name, title in known.items() if name in present}
+        return titles
 
 
 def writable_store(store: Store) -> Store:
@@ -139,7 +150,7 @@ def change_members(store: Store, what: str, sessions: Sequence[Session], plan: P
     chosen, skipped = available(store, sessions, {name for _, filed in members for name in filed})
     changed: dict[str, Session] = {}
     removed: list[tuple[str, str, str]] = []
-    files, size, undo = 0, 0, list[str]()
+    files, size, undo, operation = 0, 0, list[str](), os.urandom(8).hex()
     with undo_note() as note:
         for member, filed in members:
             own = [session for session in chosen if session.id in filed]
@@ -152,7 +163,7 @@ def change_members(store: Store, what: str, sessions: Sequence[Session], plan: P
             size += sum(records.size(change.path) if change.aside else len(change.data or b"") for change in changes)
             if changes and not dry_run:
                 titles = {session.id: session.title for session in touched}
-                undo.append(perform(member, what, changes, {"sessions": titles}, note=note))
+                undo.append(perform(member, what, changes, {"sessions": titles}, note=note, operation=operation))
                 if what == "remove":
                     removed += [(os.path.dirname(undo[-1]), session.id, member.id) for session in touched]
     # When nothing can undo the removal any more, because that leaves them where they are.
@@ -160,12 +171,15 @@ def change_members(store: Store, what: str, sessions: Sequence[Session], plan: P
         for own_id in dict.fromkeys((store_id, *store_ids(store))):
             _move_state(folder, session_id, own_id, back=False)
     result = [session for session in chosen if session.id in changed]
-    return Bulk(result, files, size, skipped, undo[0] if undo else "", tuple(undo[1:]))
+    return Bulk(result, files, size, skipped, undo[0] if undo else "")
 
 
 def contents(store: Store | None = None) -> list[Trashed]:
     """Return what is in the trash, oldest first: what was removed from a store, or from any."""
-    return [Trashed(path, header) for path, header in undo_files_of("remove", store)]
+    removals: dict[str, list[tuple[str, Header]]] = {}
+    for path, header in undo_files_of("remove", store):
+        removals.setdefault(header.operation or path, []).append((path, header))
+    return [Trashed(tuple(files)) for files in removals.values()]
 
 
 def changes_made(store: Store) -> list[str]:
@@ -175,35 +189,51 @@ def changes_made(store: Store) -> list[str]:
 
 
 def restore(undo: str, session: str = "", *, store: Store | None = None) -> Undone:
-    """Undo the changes in an undo file; of a removal, only those of ``session`` and its descendants if it is given.
+    """Undo an operation in every store that it changed; of a removal, only those changes that concern ``session`` and
+    its descendants if it is given.
 
-    ``store`` is needed for a store that cannot be opened by its id, such as one in memory.
+    ``undo`` is one of the undo files of the operation, or its folder. ``store`` is needed for a store that cannot be
+    opened by its id, such as one in memory.
     """
-    folder = os.path.dirname(os.path.join(undo, "") if os.path.isdir(undo) else undo)
-    kept = os.path.join(folder, _STATE_KEPT)
-    names = sorted(os.listdir(kept)) if os.path.isdir(kept) and not session else []
-    tree = JsonTree(os.path.join(folder, FILES))
+    undo = os.path.join(undo, UNDO_FILE) if os.path.isdir(undo) else undo
+    header, _ = read_undo_file(undo)
+    files = [(undo, header)]
+    if header.operation:
+        files = [file for file in undo_files(header.what) if file[1].operation == header.operation] or files
+    trees = [JsonTree(os.path.join(os.path.dirname(path), FILES)) for path, _ in files]
+    names: list[str] = []
     if session:
-        _, children = _families(tree)
+        parents = {child.id: child.parent_id for tree in trees for child in _families(tree)[0].values()}
+        children = children_by_parent(parents.items())
         names = [session, *descendants(session, children)]
-    if names:
-        header, _ = read_undo_file(os.path.join(folder, UNDO_FILE))
-        root = os.path.realpath(header.root) if os.path.isabs(header.root) else header.root
-        for name in names:
-            _move_state(folder, name, root, back=True)
-    if not session:
-        return take_back(undo, store=store)
-    filed, files = record_paths(tree), record_files(tree)
-    return take_back(undo, {path for name in names for path in (*filed[name], *files.session_paths(name))}, store=store)
+    result = Undone()
+    for (path, changed), tree in zip(files, trees, strict=True):
+        filed, records = record_paths(tree), record_files(tree)
+        only = {path for name in names if name in filed for path in (*filed[name], *records.session_paths(name))}
+        if session and not only:
+            continue
+        _restore_state(os.path.dirname(path), changed.root, names)
+        undone = take_back(path, only, store=store)
+        result.restored += undone.restored
+        result.left += undone.left
+    return result
+
+
+def _restore_state(folder: str, root: str, names: Sequence[str]) -> None:
+    """Move back what the state folder had of these sessions, or of all if none are named."""
+    kept = os.path.join(folder, _STATE_KEPT)
+    store_id = os.path.realpath(root) if os.path.isabs(root) else root
+    for name in names or names_in(kept):
+        _move_state(folder, name, store_id, back=True)
 
 
 def empty(store: Store, before: int | None = None) -> list[Trashed]:
     """Delete for good what was removed from a store, all of it or before that time, and return what it was."""
-    deleted = [trashed for trashed in contents(store) if before is None or trashed.header.time < before]
-    for trashed in deleted:
-        folder = os.path.dirname(trashed.undo)
+    deleted = [trashed for trashed in contents(store) if before is None or trashed.time < before]
+    for undo, header in (file for trashed in deleted for file in trashed.files):
+        folder = os.path.dirname(undo)
         for session, share in _shares(os.path.join(folder, FILES)):
-            revocations.note(session, share, store=trashed.header.root, why="removed")
+            revocations.note(session, share, store=header.root, why="removed")
         discard(folder)
     return deleted
 
@@ -211,10 +241,10 @@ def empty(store: Store, before: int | None = None) -> list[Trashed]:
 def shares() -> dict[str, tuple[Share, str]]:
     """Return the shares of sessions in the trash, which are still online, and their stores, by session."""
     shares_by_session: dict[str, tuple[Share, str]] = {}
-    for trashed in reversed(contents()):
-        for session, share in reversed(list(_shares(os.path.join(os.path.dirname(trashed.undo), FILES)))):
+    for undo, header in reversed(undo_files_of("remove", None)):
+        for session, share in reversed(list(_shares(os.path.join(os.path.dirname(undo), FILES)))):
             if share.secret:
-                shares_by_session[session] = (share, trashed.header.root)
+                shares_by_session[session] = (share, header.root)
     return shares_by_session
 
 

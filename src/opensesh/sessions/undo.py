@@ -85,6 +85,9 @@ class Header(Struct, kw_only=True):
     """A description for users: titles by session."""
     raw: bool = False
     """Whether the changes are those of rows, not of records."""
+    operation: str = ""
+    """The operation that the changes are a part of; the changes of one operation to several stores are undone
+    together."""
 
 
 class Undone(Struct, kw_only=True):
@@ -112,18 +115,19 @@ def perform(
     *,
     raw: bool = False,
     note: UndoNote | None = None,
+    operation: str = "",
 ) -> str:
     """Apply changes to a store and return the undo file. Nothing is created if there are no changes.
 
     With ``raw``, the paths of the changes name rows of a store in tables. If the process is killed, the next command
     undoes the changes. With ``note``, that holds as long as the note exists, for changes to several stores that belong
-    together.
+    together; ``operation`` is the name by which they are found together.
     """
     if not changes:
         return ""
     if note is None:
         with undo_note() as own_note:
-            return perform(store, what, changes, about, raw=raw, note=own_note)
+            return perform(store, what, changes, about, raw=raw, note=own_note, operation=operation)
     if isinstance(store, JsonTree):
         refuse_newer(store)
     records, disk = _files_of(store, raw=raw), Disk()
@@ -137,7 +141,7 @@ def perform(
             moved_away: set[str] = set()
             lines = [_prepare(records, folder, change, disk, moved_away) for change in changes]
             now = time.time_ns() // 1_000_000
-            header = Header(root=records.root, what=what, time=now, about=about or {}, raw=raw)
+            header = Header(root=records.root, what=what, time=now, about=about or {}, raw=raw, operation=operation)
             disk.replace(undo_file, b"".join(_encode(line) + b"\n" for line in (header, *lines)))
             for change, line in zip(changes, lines, strict=True):
                 _apply(records, folder, change, line)

@@ -132,7 +132,7 @@ def doctor_document(store: Store) -> Document:
 def trash_items(store: Store) -> list[Document]:
     """Return the removed sessions, the latest removals first."""
     return [
-        {"session": session_id, "title": title, "time": item.header.time, "undo": item.undo}
+        {"session": session_id, "title": title, "time": item.time, "undo": item.undo}
         for item in reversed(trash.contents(store))
         for session_id, title in item.titles.items()
     ]

@@ -141,7 +141,7 @@ async def remove_sessions(call: Call, body: RemoveBody) -> object:
     return {
         "sessions": [session.id for session in result.sessions],
         "left": [{"id": left.path, "reason": left.reason} for left in result.left],
-        "undo": [undo for undo in (result.undo, *result.more_undo) if undo],
+        "undo": [result.undo] if result.undo else [],
     }
 
 
