@@ -59,6 +59,32 @@ def line_changes(old: Sequence[str], new: Sequence[str]) -> list[LineChange]:
     return merged
 
 
+def whole_file_patch(path: str, before: str, after: str) -> str:
+    """Return a unified diff with the whole file as context, as OpenCode 1.14 and later stores the changes of a file."""
+    old, new = split_lines(before), split_lines(after)
+    hunks = unified_hunks(old, new, line_changes(old, new), len(old))
+    return f"Index: {path}\n{'=' * 67}\n--- {path}\t\n+++ {path}\t\n{hunks}"
+
+
+def texts_of_patch(path: str, patch: str) -> tuple[str, str] | None:
+    """Return both texts of a file from a patch that :func:`whole_file_patch` returns; ``None`` for any other."""
+    header, _, hunk = patch.partition(f"\n--- {path}\t\n+++ {path}\t\n")
+    lines = split_lines(hunk)
+    if not header.startswith("Index: ") or not lines or any(line.startswith("@@") for line in lines[1:]):
+        return None
+    sides: tuple[list[str], list[str]] = ([], [])
+    last: list[list[str]] = []
+    for line in lines[1:]:
+        if line.startswith("\\"):  # no newline at the end of the line before
+            for side in last:
+                side[-1] = side[-1].removesuffix("\n")
+            continue
+        last = [side for side, mark in zip(sides, "-+", strict=True) if line[0] in (mark, " ")]
+        for side in last:
+            side.append(line[1:])
+    return "".join(sides[0]), "".join(sides[1])
+
+
 def unified_hunks(
     old: Sequence[str],
     new: Sequence[str],

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from opensesh.line_changes import whole_file_patch
+
 from ..history.sample_tree import Sample
 from .running import Screen, Terminal
 
@@ -86,3 +88,11 @@ def test_a_diff_is_painted_on_a_terminal_and_cannot_steer_it(screen: Callable[..
 def test_a_diff_is_what_it_is_for_everyone_else(terminal: Terminal, sample: Sample) -> None:
     patch = "--- x\n+++ x\n@@ -1 +1 @@\n-old\n+\x1b]0;new\x07\n"
     assert terminal.run("session", "diff", diff_of(sample, patch)) == patch
+
+
+def test_of_a_patch_with_a_whole_file_only_the_changed_lines_are_shown(terminal: Terminal, sample: Sample) -> None:
+    lines = "".join(f"{number}\n" for number in range(40))
+    patch = whole_file_patch("x", lines, lines.replace("20\n", "twenty\n"))
+    shown = terminal.run("session", "diff", diff_of(sample, patch))
+    assert "\n-20\n+twenty\n" in shown
+    assert "\n 1\n" not in shown

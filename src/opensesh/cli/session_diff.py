@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import NotFoundError, SnapshotError
 from ..history.library import Library
+from ..line_changes import texts_of_patch
 from ..project import resolve
 from ..records import as_list, as_object
 from ..storage import keys
@@ -59,15 +60,20 @@ def print_changes(files: list[Document], options: Namespace, *, text: str = "", 
         changed = pluralize(len({file["file"] for file in files}), "file")
         print(f"{changed}, {pluralize(added, 'line')} added, {removed:,} removed")
     else:
-        # Newer versions store the diff of each file, older ones both texts.
-        text = text or "\n".join(
-            file.get("patch") or compare(file["file"], file.get("before", ""), file.get("after", "")).text
-            for file in files
-        )
-        text = text.removesuffix("\n")
+        text = (text or "\n".join(map(_file_diff, files))).removesuffix("\n")
         output.page("\n".join(output.paint_diff(escape_control(text))) if sys.stdout.isatty() else text)
     if stored_because:
         print(f"These are the changes stored when the session ran: {stored_because}.", file=sys.stderr)
+
+
+def _file_diff(file: Document) -> str:
+    """Return the diff of a stored change: older versions store both texts, newer ones a patch with the whole file."""
+    patch = file.get("patch") or ""
+    texts = texts_of_patch(file["file"], patch)
+    if patch and texts is None:
+        return patch
+    before, after = texts or (file.get("before", ""), file.get("after", ""))
+    return compare(file["file"], before, after).text
 
 
 def snapshots_of(sessions: Sessions, session: Session) -> Snapshots:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import NotFoundError
-from ..line_changes import line_changes, split_lines, unified_hunks
+from ..line_changes import line_changes, split_lines, texts_of_patch, unified_hunks
 from ..records import as_list, as_object, as_whole
 from ..storage import keys
 from ..storage.protocol import read_or_none
@@ -89,7 +89,7 @@ def _recorded_changes(records: Iterable[object], opened: OpenedLines | None) -> 
             continue
         before, after, patch = (text(record, name) for name in ("before", "after", "patch"))
         is_known = "before" in record or "after" in record
-        if not is_known and (texts := _texts_of(path, patch)):
+        if not is_known and (texts := texts_of_patch(path, patch)):
             before, after = texts
             is_known, patch = True, ""
         length = max(len(before), len(after))
@@ -103,25 +103,6 @@ def _recorded_changes(records: Iterable[object], opened: OpenedLines | None) -> 
             status = "added" if is_known and not before else "deleted" if is_known and not after else "modified"
         changed.append(FileSummary(path, status, additions, deletions, patch, old_lines))
     return changed
-
-
-def _texts_of(path: str, patch: str) -> tuple[str, str] | None:
-    """Return both texts of a file from a patch of OpenCode 1.14 or later, whose context is the whole file."""
-    header, _, hunk = patch.partition(f"\n--- {path}\t\n+++ {path}\t\n")
-    lines = split_lines(hunk)
-    if not header.startswith("Index: ") or not lines or any(line.startswith("@@") for line in lines[1:]):
-        return None
-    sides: tuple[list[str], list[str]] = ([], [])
-    last: list[list[str]] = []
-    for line in lines[1:]:
-        if line.startswith("\\"):  # no newline at the end of the line before
-            for side in last:
-                side[-1] = side[-1].removesuffix("\n")
-            continue
-        last = [side for side, mark in zip(sides, "-+", strict=True) if line[0] in (mark, " ")]
-        for side in last:
-            side.append(line[1:])
-    return "".join(sides[0]), "".join(sides[1])
 
 
 def _called_changes(messages: Iterable[StoredMessage]) -> list[FileSummary]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .. import events
 from ..errors import NotFoundError, SnapshotError
-from ..line_changes import line_changes, split_lines, unified_hunks
+from ..line_changes import line_changes, split_lines, whole_file_patch
 from ..records import EXTENSION_KEY, object_at
 from ..storage import keys
 from ..storage.protocol import CompositeStore, conventions_of
@@ -361,8 +361,7 @@ def _stored_diffs(sessions: Sessions, session_id: str, diffs: list[Document]) ->
 
 def _patch(diff: Document) -> str:
     """Return a unified diff with the whole file as context, as OpenCode stores it; empty if the texts are not known."""
-    name, old, new = diff["file"], split_lines(diff["before"]), split_lines(diff["after"])
-    if not old and not new and (diff["status"] == "modified" or diff["additions"] or diff["deletions"]):
+    before, after = diff["before"], diff["after"]
+    if not before and not after and (diff["status"] == "modified" or diff["additions"] or diff["deletions"]):
         return ""
-    hunks = unified_hunks(old, new, line_changes(old, new), len(old))
-    return f"Index: {name}\n{'=' * 67}\n--- {name}\t\n+++ {name}\t\n{hunks}"
+    return whole_file_patch(diff["file"], before, after)
