@@ -18,7 +18,7 @@ from opensesh.storage.disk import Disk
 from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.protocol import Store, StoredMessage
 from opensesh.workspace.revert import Reverts
-from opensesh.workspace.snapshots import Patch, Snapshots
+from opensesh.workspace.snapshots import Patch, PendingSnapshot, Snapshots
 
 FileChange = Callable[[Path], Document | None]
 
@@ -71,6 +71,11 @@ class Workspace:
 
     def open_snapshots(self, place: ProjectLocation | None = None, **options: Any) -> Snapshots:
         return Snapshots(place or self.place, data=str(self.home / "data"), **options)
+
+    def begin_snapshot(self) -> PendingSnapshot:
+        pending = self.snapshots.begin()
+        assert pending is not None
+        return pending
 
     @property
     def state(self) -> Path:

@@ -374,7 +374,7 @@ def test_a_repository_in_another_format_keeps_its_files_to_itself(tmp_path: Path
 async def test_without_a_repository_nothing_is_taken_and_the_note_says_so(plain: Workspace) -> None:
     write(plain.folder, {"a": "1"})
     assert plain.snapshots.track() is None
-    assert await plain.snapshots.begin().result() is None
+    assert plain.snapshots.begin() is None
     assert since(plain.snapshots, "0" * 40).files == ()
     assert plain.snapshots.diff("0" * 40, "1" * 40) == []
     assert plain.snapshots.note == "there are no snapshots outside of a git repository"
@@ -481,12 +481,12 @@ def test_tidying_of_opencodes_does_not_take_our_snapshots(workspace: Workspace) 
 
 
 async def test_a_snapshot_begun_early_is_of_the_moment_it_was_awaited_at_the_latest(workspace: Workspace) -> None:
-    taking = workspace.snapshots.begin()
+    taking = workspace.begin_snapshot()
     first = await taking
     assert taking.done
     assert first == await taking
     write(workspace.folder, {"README.md": "2"})
-    second = await workspace.snapshots.begin()
+    second = await workspace.begin_snapshot()
     assert first
     assert second
     assert workspace.snapshots.changed(first, second).files == (str(workspace.folder / "README.md"),)
@@ -495,7 +495,7 @@ async def test_a_snapshot_begun_early_is_of_the_moment_it_was_awaited_at_the_lat
 
 async def test_beginning_never_waits_even_while_another_snapshot_is_taken(workspace: Workspace) -> None:
     with workspace.snapshots.repository.index_lock().exclusive("index"):
-        takings = [workspace.snapshots.begin() for _ in range(3)]  # none would return if it waited for the lock
+        takings = [workspace.begin_snapshot() for _ in range(3)]  # none would return if it waited for the lock
         assert not any(taking.done for taking in takings)
         assert await takings[0].result(0.05) is None
     assert await takings[1] == await takings[2]
@@ -505,7 +505,7 @@ async def test_beginning_never_waits_even_while_another_snapshot_is_taken(worksp
 
 async def test_who_is_cancelled_while_waiting_leaves_the_snapshot_to_others(workspace: Workspace) -> None:
     with workspace.snapshots.repository.index_lock().exclusive("index"):
-        taking = workspace.snapshots.begin()
+        taking = workspace.begin_snapshot()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await taking

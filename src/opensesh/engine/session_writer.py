@@ -305,11 +305,10 @@ class AnswerWriter:
         part = RetryPart(id=ids.ascending("prt"), **self._ids, attempt=attempt, error=error, time=time)
         await self.put(part.document)
 
-    async def add_patch(self, patch: Patch | None) -> None:
-        """Record the files that the tools of a step changed, if any."""
-        if patch is not None:
-            part = PatchPart(id=ids.ascending("prt"), **self._ids, hash=patch.hash, files=patch.files)
-            await self.put(part.document)
+    async def add_patch(self, patch: Patch) -> None:
+        """Record the files that the tools of a step changed."""
+        part = PatchPart(id=ids.ascending("prt"), **self._ids, hash=patch.hash, files=patch.files)
+        await self.put(part.document)
 
     async def finish_step(self, event: FinishStep, model: Model, snapshot: str | None) -> None:
         """Record the tokens and the cost of a model call, on the message and in a part."""

@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from ..models.model import Model
     from ..models.request import Provider, Request
     from ..records import Document
-    from ..workspace.snapshots import Patch, PendingSnapshot, Snapshots
+    from ..workspace.snapshots import Patch, PendingSnapshot
     from .loop import LoopServices
     from .session_writer import AnswerWriter
-    from .settings import Settings
     from .tool_calls import CallRunner
 
 
@@ -82,7 +81,9 @@ class Turn:
         self._settings = services.settings
         self._hooks = services.hooks
         self._set_status = set_status
-        self._files = StepFiles(services.snapshots, services.settings)
+        self._snapshots = services.snapshots
+        self._pending: PendingSnapshot | None = None
+        """The snapshot before the step. It begins with the request, so that the first token does not wait for it."""
         self._streaming: dict[str, StreamingPart] = {}
         self._tool_parts: dict[str, Document] = {}
         self._step_start: str | None = None
@@ -96,7 +97,7 @@ class Turn:
         try:
             await self._discard_attempt()
             while True:
-                self._files.begin()
+                self._pending = self._snapshots.begin()
                 error = await self._attempt(provider, request)
                 if error is None or self._called:
                     return await self._end(request.model, error)
@@ -112,8 +113,8 @@ class Turn:
                 await self._settings.sleep(delay / 1000)
                 self._set_status({"type": "busy"})
         except asyncio.CancelledError:
-            if self._files.is_ready:  # an abort does not wait for the snapshot of a large project
-                await self._add_snapshot()
+            if self._pending is not None and self._pending.done:  # an abort does not wait for that of a large project
+                await self._add_snapshot(self._pending)
             await self._writer.break_off_call(self._received_tokens())
             if self._finished is not None:  # record usage even though the tools were cancelled
                 if self._settings.opencode_events:  # as in OpenCode, the message itself has no cost then
@@ -121,7 +122,7 @@ class Turn:
                 else:
                     await self._finish_step(self._finished, request.model, None)
             if self._called and not self._compared:
-                await self._add_patch((await self._files.after())[1])
+                await self._add_patch((await self._snapshot_after())[1])
             raise
         finally:
             await self._store_streaming(is_interrupted=self._settings.opencode_events)
@@ -169,7 +170,11 @@ class Turn:
             case stream.ToolResult() | stream.ToolError():
                 await self._fold_result(event)
             case stream.StartStep():
-                self._step_start = await self._writer.start_step(await self._files.at_start())
+                snapshot = None
+                if self._pending is not None:
+                    await self._pending.wait(self._settings.snapshot_start_seconds)
+                    snapshot = await self._pending.result() if self._pending.done else None
+                self._step_start = await self._writer.start_step(snapshot)
             case stream.FinishStep():
                 self._finished = event
             case stream.ToolInputDelta():
@@ -214,7 +219,8 @@ class Turn:
             return
         self._called = True
         del self._tool_parts[event.id]  # some servers reuse ids; another call of this id is another call
-        await self._add_snapshot()
+        if self._pending is not None:
+            await self._add_snapshot(self._pending)
         if self._group is not None:
             run = self._calls.run(part, event)
             try:
@@ -243,8 +249,9 @@ class Turn:
         if self._called or finished.reason in ("tool-calls", "unknown"):
             reason: stream.FinishReason = "tool-calls" if self._called else "other"
             finished = stream.FinishStep(reason=reason, usage=finished.usage)
-        await self._add_snapshot()
-        snapshot, patch = await self._files.after()
+        if self._pending is not None:
+            await self._add_snapshot(self._pending)
+        snapshot, patch = await self._snapshot_after()
         await self._finish_step(finished, model, snapshot)
         # Without a tool call, files that changed meanwhile were not changed by the model.
         await self._add_patch(patch if self._called else None)
@@ -257,12 +264,28 @@ class Turn:
 
     async def _add_patch(self, patch: Patch | None) -> None:
         self._compared = True
-        await self._writer.add_patch(patch)
+        if patch is not None:
+            await self._writer.add_patch(patch)
 
-    async def _add_snapshot(self) -> None:
-        """Record the snapshot before the step, if the step's part does not name it yet."""
+    async def _snapshot_after(self) -> tuple[str | None, Patch | None]:
+        """Take a snapshot after the step, and return it and what has changed since the one before."""
+        pending, snapshots = self._pending, self._snapshots
+        before = None if pending is None else await pending.result(self._settings.snapshot_timeout_seconds)
+        if before is None:
+            return None, None
+
+        def compare() -> tuple[str | None, Patch | None]:
+            now = snapshots.track()
+            patch = snapshots.changed(before, now) if now is not None else None
+            return now, patch if patch is not None and patch.files else None
+
+        # Can be abandoned, unlike the engine's other blocking calls: it writes nothing that a session needs.
+        return await asyncio.to_thread(compare)
+
+    async def _add_snapshot(self, pending: PendingSnapshot) -> None:
+        """Record the snapshot before the step, if there is one in time and the step's part does not name it yet."""
         part = self._writer.parts.get(self._step_start or "")
-        snapshot = await self._files.before()
+        snapshot = await pending.result(self._settings.snapshot_timeout_seconds)
         if part is not None and snapshot is not None and "snapshot" not in part:
             await self._writer.put(part | {"snapshot": snapshot})
 
@@ -281,47 +304,3 @@ class Turn:
         self._streaming.clear()
         self._tool_parts.clear()
         self._step_start = self._finished = None
-
-
-class StepFiles:
-    """Snapshots before and after one step. The first one begins with the request, so that the first token does not
-    have to wait for it."""
-
-    def __init__(self, snapshots: Snapshots, settings: Settings) -> None:
-        self._snapshots = snapshots
-        self._settings = settings
-        self._pending: PendingSnapshot | None = None
-
-    def begin(self) -> None:
-        """Begin the first snapshot."""
-        self._pending = self._snapshots.begin()
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether :meth:`before` returns without waiting."""
-        return self._pending is not None and self._pending.done
-
-    async def at_start(self) -> str | None:
-        """Return the snapshot before the step, if it is there already or soon."""
-        if self._pending is not None:
-            await self._pending.wait(self._settings.snapshot_start_seconds)
-        return await self.before() if self.is_ready else None
-
-    async def before(self) -> str | None:
-        """Return the snapshot before the step; ``None`` if there is none in time."""
-        timeout_seconds = self._settings.snapshot_timeout_seconds
-        return await self._pending.result(timeout_seconds) if self._pending is not None else None
-
-    async def after(self) -> tuple[str | None, Patch | None]:
-        """Take a snapshot, and return it and what has changed since the first one."""
-        before = await self.before()
-        if before is None:
-            return None, None
-
-        def compare() -> tuple[str | None, Patch | None]:
-            now = self._snapshots.track()
-            patch = self._snapshots.changed(before, now) if now is not None else None
-            return now, patch if patch is not None and patch.files else None
-
-        # Can be abandoned, unlike the engine's other blocking calls: it writes nothing that a session needs.
-        return await asyncio.to_thread(compare)

@@ -54,11 +54,11 @@ class _Taken(NamedTuple):
 class PendingSnapshot:
     """A snapshot that is being taken in a thread: begin it early, await it before the first tool runs.
 
-    The result is ``None`` if none was taken: they are off, the attempt failed, or it took too long.
+    The result is ``None`` if none was taken: the attempt failed, or it took too long.
     """
 
-    def __init__(self, future: Future[str | None] | None) -> None:
-        self._future = future
+    def __init__(self, future: Future[str | None]) -> None:
+        self._future: Future[str | None] | None = future
 
     @property
     def done(self) -> bool:
@@ -137,10 +137,10 @@ class Snapshots:
 
     # -- taking --------------------------------------------------------------------------------------------------------
 
-    def begin(self) -> PendingSnapshot:
-        """Start taking a snapshot and return at once."""
+    def begin(self) -> PendingSnapshot | None:
+        """Start taking a snapshot and return at once; ``None`` if there are none."""
         if not self.enabled:
-            return PendingSnapshot(None)
+            return None
         with self._executor_lock:
             if self._executor is None:
                 from concurrent.futures import ThreadPoolExecutor
