@@ -148,7 +148,7 @@ def test_an_entry_that_cannot_be_a_file_costs_no_other(project: Path, isolated: 
 def test_plugins_can_be_switched_off(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(isolated / ".config/opencode/plugin/a.py", "raise RuntimeError('this must not run')")
     assert skipped(loaded()) == [("a", "broken")]
-    assert not loaded(look=False)
+    assert not loaded(look=False).have_hooks
     monkeypatch.setenv("OPENSESH_DISABLE_PLUGINS", "1")
     assert skipped(loaded()) == []
     assert names(loaded({"event": print})) == ["plugin"], "a program's own are part of the program"
@@ -295,7 +295,7 @@ def test_nothing_in_the_project_configures_it_if_the_user_says_so(
     write(project / ".opencode" / "plugin" / "a.py", HOOK.format("a"))
     trust()
     monkeypatch.setenv("OPENCODE_DISABLE_PROJECT_CONFIG", "1")
-    assert not loaded()
+    assert not loaded().have_hooks
 
 
 def test_a_list_of_the_trusted_that_cannot_be_read_trusts_nothing(project: Path) -> None:
@@ -308,7 +308,7 @@ def test_a_list_of_the_trusted_that_cannot_be_read_trusts_nothing(project: Path)
 
 def test_a_plugin_file_leaves_nothing_behind(isolated: Path) -> None:
     path = write(isolated / ".config/opencode/plugin/a.py", HOOK.format("a"))
-    assert loaded()
+    assert loaded().have_hooks
     assert [item.name for item in path.parent.iterdir()] == ["a.py"]
 
 

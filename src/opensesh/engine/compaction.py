@@ -181,7 +181,7 @@ class _Compaction:
     async def _view(self, messages: Sequence[StoredMessage]) -> Sequence[StoredMessage]:
         """Return what is summarised. Plugins may change it, and the prompt for the summary."""
         hooks, view = self._compactor.hooks, visible(messages)
-        if not hooks.plugins:
+        if not hooks.plugins.have_hooks:
             return view
         auto = bool((compaction_part(self._request) or {}).get("auto"))
         self._prompt = await hooks.compaction_prompt(self._session_id, self._model, self._prompt, auto=auto)
@@ -297,22 +297,22 @@ class Compactions:
 
     def is_due(self, prompt: Document) -> bool:
         """Whether the last step filled the window."""
-        last = self._history.last_assistant()
+        last = self._history.last_answer
         if last is None or last.info.get("summary") or not last.info.get("finish"):
             return False
-        if is_kept(self._history, last):
+        if is_kept(self._history.messages, last):
             return False  # it filled a window that has been compacted since
         return self._fills(last, prompt) and not self.would_not_help(prompt)
 
     def would_not_help(self, prompt: Document) -> bool:
         """Whether the first step after the newest summary filled the window again: then it is not the conversation that
         fills it. This follows from the records, so that no later run tries either."""
-        first = next(iter(self._history), None)
-        if first is None or compaction_part(first) is None:
+        messages = self._history.messages
+        if not messages or compaction_part(messages[0]) is None:
             return False
-        for message in self._history:
+        for message in messages:
             info = message.info
-            if info.get("role") == "assistant" and not info.get("summary") and not is_kept(self._history, message):
+            if info.get("role") == "assistant" and not info.get("summary") and not is_kept(messages, message):
                 return self._fills(message, prompt)
         return False
 
@@ -337,7 +337,7 @@ class Compactions:
         The newest messages stay visible verbatim: whole turns, in a quarter of the window at most.
         """
         self._in_a_row += 1
-        config, messages = self._compactor.config, list(self._history)
+        config, messages = self._compactor.config, list(self._history.messages)
         settings = config.settings.compaction
         limit = settings.preserve_recent_tokens
         if limit is None:

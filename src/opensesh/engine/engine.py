@@ -330,7 +330,7 @@ class Engine:
         async with runs.session_lock(session_id):
             run = await runs.open(session_id)
             with releasing_on_error(run):
-                last = run.loop.history.last_user()
+                last = run.loop.history.last_prompt
                 if last is None:
                     raise UsageError("there is nothing in this session to compact")
                 await run_in_thread_uncancellable(runs.prepare_for_prompt, run)

@@ -274,7 +274,7 @@ class _RequestInspection:
         for sent, turn in zip(request.messages[1:], turns, strict=False):
             pieces += self._message_pieces(sent, origins.get(id(turn)))
         # After an answer the next request begins with a prompt of the user: no note of ours ends it.
-        if self._answer is None and history.is_answered:
+        if self._answer is None and history.unanswered_prompt() is None:
             return pieces
         notes = request.messages[1 + len(turns) :]
         return pieces + [piece for note in notes for piece in self._message_pieces(note, None)]

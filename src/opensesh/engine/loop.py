@@ -125,7 +125,8 @@ class Loop:
         self._compactions = compactions
         self._set_status = set_status
         self._detector = LoopDetector(services.settings.repetition)
-        self._inbox: list[StoredMessage] = []
+        self.inbox: list[StoredMessage] = []
+        """Stored prompts, to be answered from the next step on."""
         self._answer: AnswerWriter | None = None
         self._calls: CallRunner | None = None
         self._outcome = Outcome("answered")
@@ -136,31 +137,22 @@ class Loop:
         self._changed_by: list[str] = []
         """Ids of the prompts of this run that changed files."""
 
-    def enqueue(self, message: StoredMessage) -> None:
-        """Add a stored prompt, to be answered from the next step on."""
-        self._inbox.append(message)
-
     def withdraw(self, message_id: str) -> bool:
         """Take a pending prompt back; whether it was still pending. A compaction may have read it already."""
-        pending = [message for message in self._inbox if message.info["id"] == message_id]
-        if not pending or any(message.info["id"] == message_id for message in self.history):
+        pending = [message for message in self.inbox if message.info["id"] == message_id]
+        if not pending or any(message.info["id"] == message_id for message in self.history.messages):
             return False
-        self._inbox.remove(pending[0])
+        self.inbox.remove(pending[0])
         return True
-
-    @property
-    def has_pending_prompts(self) -> bool:
-        """Whether a prompt was added since the last step."""
-        return bool(self._inbox)
 
     def drain_inbox(self) -> None:
         """Move pending prompts to the history. Those that were stored during a compaction are in it already."""
-        if self._inbox:
-            known = {message.info["id"] for message in self.history}
-            for message in self._inbox:
+        if self.inbox:
+            known = {message.info["id"] for message in self.history.messages}
+            for message in self.inbox:
                 if message.info["id"] not in known:
                     self.history.add(message)
-            self._inbox.clear()
+            self.inbox.clear()
 
     def publish_abort(self) -> None:
         """Publish that the answer in progress is aborted before its calls end, as OpenCode does."""
@@ -208,7 +200,7 @@ class Loop:
                 message=f"another program added {', '.join(foreign)} to this session; stopped after the current step. "
                 f"Continue with: opensesh run --session {self.session.id}"
             )
-            self._outcome = Outcome("failed", self.history.last_assistant(), write_failure(failure))
+            self._outcome = Outcome("failed", self.history.last_answer, write_failure(failure))
             self._publish_error(failure)
         return bool(foreign)
 
@@ -244,9 +236,10 @@ class Loop:
         """Run one step: a subtask that the user requested, or a model call with the tool calls that it makes."""
         hooks = self._services.hooks
         try:
-            await hooks.authorise_prompt(prompt.info)
+            if hooks.plugins.have_hooks:
+                await hooks.authorise_prompt(prompt.info)
             if self._planner is None:
-                self._planner = await run_in_thread_uncancellable(self._new_planner, self.enqueue)
+                self._planner = await run_in_thread_uncancellable(self._new_planner, self.inbox.append)
             planner = self._planner
             await planner.prepare(prompt.info)
             last_prompt, count = self._step_count
@@ -374,8 +367,8 @@ class Loop:
         their answers, unless another prompt has arrived."""
         from ..workspace.tidying import tidy_in_background
 
-        writer, messages = self._session_writer, list(self.history)
-        prompt = self.history.last_user()
+        writer, messages = self._session_writer, list(self.history.messages)
+        prompt = self.history.last_prompt
         has_changes = any(part.get("type") == "patch" for message in messages for part in message.parts)
 
         def record() -> None:
@@ -416,7 +409,7 @@ class Loop:
             kind, failure = "failed", failure_of(error, "")
         else:
             return
-        self._outcome = Outcome(kind, self.history.last_assistant(), write_failure(failure))
+        self._outcome = Outcome(kind, self.history.last_answer, write_failure(failure))
         if not self._is_abort_published:
             self._publish_error(failure, ends_model_call=self._answer is not None)
         self._is_abort_published = False

@@ -167,7 +167,7 @@ class PluginHooks:
         self, prompt: Document, agent: str, purpose: hook_types.Purpose, request: Request
     ) -> Request:
         """Return a request for a summary or a title as it is to be sent, after asking plugins for the key."""
-        if not self.plugins:
+        if not self.plugins.have_hooks:
             return request
         await self.authorise(request.model)
         return await self.request(self.chat_call(prompt, agent, request.model, purpose), request)

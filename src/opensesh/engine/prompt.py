@@ -203,7 +203,7 @@ class PromptComposer:
     async def compose(self, prompt: Prompt) -> StoredMessage:
         """Return the message to store. Raises if the prompt is not valid; nothing is written."""
         agent, models = self._services.agents.get(prompt.agent), self._services.models
-        last_prompt = self._history.last_user()
+        last_prompt = self._history.last_prompt
         if prompt.model:
             model = _named_model(models, prompt)
         elif agent.model is not None:
@@ -213,7 +213,7 @@ class PromptComposer:
         else:
             model = models.of_session(self._session.document) or models.default()
         message_id, time = self._services.writer.new_stamp(self._session.id, prompt.message_id)
-        if prompt.message_id and any(message.info.get("id") == message_id for message in self._history):
+        if prompt.message_id and any(message.info.get("id") == message_id for message in self._history.messages):
             raise UsageError(f"there is a message {message_id} already")
         parts: list[Document] = []
         for part in prompt.parts:
@@ -235,13 +235,14 @@ class PromptComposer:
         if not all(part.get("synthetic") for part in parts):
             self._add_reminders(info, parts)
         stored = info.document
-        if not is_user_shell(StoredMessage(stored, parts)):
-            stored, parts = await self._services.hooks.prompt(stored, parts)
+        hooks = self._services.hooks
+        if hooks.plugins.have_hooks and not is_user_shell(StoredMessage(stored, parts)):
+            stored, parts = await hooks.prompt(stored, parts)
         return StoredMessage(stored, parts)
 
     def _add_reminders(self, info: UserMessage, parts: list[Document]) -> None:
         """Add what the model must know with this prompt. It is stored, so that later requests repeat it."""
-        services, last_answer = self._services, self._history.last_assistant()
+        services, last_answer = self._services, self._history.last_answer
         plan = plan_file(services.config, services.location, self._session)
         before = last_answer.info.get("agent") if last_answer else None
         reminders = plan_reminders(services.config, plan, info.agent, before)
@@ -260,7 +261,7 @@ class PromptComposer:
 
     def _reminds(self, reminder: str) -> bool:
         """Whether a visible prompt carries this reminder."""
-        for message in self._history:
+        for message in self._history.messages:
             if message.info.get("role") != "user":
                 continue
             for part in message.parts:

@@ -74,44 +74,23 @@ class Run:
         self.lease = lease
         self.composer = composer
         self.task: asyncio.Task[None] | None = None
-        self._outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        """The outcome, for the engine; callers get :meth:`outcome`."""
         self.session_id = loop.session.id
-        self._has_begun = self._is_stopped = False
+        self.has_begun = self.is_stopped = False
 
     def outcome(self) -> asyncio.Future[Outcome]:
         """Return a future of the outcome that belongs to the caller: cancelling it, also by a timeout, has no effect on
         the run or on others who wait."""
-        return asyncio.shield(self._outcome)
-
-    def end(self, outcome: Outcome) -> None:
-        """Give the outcome to all who wait for it."""
-        self._outcome.set_result(outcome)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it has its outcome."""
-        return self._outcome.done()
+        return asyncio.shield(self.ended)
 
     def abort(self) -> None:
         """Stop it. Only the first call has an effect: another would cancel the work that ends the run."""
-        if not self._is_stopped and self.task is not None:
-            self._is_stopped = True
-            if self._has_begun:
+        if not self.is_stopped and self.task is not None:
+            self.is_stopped = True
+            if self.has_begun:
                 self.loop.publish_abort()
                 self.task.cancel()
-
-    async def drive(self, first: Callable[[], Awaitable[Outcome]]) -> Outcome:
-        """Run ``first``, then until no prompt is left, including those that arrive while a run is being ended."""
-        self._has_begun = True
-        if self._is_stopped and self.task is not None:
-            self.task.cancel()  # only now: a task that is cancelled before it begins cannot record it
-        outcome = await first()
-        while self.loop.has_pending_prompts:
-            if self._is_stopped and self.task is not None:
-                self._is_stopped = False
-                self.task.uncancel()
-            outcome = await self.loop.run()
-        return outcome
 
 
 class RunServices(NamedTuple):
@@ -285,7 +264,7 @@ class Runs:
         if run.task is not None and self._runs.get(run.session_id) is not run:
             run = await self.open(run.session_id)
         else:
-            run.loop.enqueue(message)
+            run.loop.inbox.append(message)
         if run.task is None:
             self.start(run)
         return run.outcome()
@@ -296,8 +275,8 @@ class Runs:
             run.lease.release()
             raise UsageError("this engine is closed; the prompt is stored, and resume() will continue it")
         self._runs[run.session_id] = run
-        run.task = self._group.create_task(self._drive(run, first or run.loop.run))
-        run.task.add_done_callback(lambda _: self._end(run, Outcome("aborted")))
+        run.task = task = self._group.create_task(self._drive(run, first or run.loop.run))
+        task.add_done_callback(lambda _: self._end(run, Outcome("aborted")))
 
     async def start_shell(
         self, session_id: str, prompt: Prompt, execute: Callable[[AnswerWriter], Awaitable[bool]]
@@ -345,16 +324,25 @@ class Runs:
         return self._files[session_id]
 
     async def _drive(self, run: Run, first: Callable[[], Awaitable[Outcome]]) -> None:
-        session, history = run.loop.session, run.loop.history
+        """Run ``first``, then until no prompt is left, including those that arrive while a run is being ended."""
+        loop, session, history = run.loop, run.loop.session, run.loop.history
         try:
             with self._services.budgets.run(run.session_id) as account:
-                run.loop.drain_inbox()
-                prompt = history.last_user()
+                loop.drain_inbox()
+                prompt = history.last_prompt
                 if prompt is not None and needs_title(session, history):
                     task = self._group.create_task(self._services.titles.write(session, prompt))
                     self._title_tasks.add(task)
                     task.add_done_callback(self._title_tasks.discard)
-                outcome = await run.drive(first)
+                run.has_begun = True
+                if run.is_stopped and run.task is not None:
+                    run.task.cancel()  # only now: a task that is cancelled before it begins cannot record it
+                outcome = await first()
+                while loop.inbox:
+                    if run.is_stopped and run.task is not None:
+                        run.is_stopped = False
+                        run.task.uncancel()
+                    outcome = await loop.run()
             if account is not None and account.exceeded is not None and outcome.kind == "answered":
                 error = write_failure(failure_of(account.exceeded, ""))
                 outcome = outcome._replace(kind="failed", error=error)
@@ -367,7 +355,7 @@ class Runs:
 
     def _end(self, run: Run, outcome: Outcome) -> None:
         """Release the session, then publish its end. Done once, however the run ended."""
-        if run.has_ended:
+        if run.ended.done():
             return
         if self._runs.get(run.session_id) is run:
             del self._runs[run.session_id]
@@ -376,7 +364,7 @@ class Runs:
         except OSError as error:
             log.warning("the lease of %s could not be cleared: %s", run.session_id, error)
         self._services.statuses.set(run.session_id, {"type": "idle"})
-        run.end(outcome)
+        run.ended.set_result(outcome)
 
     async def _heartbeat(self) -> None:
         while True:

@@ -18,7 +18,7 @@ from ..records import EXTENSION_KEY, as_list, object_at
 from .projection import Projection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ..models.model import Model
     from ..models.request import ModelMessage
@@ -37,20 +37,15 @@ class History:
     """The messages a run works on, oldest first."""
 
     def __init__(self, messages: Iterable[StoredMessage]) -> None:
-        self._messages: list[StoredMessage] = []
+        self.messages: list[StoredMessage] = []
+        self.last_prompt: StoredMessage | None = None
+        self.last_answer: StoredMessage | None = None
+        self.answers: list[StoredMessage] = []
+        """The answers to the last prompt, by their ``parentID``; never by comparing ids."""
         self._projection: Projection | None = None
         self._replaced: tuple[Projection, Sequence[StoredMessage]] | None = None
         self._masked: dict[str, set[str]] = {}
-        self._prompt: StoredMessage | None = None
-        self._answers: list[StoredMessage] = []
-        self._last_answer: StoredMessage | None = None
         self.reset(messages)
-
-    def __iter__(self) -> Iterator[StoredMessage]:
-        return iter(self._messages)
-
-    def __len__(self) -> int:
-        return len(self._messages)
 
     @property
     def masked(self) -> frozenset[str]:
@@ -59,58 +54,37 @@ class History:
 
     def add(self, message: StoredMessage) -> None:
         """Append a message that is complete."""
-        self._messages.append(message)
+        self.messages.append(message)
         self._note(message)
         if self._projection is not None:
             self._projection.add(message)
 
     def reset(self, messages: Iterable[StoredMessage]) -> None:
         """Replace all messages."""
-        self._messages[:] = messages
-        self._projection = None
-        self._prompt = self._last_answer = None
-        self._answers = []
-        for message in self._messages:
+        self.messages[:] = messages
+        self._projection = self.last_prompt = self.last_answer = None
+        self.answers = []
+        for message in self.messages:
             self._note(message)
 
     def _note(self, message: StoredMessage) -> None:
         if message.info.get("role") == "user":
-            self._prompt, self._answers = message, []
+            self.last_prompt, self.answers = message, []
         elif message.info.get("role") == "assistant":
-            self._last_answer = message
+            self.last_answer = message
             self._masked.setdefault(str(message.info.get("providerID")), set()).update(masked_part_ids(message.info))
             # Before OpenCode 0.15.14 an answer had no parentID; it answers the prompt before it.
-            if self._prompt and message.info.get("parentID") in (None, self._prompt.info["id"]):
-                self._answers.append(message)
-
-    def last_user(self) -> StoredMessage | None:
-        """Return the newest prompt."""
-        return self._prompt
-
-    def last_assistant(self) -> StoredMessage | None:
-        """Return the newest answer."""
-        return self._last_answer
-
-    @property
-    def answers(self) -> Sequence[StoredMessage]:
-        """The answers to the newest prompt, by their ``parentID``; never by comparing ids."""
-        return self._answers
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether the newest prompt has its outcome: an answer that needs no further step, or an error."""
-        if self._prompt is not None and is_user_shell(self._prompt):
-            return True
-        last = self._answers[-1].info if self._answers else {}
-        return (
-            "error" in last
-            or last.get("finish") not in _UNFINISHED
-            or bool(object_at(last, EXTENSION_KEY).get("final"))
-        )
+            if self.last_prompt and message.info.get("parentID") in (None, self.last_prompt.info["id"]):
+                self.answers.append(message)
 
     def unanswered_prompt(self) -> StoredMessage | None:
-        """Return the newest prompt, if it does not have its outcome yet."""
-        return None if self.is_answered else self._prompt
+        """Return the last prompt, unless it has its outcome: an answer that needs no further step, or an error."""
+        if self.last_prompt is not None and is_user_shell(self.last_prompt):
+            return None
+        last = self.answers[-1].info if self.answers else {}
+        is_final = bool(object_at(last, EXTENSION_KEY).get("final"))
+        is_answered = "error" in last or last.get("finish") not in _UNFINISHED or is_final
+        return None if is_answered else self.last_prompt
 
     def turns(self, model: Model, replacement: Sequence[StoredMessage] | None = None) -> tuple[ModelMessage, ...]:
         """Return the conversation as ``model`` sees it, or that of ``replacement`` messages for this one request."""
@@ -120,12 +94,12 @@ class History:
             self._replaced = Projection(model, replacement, masked), replacement
             return self._replaced[0].turns()
         if self._projection is None or self._projection.model.ref != model.ref:
-            self._projection = Projection(model, self._messages, masked)
+            self._projection = Projection(model, self.messages, masked)
         return self._projection.turns()
 
     def origins(self) -> list[tuple[ModelMessage, StoredMessage]]:
         """Return what was sent last, each message with the stored one it comes from."""
-        projection, shown = self._replaced or (self._projection, self._messages)
+        projection, shown = self._replaced or (self._projection, self.messages)
         messages = {str(message.info.get("id")): message for message in shown}
         return [(turn, messages[name]) for turn, name in (projection.origins() if projection else ())]
 
@@ -168,10 +142,10 @@ def rejected_part_ids(error: BaseException, history: History) -> list[str]:
     text = f"{error.message} {error.body or ''}"
     reported = _messages_at_reported_index(text, history)
     if re.search(_REASONING, text):
-        part_ids = _part_ids(reported, "reasoning") or _part_ids(list(history), "reasoning")
+        part_ids = _part_ids(reported, "reasoning") or _part_ids(history.messages, "reasoning")
     elif re.search(_MEDIA, text):
-        part_ids = _media_part_ids(reported) or _media_part_ids(list(history))
-    elif history.last_user() in reported:
+        part_ids = _media_part_ids(reported) or _media_part_ids(history.messages)
+    elif history.last_prompt in reported:
         part_ids = []  # without the prompt there is nothing to ask
     else:
         part_ids = [str(part.get("id")) for message in reported for part in message.parts]

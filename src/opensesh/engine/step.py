@@ -111,7 +111,7 @@ class Planner:
         self._instructions = [file.text for file in system_instructions(self._config, fetch)]
         self._known_instructions = set(system_paths(self._config))
         # Instruction files that earlier reads brought along, and that the model still sees.
-        for part in (part for message in history for part in message.parts if part.get("tool") == "read"):
+        for part in (part for message in history.messages for part in message.parts if part.get("tool") == "read"):
             state = as_object(part.get("state")) or {}
             if not (as_object(state.get("time")) or {}).get("compacted"):
                 loaded = (as_object(state.get("metadata")) or {}).get("loaded") or ()
@@ -143,7 +143,7 @@ class Planner:
         # Not offered: tools that a rule denies entirely or that the prompt disables, and recall with nothing to recall.
         hidden = set(disabled(self._registry.names, rules))
         hidden.update(name for name, enabled in (as_object(prompt.get("tools")) or {}).items() if enabled is False)
-        if not has_hidden_messages(self.history):
+        if not has_hidden_messages(self.history.messages):
             hidden.add("recall")
         tools = self._registry.offered(model.wire_id, model.provider_id, hidden=hidden)
         if schema is not None:
@@ -189,10 +189,10 @@ class Planner:
     async def request_after_hooks(self, step: Step) -> Request:
         """Return a step's request as plugins change it."""
         hooks = self._environment.hooks
-        if not hooks.plugins:
+        if not hooks.plugins.have_hooks:
             return step.request()
         call = hooks.chat_call(step.prompt, step.agent.name, step.model)
-        replacement = await hooks.messages(call, self.history)
+        replacement = await hooks.messages(call, self.history.messages)
         return await hooks.request(call, step.request(replacement))
 
     def builtin_tool(self, name: str) -> Tool:

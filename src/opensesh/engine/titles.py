@@ -113,7 +113,7 @@ def needs_title(session: Session, history: History) -> bool:
     """Whether this is the first real prompt of a root session that has its default title."""
     if session.parent_id is not None or not session.has_default_title:
         return False
-    return sum(message.info.get("role") == "user" and bool(_subject(message)) for message in history) == 1
+    return sum(message.info.get("role") == "user" and bool(_subject(message)) for message in history.messages) == 1
 
 
 def is_provisional(session: Session) -> bool:

@@ -107,7 +107,7 @@ class CallRunner:
         self._late_starts[part["id"]] = partial(self.start, part, call, tool.id, arguments)
         if tool.id != QuestionTool.id or not context.starts_late:
             await self.start_late(part["id"])
-        has_plugins = bool(self._hooks.plugins)
+        has_plugins = self._hooks.plugins.have_hooks
         task = asyncio.current_task()
         try:
             if detect_loop:

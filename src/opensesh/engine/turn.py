@@ -194,7 +194,9 @@ class Turn:
             await self._writer.append(part, part.add(event.text))
             return
         part.add("", event.metadata)
-        text = await self._hooks.text(self._writer.info, part.id, part.end()) if kind == "text" else None
+        text = part.end() if kind == "text" else None
+        if text is not None and self._hooks.plugins.have_hooks:
+            text = await self._hooks.text(self._writer.info, part.id, text)
         # Only now: a cancellation while a plugin completes the text keeps the text.
         del self._streaming[key]
         await self._store_ended(part, text)

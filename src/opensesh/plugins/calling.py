@@ -96,14 +96,12 @@ class Plugins:
         for plugin in loaded:
             for hook, function in plugin.functions:
                 self._functions.setdefault(hook, []).append((plugin, function))
-
-    def __bool__(self) -> bool:
-        """Return whether there is any hook."""
-        return bool(self._functions)
+        self.have_hooks = bool(self._functions)
+        """Whether there is anything to call."""
 
     def has_hook(self, *hooks: HookBase) -> bool:
         """Return whether any plugin has one of these hooks."""
-        return bool(self._functions) and any(hook.name in self._functions for hook in hooks)
+        return any(hook.name in self._functions for hook in hooks)
 
     async def apply(
         self,
