@@ -333,6 +333,28 @@ async def test_queries_are_read_as_javascript_reads_them(tmp_path: Path, query: 
         assert (await client.http.get(f"/session?{query}")).status_code == status
 
 
+@pytest.mark.parametrize("path", ["/session/ses_%C3%BC", "/session/ses_a%20b", "/session/ses_x/message/msg_%C3%BC"])
+async def test_an_id_that_cannot_exist_is_not_found(tmp_path: Path, path: str) -> None:
+    async with serving(tmp_path / "p") as client:
+        response = await client.http.get(path)
+        assert (response.status_code, response.json()["name"]) == (404, "NotFoundError")
+
+
+async def test_null_is_refused_in_a_field_of_a_field(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        session_id = await client.create(title="One")
+        response = await client.http.patch(f"/session/{session_id}", json={"time": {"archived": None}})
+        assert response.json()["error"][0]["path"] == ["time", "archived"]
+
+
+async def test_a_part_that_does_not_exist_is_removed_already(tmp_path: Path) -> None:
+    message, part = f"msg_{'0' * 26}", f"prt_{'0' * 26}"
+    async with serving(tmp_path / "p") as client:
+        session_id = await client.create(title="One")
+        response = await client.http.delete(f"/session/{session_id}/message/{message}/part/{part}")
+        assert (response.status_code, response.json()) == (200, True)
+
+
 async def test_a_session_keeps_the_model_that_its_client_chose_for_it(tmp_path: Path) -> None:
     chosen = {"providerID": "scripted", "id": "prompt"}
     async with serving(make_project(tmp_path / "p")) as client:

@@ -84,6 +84,15 @@ _PATH_PARAMETERS: dict[str, Any] = {
 }
 
 
+_PREFIXES = {
+    "sessionID": "ses",
+    "messageID": "msg",
+    "partID": "prt",
+    "permissionID": "per",
+    "ptyID": "pty",
+}
+
+
 class NoQuery(Struct, frozen=True):
     """The query of an operation without parameters of its own."""
 
@@ -238,7 +247,7 @@ async def respond(operation: Operation, state: ServerState, request: Request) ->
     document: Any = {}
     echoed: Any = parameters
     try:
-        msgspec.convert(parameters, operation.parameters)
+        _check_parameters(parameters, operation.parameters)
         if operation.query is not NoQuery:
             echoed = query_values(request.query_params)
             arguments["query"] = msgspec.convert(as_javascript_reads(operation.query, echoed), operation.query)
@@ -248,8 +257,7 @@ async def respond(operation: Operation, state: ServerState, request: Request) ->
                 # OpenCode's Python SDK always sends the type of JSON, also without a body.
                 document = loads(content)
             echoed = document
-            _refuse_nulls(operation, document)
-            arguments["body"] = msgspec.convert(document, operation.body)
+            arguments["body"] = _body(operation, document)
             _refuse_untyped(request, content)
     except msgspec.ValidationError as error:
         return validation_response(error, echoed)
@@ -279,14 +287,34 @@ def _refuse_untyped(request: Request, content: bytes) -> None:
         raise RequestError(415, "BadRequest", "the body must be JSON, with the content type application/json")
 
 
-def _refuse_nulls(operation: Operation, document: Any) -> None:
-    """Refuse ``null`` where a field could be omitted, as OpenCode does for all of its own but settings."""
-    if operation.path.startswith("/history/") or operation.path.endswith("/config") or not isinstance(document, dict):
+def _check_parameters(parameters: dict[str, str], declared: type[Struct]) -> None:
+    """Check the parameters of the path. An id that begins as one and cannot exist is one that does not."""
+    try:
+        msgspec.convert(parameters, declared)
+    except msgspec.ValidationError:
+        if all(value.startswith(_PREFIXES.get(name, "\0")) for name, value in parameters.items()):
+            raise RequestError(404, "NotFoundError", "there is nothing with this id") from None
+        raise
+
+
+def _body(operation: Operation, document: Any) -> Any:
+    """Return the body as its operation declares it. ``null`` for a field that could be omitted is refused, as in
+    OpenCode, but in settings."""
+    body = msgspec.convert(document, operation.body)
+    if not operation.path.startswith("/history/") and not operation.path.endswith("/config"):
+        _refuse_nulls(body, document, "$")
+    return body
+
+
+def _refuse_nulls(body: Any, document: Any, path: str) -> None:
+    if not isinstance(body, Struct) or not isinstance(document, dict):
         return
-    if isinstance(operation.body, type) and issubclass(operation.body, Struct):
-        for name in operation.body.__struct_encode_fields__:
-            if name in document and document[name] is None:
-                raise msgspec.ValidationError(f"Expected a value, got `null` - at `$.{name}`")
+    for field, name in zip(body.__struct_fields__, body.__struct_encode_fields__, strict=True):
+        if name not in document:
+            continue
+        if document[name] is None:
+            raise msgspec.ValidationError(f"Expected a value, got `null` - at `{path}.{name}`")
+        _refuse_nulls(getattr(body, field), document[name], f"{path}.{name}")
 
 
 def path_parameters(path: str) -> type[Struct]:

@@ -388,10 +388,13 @@ async def update_part(call: Call, body: PartBody) -> object:
     "/session/{sessionID}/message/{messageID}/part/{partID}", "part.delete", response=bool, errors=(400, 404)
 )
 async def delete_part(call: Call) -> object:
-    """Remove a part of a message."""
+    """Remove a part of a message. One that does not exist is removed already, as in OpenCode."""
     async with call.session_engine() as engine:
         _check_idle(engine, call)
-        await run_in_thread_uncancellable(_find_message, engine, call)
+        try:
+            await run_in_thread_uncancellable(_find_message, engine, call)
+        except NotFoundError:
+            return True
         names = (call.parameters[name] for name in ("sessionID", "messageID", "partID"))
         await run_in_thread_uncancellable(engine.sessions.remove_part, *names)
     return True
