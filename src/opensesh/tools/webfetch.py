@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta, Struct
 
 from ..errors import ToolFailedError
-from . import html_to_text, web_addresses
+from . import web_addresses
 from .arguments import Arguments
 from .tool import BuiltinTool, Context, ToolOutput, attachment
 
@@ -171,6 +171,8 @@ async def _get(
         stream = client.stream("GET", target, headers=headers, extensions=extensions)
         async with asyncio.timeout(seconds), stream as response:
             if response.has_redirect_location:
+                from . import html_to_text
+
                 return html_to_text.absolute(url, response.headers["location"])
             if response.status_code == 403 and response.headers.get("cf-mitigated") == "challenge":
                 return None
@@ -245,6 +247,8 @@ def _render(page: _FetchedPage, output_format: Format) -> str:
         except (LookupError, ValueError):  # ValueError: a name that contains NUL
             continue
     is_html = "html" in page.content_type.lower()
+    from . import html_to_text  # slow to import, and most sessions fetch no page
+
     match output_format:
         case "markdown" if is_html:
             return html_to_text.to_markdown(text, page.url)
