@@ -68,7 +68,7 @@ def skills(config: Config, *, report: Report = log_problem) -> dict[str, Skill]:
     search = globs.Search()
     own = _own_folders(config)
     files: list[str] = []
-    for folder in (*folders, *named):
+    for folder in filter(os.path.isdir, (*folders, *named)):
         # A link in a repository must not lead out of it; the user's own folders may contain links to anywhere.
         is_own = not foreign if folder in named else os.path.dirname(folder) in own
         source = named_by.source if named_by is not None and folder in named else folder
