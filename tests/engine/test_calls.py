@@ -34,6 +34,12 @@ def states(harness: EngineHarness) -> list[str]:
     return [part["state"]["status"] for part in harness.parts("tool")]
 
 
+async def test_a_tool_whose_name_the_model_writes_in_another_case_is_found() -> None:
+    async with open_harness("CALL Remove {}\n---\nSAY ok", tools=[REMOVE], rules=[rule("bash", "allow")]) as harness:
+        assert (await harness.ask()).kind == "answered"
+        assert [(part["tool"], part["state"]["status"]) for part in harness.parts("tool")] == [("remove", "completed")]
+
+
 # -- permission --------------------------------------------------------------------------------------------------------
 
 

@@ -265,7 +265,7 @@ class Loop:
         answer.info |= as_object(subtask.get("model")) or {}
         await answer.save()
         contexts = planner.call_contexts(step, answer.info, user_requested=True)
-        tools = {"task": planner.builtin_tool("task")}  # whether or not the model is offered it
+        tools = {"task": planner.registry.tools["task"]}  # whether or not the model is offered it
         calls = self._calls = CallRunner(answer, tools, contexts, self._detector, self._services.hooks)
         part = answer.new_tool_part("task")
         arguments = {

@@ -137,14 +137,10 @@ class SessionModes(NamedTuple):
 
     writer: SessionWriter
     config: Config
-    session: Session
+    plan: str
+    """Path of the session's plan."""
     prompt: Document
     enqueue: Callable[[StoredMessage], None]
-
-    @property
-    def plan(self) -> str:
-        """Path of the session's plan."""
-        return plan_file(self.config, self.writer.location, self.session)
 
     @uncancellable
     async def switch(self, agent: str, text: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
 from ..config import evaluate, skills, system_instructions, system_paths
 from ..config.source import CachedFetch
 from ..models import options
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
     from ..tools.filetimes import FileTimes
     from ..tools.mcp.servers import McpServers
     from ..tools.tool import Tool
+    from ..tools.truncation import Outputs
     from .model_choice import Agents, Models
+    from .plan_mode import PlanModeGuard
     from .session_history import History
     from .subtasks import SubagentServices
     from .tool_context import ToolEnvironment
@@ -103,7 +107,9 @@ class Planner:
         self._models = services.models
         self._tools = services.tools
         self._subagent_services = services.subagents
-        self._registry = services.tools.registry()
+        self._plan_file = plan_file(self._config, self._location, session)
+        self.registry = Registry()
+        """The tools, for the prompt that the planner is prepared for."""
         self._prepared_for: Document | None = None
         self._plan: tuple[Document, Plan] | None = None
         self._skills = tuple(skills(self._config).values())
@@ -121,7 +127,7 @@ class Planner:
         """Wait for the MCP servers before the first step of a prompt. Their tools stay the same for all its steps,
         since the beginning of a request must not change."""
         if self._prepared_for is not prompt:
-            self._registry = self._tools.registry(await self._tools.mcp.tools())
+            self.registry = self._tools.registry(await self._tools.mcp.tools())
             self._prepared_for = prompt
 
     def step(self, prompt: Document, number: int) -> Step:
@@ -133,22 +139,27 @@ class Planner:
         return Step(self, plan, self._models.provider(plan.model), prompt, number)
 
     def preview_request(self, prompt: Document, number: int, agent: Agent, model: Model) -> Request:
-        """Return what a step would send. The model need not be available."""
+        """Return what a step would send. The model need not be available, and MCP servers are not waited for."""
+        self.registry = self._tools.registry()
         return Step(self, self._new_plan(prompt, agent, model), None, prompt, number).request()
 
     def _new_plan(self, prompt: Document, agent: Agent, model: Model) -> Plan:
-        rules = self.rules(agent)
+        rules = (
+            *plan_agent_rules(agent, self._config, self._plan_file),
+            *plan_session_rules(agent, self._session),
+        )
         output_format = as_object(prompt.get("format")) or {}
         schema = as_object(output_format.get("schema")) if output_format.get("type") == "json_schema" else None
         # Not offered: tools that a rule denies entirely or that the prompt disables, and recall with nothing to recall.
-        hidden = set(disabled(self._registry.names, rules))
+        denied = disabled(self.registry.tools, rules)
+        hidden = set(denied)
         hidden.update(name for name, enabled in (as_object(prompt.get("tools")) or {}).items() if enabled is False)
         if not has_hidden_messages(self.history.messages):
             hidden.add("recall")
-        tools = self._registry.offered(model.wire_id, model.provider_id, hidden=hidden)
+        tools = self.registry.offered(model.wire_id, model.provider_id, hidden=hidden)
         if schema is not None:
             tools.append(StructuredOutput(schema))
-        limits = output_limits(self._config)
+        limits = output_limits(self._config, delegate="task" not in denied)
         variables = DescriptionVariables(
             directory=self._location.directory,
             agents=tuple(
@@ -166,6 +177,9 @@ class Planner:
         return Plan(
             agent=agent,
             model=model,
+            rules=rules,
+            guard=plan_mode_guard(agent, rules, self._config),
+            outputs=limits,
             schema=schema,
             tools=tuple(tools),
             specs=tuple(to_spec(tool, variables) for tool in tools),
@@ -181,11 +195,6 @@ class Planner:
             max_output_tokens=self._models.max_output_tokens(model),
         )
 
-    def rules(self, agent: Agent) -> tuple[Rule, ...]:
-        """Return the agent's rules, then the session's."""
-        plan = plan_file(self._config, self._location, self._session)
-        return (*plan_agent_rules(agent, self._config, plan), *plan_session_rules(agent, self._session))
-
     async def request_after_hooks(self, step: Step) -> Request:
         """Return a step's request as plugins change it."""
         hooks = self._environment.hooks
@@ -195,22 +204,15 @@ class Planner:
         replacement = await hooks.messages(call, self.history.messages)
         return await hooks.request(call, step.request(replacement))
 
-    def builtin_tool(self, name: str) -> Tool:
-        """Return a tool that always exists, whether or not it is offered to the model."""
-        tool = self._registry.get(name)
-        assert tool is not None, f"the registry always has {name}"  # noqa: S101
-        return tool
-
     def call_contexts(self, step: Step, answer: Document, *, user_requested: bool = False) -> ToolCallContextFactory:
         """Return the contexts for the tool calls of an ``answer``, or for a subtask that the user requested."""
-        rules = self.rules(step.agent)
-        guard = plan_mode_guard(step.agent, rules, self._config)
+        plan = step.plan
         children = ChildSessions(
             self._subagent_services,
             parent_id=self._session.id,
             model={"modelID": answer["modelID"], "providerID": answer["providerID"]},
-            rules=rules,
-            planning=guard is not None,
+            rules=plan.rules,
+            planning=plan.guard is not None,
             user_requested=user_requested,
         )
         writer = self._environment.writer
@@ -219,14 +221,15 @@ class Planner:
             session_id=self._session.id,
             message_id=answer["id"],
             agent=step.agent,
-            rules=(*rules, USER_REQUESTED) if user_requested else rules,
+            rules=(*plan.rules, USER_REQUESTED) if user_requested else plan.rules,
             files=self._files,
-            invalid=self.builtin_tool("invalid"),
+            outputs=replace(plan.outputs, delegate=True) if user_requested else plan.outputs,
+            invalid=self.registry.tools["invalid"],
             subtasks=children,
-            modes=SessionModes(writer, self._config, self._session, step.prompt, self._enqueue),
+            modes=SessionModes(writer, self._config, self._plan_file, step.prompt, self._enqueue),
             skills=self._skills,
             known_instructions=self._known_instructions,
-            guard=guard,
+            guard=plan.guard,
         )
 
 
@@ -235,6 +238,10 @@ class Plan(NamedTuple):
 
     agent: Agent
     model: Model
+    rules: tuple[Rule, ...]
+    """The agent's, then the session's."""
+    guard: PlanModeGuard | None
+    outputs: Outputs
     schema: dict[str, Any] | None
     tools: tuple[Tool, ...]
     specs: tuple[ToolSpec, ...]
@@ -258,7 +265,7 @@ class Step:
         if self.structured is not None:
             self.tools[self.structured.id] = self.structured
         self._planner = planner
-        self._plan = plan
+        self.plan = plan
 
     def request(self, replacement: Sequence[StoredMessage] | None = None) -> Request:
         """Return the request, of ``replacement`` messages if a plugin gave others. The same history gives the same
@@ -276,12 +283,12 @@ class Step:
         temperature = sampling.temperature if agent.temperature is None else agent.temperature
         return Request(
             model=model,
-            messages=mark_cache_points((self._plan.system, *turns, *notes), model),
+            messages=mark_cache_points((self.plan.system, *turns, *notes), model),
             # In the last step the tools are disabled by the choice, not left out: providers reject a history with calls
             # where there are no tools, and their cache begins with the tools.
-            tools=self._plan.specs,
+            tools=self.plan.specs,
             tool_choice="required" if self.structured else "none" if self.is_last else "auto",
-            max_output_tokens=self._plan.max_output_tokens,
+            max_output_tokens=self.plan.max_output_tokens,
             temperature=temperature if model.capabilities.temperature else None,
             top_p=sampling.top_p if agent.top_p is None else agent.top_p,
             top_k=sampling.top_k,

@@ -13,7 +13,7 @@ from .. import events
 from ..config import Skill, evaluate, nearby
 from ..errors import RecordError
 from ..models.request import Text, User
-from ..permissions import disabled, may_be_denied
+from ..permissions import may_be_denied
 from ..plugins import ToolExecuteBeforeInput
 from ..records import (
     EXTENSION_KEY,
@@ -97,6 +97,7 @@ class ToolCallContextFactory(NamedTuple):
     rules: tuple[Rule, ...]
     """The agent's, then the session's."""
     files: FileTimes
+    outputs: Outputs
     invalid: Tool
     """Answers calls of tools that do not exist."""
     subtasks: Subtasks
@@ -139,7 +140,7 @@ class CallContext:
         self.directory = environment.writer.location.directory
         self.worktree = environment.writer.location.sandbox
         self.files = factory.files
-        self.outputs = output_limits(environment.config, delegate="task" not in disabled(("task",), factory.rules))
+        self.outputs = factory.outputs
         self.subtasks = factory.subtasks
         self.modes = factory.modes
         self.writes = CallWrites(environment.originals, environment.snapshots, self.directory)

@@ -12,7 +12,7 @@ from ..models.request import ToolSpec
 from .truncation import MAX_BYTES, MAX_LINES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable
 
     from .tool import Tool
 
@@ -76,11 +76,12 @@ class DescriptionVariables(Struct, frozen=True, kw_only=True):
 class Registry:
     """Tools by name, in the order in which they are offered."""
 
-    def __init__(self, tools: Iterable[Tool]) -> None:
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
         """Of two tools with one name the later wins, at the position of the first."""
-        self._tools: dict[str, Tool] = {}
+        self.tools: dict[str, Tool] = {}
+        """By name."""
         for tool in tools:
-            self.add(tool)
+            self.tools[tool.id] = tool
         self._exa = False
 
     @classmethod
@@ -96,23 +97,10 @@ class Registry:
         features = features or Features()
         registry = cls((*builtin(features), *custom))
         for tool in outside:
-            if registry._tools.setdefault(tool.id, tool) is not tool:
+            if registry.tools.setdefault(tool.id, tool) is not tool:
                 log.warning("ignoring an installed or MCP tool: the name %s is taken", tool.id)
         registry._exa = features.exa
         return registry
-
-    def add(self, tool: Tool) -> None:
-        """Add a tool, or replace the one of the same name."""
-        self._tools[tool.id] = tool
-
-    def get(self, name: str) -> Tool | None:
-        """Return the tool of that name; models sometimes write it in another case."""
-        return self._tools.get(name) or self._tools.get(name.lower())
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of all tools."""
-        return list(self._tools)
 
     def offered(self, model_id: str, provider_id: str = "", *, hidden: Collection[str] = ()) -> list[Tool]:
         """Return the tools for a model, without those ``hidden`` by permission rules or by the user for one prompt.
@@ -122,7 +110,7 @@ class Registry:
         excluded = {"invalid", *hidden, *(("edit", "write") if uses_apply_patch(model_id) else ("apply_patch",))}
         if provider_id != "opencode" and not self._exa:
             excluded |= _EXA
-        return [tool for name, tool in self._tools.items() if name not in excluded]
+        return [tool for name, tool in self.tools.items() if name not in excluded]
 
 
 def uses_apply_patch(model_id: str) -> bool:

@@ -111,7 +111,7 @@ async def list_tool_ids(call: Call) -> object:
     """List the names of the tools."""
     async with call.engine() as engine:
         components = engine.components
-        return list(components.tool_sources.registry(await components.mcp.tools()).names)
+        return list(components.tool_sources.registry(await components.mcp.tools()).tools)
 
 
 @routes.get("/experimental/tool", "tool.list", response=list[ToolListItem], errors=(400,))
