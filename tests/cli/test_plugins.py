@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from opensesh.cli.main import run
+from opensesh.config import load, plan_lifting_rules
 
 HOOK = "print('loaded')\ndef chat_params(call, params): pass\n"
 TOOL = 'import opensesh\n@opensesh.tool\ndef tickets() -> str:\n    "List tickets."\n    return ""\n'
@@ -101,6 +103,27 @@ def test_run_tells_of_plugins_that_do_not_run_and_leaves_all_out_if_asked_to(
     assert run(words) == 0
     assert "the plugin broken could not be loaded: ValueError: oh no" in caplog.text
     assert "untrusted plugins of this project are not loaded: theirs" in caplog.text
+
+
+def test_what_a_project_allows_in_plan_mode_is_listed_and_trusted_until_it_changes(
+    isolated: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def allow(*commands: str) -> None:
+        permission = {"bash": dict.fromkeys(commands, "allow"), "edit": "deny"}
+        Path("opencode.json").write_text(json.dumps({"agent": {"plan": {"permission": permission}}}))
+
+    allow("npm test", "make *")
+    assert run(["plugins"]) == 0
+    shown = "plan  agent: plan mode without the rules for bash npm test, bash make *, named by "
+    assert shown in capsys.readouterr().out
+    assert run(["plugins", "--trust"]) == 0
+    assert "trusted: agent plan" in capsys.readouterr().out
+    config = load(os.getcwd(), os.getcwd())
+    assert [rule.pattern for rule in plan_lifting_rules(config)] == ["npm test", "make *", "*"]
+    allow("npm test", "make *", "rm *")
+    assert [rule.action for rule in plan_lifting_rules(load(os.getcwd(), os.getcwd()))] == ["deny"]
+    assert run(["plugins"]) == 0
+    assert "it has changed since it was trusted" in capsys.readouterr().out
 
 
 def test_a_projects_servers_are_listed_and_trusted_like_its_plugins(

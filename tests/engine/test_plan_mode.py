@@ -170,8 +170,17 @@ def of_child(request: Any) -> str | None:
 
 @asynccontextmanager
 async def planning(
-    project: Path, script: Any, config: dict[str, Any], *, answer: Answer = "reject", **more: Any
+    project: Path,
+    script: Any,
+    config: dict[str, Any],
+    *,
+    answer: Answer = "reject",
+    own: dict[str, Any] | None = None,
+    **more: Any,
 ) -> AsyncGenerator[tuple[EngineHarness, Responder]]:
+    if own is not None:
+        (project.parent / ".config" / "opencode").mkdir(parents=True)
+        (project.parent / ".config" / "opencode" / "opencode.json").write_text(json.dumps(own))
     config = config | EXTRA
     (project / "opencode.json").write_text(json.dumps(config))
     store = JsonTree(project.parent / "data" / "storage")
@@ -353,7 +362,7 @@ async def test_c2_no_tool_of_a_server_or_package_writes_while_planning_even_if_t
 async def test_the_section_of_the_plan_agent_lifts_the_tools_that_it_names(project: Path) -> None:
     config = {"agent": {"plan": {"permission": {"asking": "allow"}}}}
     script = f"{call('asking', path=str(project / 'a.txt'))}\n---\nSAY done"
-    async with planning(project, script, config, tools=own_tools()) as (harness, user):
+    async with planning(project, script, {}, own=config, tools=own_tools()) as (harness, user):
         await harness.ask("Try.", agent="plan")
         assert (project / "a.txt").read_text() == "x"
         assert user.asked == []
@@ -402,6 +411,31 @@ async def test_no_subagent_writes_anything_new_or_taken_up_again(
             assert digest(*folders(project)) == before
         assert any(part["state"]["status"] == "error" for part in harness.parts("tool", made.id))
         assert refused.asked or agent == "explore"
+
+
+async def test_a_subagent_that_still_runs_is_restricted_when_a_planning_session_continues_it(project: Path) -> None:
+    waiting, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait(arguments: dict[str, Any], ctx: Any) -> str:
+        waiting.set()
+        await go_on.wait()
+        return "done"
+
+    write = call("write", filePath=str(project / "new.txt"), content="x")
+    child = f"SAY begun\n---\n{call('gate')}\n---\n{write}\n---\nSAY tried"
+    task = {"description": "d", "prompt": "CHILD", "subagent_type": "general"}
+    models = ScriptedModel(None, route=of_child, sessions={"CHILD": child})
+    async with planning(project, models, BROAD[0], tools=[Acting("gate", wait)]) as (harness, _):
+        await harness.ask(f"{call('task', **task)}\n---\nSAY ok", agent="build")
+        (made,) = harness.engine.sessions.children(harness.session)
+        running = await harness.submit("Go on.", made.id, agent="general")
+        await waiting.wait()
+        planned = await harness.submit(f"{call('task', **(task | {'task_id': made.id}))}\n---\nSAY ok", agent="plan")
+        await harness.until(lambda: len([m for m in harness.messages(made.id) if m.info["role"] == "user"]) == 3)
+        go_on.set()
+        await asyncio.wait_for(asyncio.gather(running, planned), 60)
+        assert not (project / "new.txt").exists()
+        assert "forbids write" in harness.parts("tool", made.id)[-1]["state"]["error"]
 
 
 async def test_a_subagent_may_do_its_work_again_once_planning_is_over(project: Path) -> None:
@@ -481,11 +515,57 @@ async def test_what_only_reads_is_not_asked_for(project: Path) -> None:
 async def test_the_section_of_the_plan_agent_lifts_what_it_names(project: Path) -> None:
     config = {"agent": {"plan": {"permission": {"bash": {"touch *": "allow"}}}}}
     turns = [call("bash", command=f"{name} x.txt", description="x") for name in ("touch", "rm")]
-    async with planning(project, "\n---\nSAY ok\n---\n".join([*turns, "SAY end"]), config) as (harness, refused):
+    script = "\n---\nSAY ok\n---\n".join([*turns, "SAY end"])
+    async with planning(project, script, {}, own=config) as (harness, refused):
         await harness.ask("Try.", agent="plan")
         await harness.ask("Try.", agent="plan")
         assert (project / "x.txt").exists()
         assert [asked.patterns for asked in refused.asked] == [["rm x.txt"]]
+
+
+LIFTED: list[dict[str, Any]] = [
+    {"agent": {"plan": {"permission": "allow"}}},
+    {"agent": {"plan": {"permission": {"*": "allow", "bash": {"*": "allow"}, "edit": {"*": "allow"}}}}},
+    {"agent": {"plan": {"tools": {"bash": True, "write": True, "asking": True}}}},
+    {"mode": {"plan": {"tools": {"bash": True, "edit": True, "asking": True}}}},
+    {"agent": {"plan": {"name": "build"}}},
+    {"agent": {"plan": {"name": "loose"}, "loose": {"permission": "allow"}}},
+    {"agent": {"plan": {"mode": "subagent", "permission": {"e*": "allow", "b?sh": "allow"}}}},
+]
+
+
+def project_calls(project: Path) -> list[str]:
+    return [
+        call("bash", command="echo x > a.txt", description="x"),
+        call("write", filePath=str(project / "new.txt"), content="x"),
+        call("edit", filePath=str(project / "a.txt"), oldString="one", newString="two"),
+        call("asking", path=str(project / "a.txt")),
+    ]
+
+
+@needs_lock
+@pytest.mark.parametrize("config", LIFTED)
+async def test_a_project_lifts_nothing_of_plan_mode_before_it_is_trusted(project: Path, config: dict[str, Any]) -> None:
+    calls = project_calls(project)
+    script = ScriptedModel("\n---\n".join(f"{item}\n---\nSAY tried" for item in calls))
+    async with planning(project, script, config, answer="always", tools=own_tools()) as (harness, _):
+        before = digest(*folders(project))
+        for item in calls:
+            await harness.ask("Try.", agent="plan")
+            assert digest(*folders(project)) == before, item
+            assert harness.answers()[-1].info["agent"] == "plan"
+
+
+@pytest.mark.parametrize("config", LIFTED[:4])
+async def test_a_trusted_project_lifts_what_its_section_of_the_plan_agent_names(
+    project: Path, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENSESH_TRUST_PLUGINS", "1")
+    script = f"{call('bash', command='echo x > a.txt', description='x')}\n---\nSAY tried"
+    async with planning(project, script, config) as (harness, refused):
+        await harness.ask("Try.", agent="plan")
+        assert (project / "a.txt").read_text() == "x\n"
+        assert refused.asked == []
 
 
 async def test_the_plan_itself_can_be_written(project: Path) -> None:

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
+
+import pytest
 
 from opensesh import events
+from opensesh.bus import Envelope
 from opensesh.engine.settings import Budget, Settings
+from opensesh.records import Rule
 from opensesh.testing.scripted import ScriptedModel
 from opensesh.tools.custom import tool
 
@@ -71,6 +76,46 @@ async def test_what_is_left_to_primary_agents_is_not_offered_to_a_child() -> Non
         assert {"risky", "write", "edit"} <= parents
         assert not {"risky", "write"} & childs
         assert {"edit", "read"} <= childs
+
+
+def rule(permission: str, action: Literal["allow", "ask", "deny"], pattern: str = "*") -> Rule:
+    return Rule(permission=permission, pattern=pattern, action=action)
+
+
+ONLY_ECHO = [rule("*", "deny"), rule("task", "allow"), rule("bash", "allow", "echo *"), rule("read", "allow")]
+STRICT = {"mode": "subagent", "permission": {"bash": {"echo no*": "deny"}}}
+
+
+@pytest.mark.parametrize(
+    ("rules", "agent", "command", "state"),
+    [
+        (ONLY_ECHO, "general", "echo yes", "completed"),
+        (ONLY_ECHO, "general", "touch x", "error"),
+        (ONLY_ECHO, "strict", "echo yes", "completed"),
+        (ONLY_ECHO, "strict", "echo no", "error"),
+        ([*ONLY_ECHO, rule("bash", "deny")], "general", "echo yes", "error"),
+        ([rule("bash", "ask")], "general", "echo yes", "error"),
+        ([rule("bash", "ask"), rule("bash", "allow", "echo *")], "general", "echo yes", "completed"),
+        ([rule("bash", "ask"), rule("b*", "allow")], "strict", "echo no", "error"),
+        ([rule("bash", "deny", "touch *")], "general", "touch x", "error"),
+        ([rule("bash", "deny", "touch *")], "general", "echo yes", "completed"),
+    ],
+)
+async def test_the_rules_of_a_session_hold_for_its_subagents_too(
+    rules: list[Rule], agent: str, command: str, state: str
+) -> None:
+    script = f"CALL bash {json.dumps({'command': command, 'description': 'x'})}\n---\nSAY done"
+    model = ScriptedModel(f"{task(agent)}\n---\nSAY ok", sessions={"CHILD": script}, route=child)
+    async with open_harness(model, config={"agent": {"strict": STRICT}}, rules=rules) as it:
+
+        def refuse(envelope: Envelope) -> None:
+            if isinstance(envelope.event, events.PermissionAsked):
+                it.engine.reply_permission(envelope.event.id, "reject")
+
+        it.engine.bus.listen(refuse)
+        await it.ask()
+        (made,) = it.engine.sessions.children(it.session)
+        assert [part["state"]["status"] for part in it.parts("tool", made.id)] == [state]
 
 
 async def test_a_no_is_a_result_of_its_own_kind() -> None:

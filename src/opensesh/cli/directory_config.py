@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..config import load, load_and_fetch
+from ..config.agents import plan_trust_items
 from ..config.commands import commands_needing_trust
 from ..config.trust import folder_trust_items, why_untrusted
 from ..errors import OpenseshError, UsageError
@@ -52,9 +53,14 @@ def secrets_of_this_machine() -> set[str]:
 
 
 def trust_items(config: Config) -> list[UntrustedItem]:
-    """Return the MCP servers, model addresses, scripts, commands and folders of the project that need the user's
-    trust."""
-    items = [*folder_trust_items(config), *model_items(config), *commands_needing_trust(config)]
+    """Return the MCP servers, model addresses, scripts, commands, rules for plan mode and folders of the project that
+    need the user's trust."""
+    items = [
+        *folder_trust_items(config),
+        *model_items(config),
+        *commands_needing_trust(config),
+        *plan_trust_items(config),
+    ]
     if not config.settings.mcp:
         return items
     from ..tools.mcp.server_trust import servers_needing_trust  # the mcp package is an optional extra

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from .agents import Agent, agents, default_agent
+from .agents import Agent, agents, default_agent, plan_lifting_rules
 from .commands import Command, commands, expand, mentions
 from .config import Config, Origin
 from .instructions import nearby, system_instructions, system_paths
@@ -36,6 +36,7 @@ __all__ = [
     "load_and_fetch",
     "mentions",
     "nearby",
+    "plan_lifting_rules",
     "rule",
     "rules",
     "skills",

@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec.structs import replace
 
 from ..errors import ConfigError
-from ..records import ModelRef, Rule, View, merged
+from ..records import ModelRef, Rule, View, merged, object_at
+from .config import leaf_values
 from .prompts import prompt
 from .rules import Rules, evaluate, followed, matches, rule, rules
+from .trust import UntrustedItem, digest, owner_of, why_untrusted
 
 if TYPE_CHECKING:
-    from .config import Config
+    from .config import Config, Origin
 
 _GUARDS = ("external_directory", "private_address", "doom_loop")
 """Permissions that guard tools rather than being one. The user's rules about them hold even where an agent denies all
@@ -87,10 +89,16 @@ def agents(config: Config) -> dict[str, Agent]:
             continue
         base = agents.get(name) or Agent(name=name, permission=defaults + user)
         overrides = {field: value for field in _OVERRIDES if (value := getattr(section, field)) is not None}
+        if base.native or section.name in (*agents, *config.settings.agent):
+            overrides.pop("name", None)  # prompts name their agent: it would be one with other rules
+        own = rules(section.permission, config.folders.home)
+        if name == "plan":
+            lifting = plan_lifting_rules(config)
+            own = tuple(rule for rule in own if rule in lifting or not _allows_edits(rule))
         agents[name] = replace(
             base,
             options=merged(base.options, section.options),
-            permission=base.permission + rules(section.permission, config.folders.home),
+            permission=base.permission + own,
             **overrides | ({"model": model_ref(section.model)} if section.model else {}),
         )
     for name, agent in agents.items():
@@ -99,6 +107,51 @@ def agents(config: Config) -> dict[str, Agent]:
         agents[name] = replace(agent, permission=followed(agent.permission + last))
     first = config.settings.default_agent or "build"
     return {name: agents[name] for name in sorted(agents, key=lambda name: name != first)}
+
+
+def plan_lifting_rules(config: Config) -> Rules:
+    """Return the rules of the agent ``plan``'s own section that can lift plan mode: all but those of a project that the
+    user has not trusted to do so."""
+    section = config.settings.agent.get("plan")
+    own = rules(section.permission, config.folders.home) if section is not None else ()
+    if not any(why_untrusted(config, item) for item in plan_trust_items(config)):
+        return own
+    untrusted = _lifted_by_project(config)
+    return tuple(rule for rule in own if rule not in untrusted)
+
+
+def plan_trust_items(config: Config) -> list[UntrustedItem]:
+    """Return what the project allows while a session plans. It needs trust, because the user counts on the mode."""
+    lifted = _lifted_by_project(config)
+    shown = [f"{rule.permission} {rule.pattern}" for rule in lifted]
+    return [
+        UntrustedItem(
+            kind="agent",
+            name="plan",
+            what=f"plan mode without the rules for {', '.join(shown)}",
+            setting=("agent", "plan", "permission"),
+            named_by=origin,
+            key=f"{origin.source}#agent.plan",
+            digest=digest(*(name.encode() for name in shown)),
+        )
+        for origin in list(lifted.values())[:1]
+    ]
+
+
+def _lifted_by_project(config: Config) -> dict[Rule, Origin]:
+    """Return the rules that allow something in a project's section of the agent ``plan``, and where they are set."""
+    path = ("agent", "plan", "permission")
+    lifted: dict[Rule, Origin] = {}
+    for steps, action in leaf_values(object_at(config.document, *path)):
+        origin = config.origins.get((*path, *steps))
+        if origin is not None and action == "allow" and owner_of(origin, config) == "project":
+            name, pattern = (*map(str, steps), "*")[:2]
+            lifted |= dict.fromkeys(rules({name: {pattern: "allow"}}, config.folders.home), origin)
+    return lifted
+
+
+def _allows_edits(rule: Rule) -> bool:
+    return rule.action == "allow" and matches("edit", rule.permission)
 
 
 def default_agent(config: Config, known: dict[str, Agent]) -> Agent:

@@ -103,7 +103,7 @@ class Trust:
 class UntrustedItem(NamedTuple):
     """Something in the configuration that needs the user's trust."""
 
-    kind: Literal["MCP server", "provider", "script", "folder", "command"]
+    kind: Literal["MCP server", "provider", "script", "folder", "command", "agent"]
     name: str
     what: str
     """The command line, the addresses or the file, without secrets that are filled in; a secret that is written in the

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ..config import rules as rules_of
+from ..config import plan_lifting_rules
 from ..config.rules import EDITING, decide, matches
 from ..errors import InvalidArgumentsError, PermissionDeniedError
 from ..records import Rule
@@ -90,10 +90,7 @@ def plan_mode_guard(agent: Agent, rules: Sequence[Rule], config: Config) -> Plan
     """Return the guard for the calls of an agent; ``None`` outside of plan mode."""
     if PLAN_MODE_RULE in rules:
         return PlanModeGuard()
-    if agent.name != PLAN:
-        return None
-    section = config.settings.agent.get(PLAN)
-    return PlanModeGuard(rules_of(section.permission, config.folders.home) if section is not None else ())
+    return PlanModeGuard(plan_lifting_rules(config)) if agent.name == PLAN else None
 
 
 def plan_agent_rules(agent: Agent, config: Config, plan: str) -> tuple[Rule, ...]:

@@ -125,8 +125,10 @@ class Planner:
 
     async def prepare(self, prompt: Document) -> None:
         """Wait for the MCP servers before the first step of a prompt. Their tools stay the same for all its steps,
-        since the beginning of a request must not change."""
+        since the beginning of a request must not change. The rules of the session are those that it has then: a
+        subagent that still runs may be continued for a session that plans."""
         if self._prepared_for is not prompt:
+            self._session = await self._environment.writer.get(self._session.id)
             self.registry = self._tools.registry(await self._tools.mcp.tools())
             self._prepared_for = prompt
 
@@ -212,6 +214,7 @@ class Planner:
             parent_id=self._session.id,
             model={"modelID": answer["modelID"], "providerID": answer["providerID"]},
             rules=plan.rules,
+            session_rules=plan_session_rules(step.agent, self._session),
             planning=plan.guard is not None,
             user_requested=user_requested,
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from ..config import evaluate
+from ..config.rules import matches
 from ..errors import InvalidIDError, NotFoundError, SubtaskFailedError
 from ..records import Rule, document_of
 from ..tools.tool import ChildSession
@@ -64,6 +65,8 @@ class ChildSessions(NamedTuple):
     """The caller's, for agents that have none."""
     rules: tuple[Rule, ...]
     """The caller's."""
+    session_rules: tuple[Rule, ...]
+    """Those of the session alone."""
     planning: bool
     """Whether the caller is in plan mode; then its children are too."""
     user_requested: bool
@@ -163,8 +166,30 @@ class ChildSessions(NamedTuple):
             and evaluate(rule.permission, rule.pattern, self.rules) == "deny"  # no later rule allows it
         ]
         tools = self._disabled_tools(agent)
-        rules = [*denied, *(Rule(permission=tool, pattern="*", action="deny") for tool in tools)]
+        limits = self._session_limits(agent)
+        rules = [*limits, *(rule for rule in denied if rule not in limits)]
+        rules += [Rule(permission=tool, pattern="*", action="deny") for tool in tools]
         return [*rules, PLAN_MODE_RULE] if self.planning else rules
+
+    def _session_limits(self, agent: Agent) -> list[Rule]:
+        """Return what the rules of the session deny or ask about, whatever its agent, and the exceptions, as far as the
+        child's agent allows these."""
+        limits: list[Rule] = []
+        for rule in self.session_rules:
+            if rule == PLAN_MODE_RULE or rule.permission in _NOT_INHERITED[1:]:
+                continue
+            if rule.action != "allow":
+                limits.append(rule)
+            elif limits and not any(wild in rule.permission for wild in "*?"):
+                limits.append(rule)
+                limits += [
+                    replace(own, permission=rule.permission)
+                    for own in agent.permission
+                    if own.action != "allow"
+                    and matches(rule.permission, own.permission)
+                    and evaluate(rule.permission, own.pattern, agent.permission) == own.action
+                ]
+        return limits
 
     def _disabled_tools(self, agent: Agent) -> list[str]:
         tools = ["todowrite", "todoread"]
