@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from opensesh.history.filters import SelectedSession
 from opensesh.history.import_export.exporting import Export
+from opensesh.history.stats.session_usage import SessionInfo
 
 from ..history.sample_tree import Sample
 from .running import Terminal
@@ -226,7 +226,7 @@ def test_an_export_that_is_interrupted_says_how_to_continue(
     out, read = tmp_path / "all.jsonl", Export.chunks
     seen: list[str] = []
 
-    def impatient(export: Export, chosen: SelectedSession) -> Iterator[bytes]:
+    def impatient(export: Export, chosen: SessionInfo) -> Iterator[bytes]:
         if len(seen) == 5:
             raise KeyboardInterrupt
         seen.append(chosen.id)

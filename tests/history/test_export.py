@@ -16,7 +16,7 @@ from opensesh.errors import NotFoundError, OpenseshError, UsageError
 from opensesh.history.filters import Selection
 from opensesh.history.formats import FORMATS, FormatOptions, find_format
 from opensesh.history.import_export.destinations import export_fingerprint, to_file, to_folder, to_stream
-from opensesh.history.import_export.exporting import Export
+from opensesh.history.import_export.exporting import MAX_MESSAGES_AT_ONCE, Export, read_messages
 from opensesh.history.stats.session_usage import SessionInfo
 from opensesh.redaction import Redactor
 from opensesh.storage import open_store
@@ -628,3 +628,15 @@ def test_secrets_are_taken_out_of_every_form(sample: Sample, tmp_path: Path) -> 
         assert secret.encode() not in path.read_bytes(), form
         # of forms that leave something out, only what is in them counts
         assert redactor.counts["github-token"] >= {"jsonl": 3, "prompts": 2}.get(form, 6)
+
+
+def test_a_long_session_is_exported_with_records_that_do_not_contain_their_id(sample: Sample) -> None:
+    session = sample.session()
+    *_, message = (sample.prompt(session, f"prompt {number}") for number in range(MAX_MESSAGES_AT_ONCE + 2))
+    [part] = (sample.root / "part" / message["id"]).iterdir()
+    for path in (part, sample.path("message", session["id"], message["id"])):
+        record = json.loads(path.read_bytes())
+        del record["id"]
+        path.write_text(json.dumps(record))
+    store = JsonTree(sample.root)
+    assert list(read_messages(store, session["id"])) == store.messages(session["id"])

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import OpenseshError
 from ..records import as_object
-from ..storage.protocol import StoredMessage, ignore_damage
-from ..storage.record_ids import with_ids_of_key
+from ..storage.protocol import ignore_damage
+from ..storage.record_ids import with_ids_of_key, with_parts
 from .rendering.visible_text import one_line
 from .transcript import MarkerBlock, ReasoningBlock, TextBlock, ToolBlock, TranscriptOptions, transcript_message
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ..records import Document
-    from ..storage.protocol import Store
+    from ..storage.protocol import Store, StoredMessage
     from .transcript import TranscriptMessage
 
 _WORDS_LENGTH = 120
@@ -125,9 +125,8 @@ class FirstPrompts:
             for key, record in islice(messages, _MAX_MESSAGES):
                 info = as_object(with_ids_of_key(key, record)) or {}
                 if info.get("role") == "user":
-                    scanned = self._store.scan(("part", key[-1]), report=ignore_damage)
-                    parts = [as_object(with_ids_of_key(part_key, part)) or {} for part_key, part in scanned]
-                    if words := prompt_words(transcript_message(StoredMessage(info, parts))):
+                    message = with_parts(self._store, info, ignore_damage)
+                    if words := prompt_words(transcript_message(message)):
                         return words
         except OpenseshError:
             pass  # the list shows the session without it

@@ -13,9 +13,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..errors import NotFoundError, RecordError
-from ..records import as_object, order
+from ..records import as_object
 from ..storage.protocol import Damage, StoredMessage
-from ..storage.record_ids import with_ids_of_key
+from ..storage.record_ids import message_positions, with_ids_of_key, with_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,14 +132,9 @@ class SessionTurns:
         key = ("message", self.session_id, message_id)
         try:
             info = as_object(with_ids_of_key(key, self._store.read(key))) or {}
-            created = order.created(info)  # it may have been damaged since its position was read
-        except (NotFoundError, RecordError) as error:
+            return with_parts(self._store, info, self.damage.append)
+        except (NotFoundError, RecordError) as error:  # it may have been damaged since its position was read
             return DamagedMessage(message_id, self._store.locate(key), error.message)
-        parts: list[Document] = []
-        for part_key, record in self._store.scan(("part", message_id), report=self.damage.append):
-            if (part := as_object(with_ids_of_key(part_key, record))) is not None:
-                parts.append(part)
-        return StoredMessage(info, order.parts_in_order(parts, created))
 
 
 def turn_id(turn: SessionTurn) -> str:
@@ -152,19 +147,12 @@ def _time_of(record_id: str) -> str:
 
 
 def _read_order(store: Store, session_id: str, names: Sequence[str]) -> list[str | DamagedMessage]:
-    positions: list[tuple[order.Position, str]] = []
     damage: dict[str, str] = {}
 
     def report(entry: Damage) -> None:
         damage[entry.path] = entry.reason
 
-    for key, record in store.scan(("message", session_id), report=report):
-        info = as_object(with_ids_of_key(key, record))
-        try:
-            positions.append((order.position(info or {}), key[-1]))
-        except RecordError as error:
-            damage[store.locate(key)] = error.detail
-    positions.sort()
+    positions = sorted((position, str(info["id"])) for position, info in message_positions(store, session_id, report))
     ordered: list[str | DamagedMessage] = [name for _, name in positions]
     readable = set(ordered)
     by_name = sorted(name for _, name in positions)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..errors import RecordError
-from ..records import Project, Session, view
+from ..records import Project, Session, as_object, order, view
 from .keys import is_plain
-from .protocol import Damage
+from .protocol import Damage, StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from ..records import Document
     from .protocol import Key, Report, Store
 
 T = TypeVar("T")
@@ -57,3 +58,22 @@ def views_of(
             yield key, view_at(key, record)
         except RecordError as error:
             report(Damage(store.locate(key), error.detail))
+
+
+def message_positions(store: Store, session_id: str, report: Report) -> Iterator[tuple[order.Position, Document]]:
+    """Yield the messages of a session without their parts, one at a time, with what sorts them. A message that cannot
+    be read or sorted is reported."""
+    for key, record in store.scan(("message", session_id), report=report):
+        info = as_object(with_ids_of_key(key, record)) or {}
+        try:
+            yield order.position(info), info
+        except RecordError as error:
+            report(Damage(store.locate(key), error.detail))
+
+
+def with_parts(store: Store, info: Document, report: Report) -> StoredMessage:
+    """Return a message with its parts, or raise :class:`~opensesh.errors.RecordError` if it has no time."""
+    created = order.created(info)
+    scanned = store.scan(("part", info["id"]), report=report)
+    parts = (as_object(with_ids_of_key(key, part)) for key, part in scanned)
+    return StoredMessage(info, order.parts_in_order(filter(None, parts), created))

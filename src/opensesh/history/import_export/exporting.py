@@ -6,13 +6,14 @@ is faster). Records that cannot be read are left out and reported.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ...errors import NotFoundError, RecordError
-from ...records import as_object, order
+from ...records import as_object
 from ...storage import keys
 from ...storage.protocol import Damage, StoredMessage, log_damage
-from ...storage.record_ids import with_ids_of_key
+from ...storage.record_ids import message_positions, with_ids_of_key, with_parts
 from ..filters import Selection, select
 from ..formats import ExportedSession, Format, FormatOptions, find_format
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     OnMessage = Callable[[Document, list[Document]], None]
 
-_MAX_MESSAGES_AT_ONCE = 300
+MAX_MESSAGES_AT_ONCE = 300
 """Sessions with more messages are read one message at a time."""
 
 
@@ -140,21 +141,12 @@ def read_messages(store: Store, session_id: str, *, report: Report = log_damage)
     Records that cannot be read are left out and reported.
     """
     damage: list[Damage] = []
-    newest = store.messages(session_id, last=_MAX_MESSAGES_AT_ONCE + 1, report=damage.append)
-    if len(newest) <= _MAX_MESSAGES_AT_ONCE:  # so these are all
+    newest = store.messages(session_id, last=MAX_MESSAGES_AT_ONCE + 1, report=damage.append)
+    if len(newest) <= MAX_MESSAGES_AT_ONCE:  # so these are all
         for entry in damage:
             report(entry)
         yield from newest
         return
     del newest
-    infos: list[tuple[order.Position, str, Document]] = []
-    for key, value in store.scan(("message", session_id), report=report):
-        info = as_object(value) or {}
-        try:
-            infos.append((order.position(info), key[-1], info))
-        except RecordError as error:
-            report(Damage(store.locate(key), error.detail))
-    infos.sort(key=lambda entry: entry[0])
-    for _, message_id, info in infos:
-        parts = (as_object(part) for _, part in store.scan(("part", message_id), report=report))
-        yield StoredMessage(info, order.parts_in_order(filter(None, parts), order.created(info)))
+    for _, info in sorted(message_positions(store, session_id, report), key=itemgetter(0)):
+        yield with_parts(store, info, report)

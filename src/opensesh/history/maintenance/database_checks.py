@@ -22,7 +22,7 @@ from ...text import pluralize
 from ..formats.opencode import complete_message, complete_session
 from .findings import Finding
 from .inventory import rebuilt_message, rebuilt_session
-from .tree_checks import DAY_MS, check_leases, running_sessions
+from .tree_checks import DAY_MS, check_leases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,7 +74,7 @@ class _DatabaseCheck:
                 names.add(_key(row))
             if row.fault or session not in self._sessions or is_open_answer(row.record):
                 self._suspects.append(row)
-        self._running = running_sessions(FileLeases.of(store), self._sessions)
+        self._running = dict(FileLeases.of(store).held())
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is wrong with the rows."""

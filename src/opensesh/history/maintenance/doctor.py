@@ -30,7 +30,7 @@ from .findings import (
     store_contents,
 )
 from .inventory import take_inventory
-from .tree_checks import check_folders, check_layout, check_records, check_surroundings, running_sessions
+from .tree_checks import check_folders, check_layout, check_records, check_surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,7 +100,7 @@ def diagnose(store: Store, *, unread: Sequence[Damage] = (), step: Step = lambda
         if member is store or tree.sessions or tree.messages or tree.parts:
             contents.append(tree)
         if os.path.isdir(member.root):
-            running = running_sessions(FileLeases.of(member), (item.name for item in inventory.of("session")))
+            running = dict(FileLeases.of(member).held())
             beside = databases(os.path.dirname(member.root), {})
             are_all_read = {os.path.realpath(path) for path in beside} <= read_ids
             findings += check_records(member, inventory, running, in_databases if are_all_read else None)

@@ -24,7 +24,7 @@ from .findings import Finding
 from .inventory import is_unfinished, make_valid, rebuilt_message, rebuilt_session, records_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from ...storage.protocol import FileTree, Store
     from .inventory import Inventory, InventoryItem
@@ -37,7 +37,7 @@ _ID_PREFIXES = {"session": "ses", "message": "msg", "part": "prt"}
 
 
 def check_records(
-    tree: FileTree, inventory: Inventory, running: frozenset[str], in_databases: Collection[str] | None
+    tree: FileTree, inventory: Inventory, running: Collection[str], in_databases: Collection[str] | None
 ) -> Iterator[Finding]:
     """Yield everything that is wrong with records. Unfinished records of ``running`` sessions are not a fault.
 
@@ -237,7 +237,7 @@ def _is_true_id(tree: FileTree, item: InventoryItem, id_: str) -> bool:
     return by_id and not by_name
 
 
-def _stale(tree: FileTree, inventory: Inventory, running: frozenset[str], superseded: set[str]) -> Iterator[Finding]:
+def _stale(tree: FileTree, inventory: Inventory, running: Collection[str], superseded: set[str]) -> Iterator[Finding]:
     """Yield tool calls and answers that will never be finished: a later message exists, or a day has passed."""
     now = now_ms()
 
@@ -261,15 +261,6 @@ def _close_answer(tree: FileTree, item: InventoryItem, info: Document) -> None:
 
 
 # -- surroundings ------------------------------------------------------------------------------------------------------
-
-
-def running_sessions(leases: FileLeases, sessions: Iterable[str]) -> frozenset[str]:
-    """Return the sessions that a process is running."""
-    try:
-        leased = set(sessions) & set(os.listdir(leases.folder))
-    except OSError:
-        return frozenset()
-    return frozenset(session for session in leased if leases.holder(session) is not None)
 
 
 def check_leases(leases: FileLeases) -> Iterator[Finding]:
