@@ -171,6 +171,7 @@ class Merge:
                     inner = target[key] = {}
                 self.origins.pop(here, None)
                 self._merge_into(inner, members, origin, here)
+            # An empty object on top of one with members changes nothing; it replaces everything else.
             elif members is None or as_object(target.get(key)) is None:
                 self._drop_origins(here, target.get(key))
                 items = as_list(item)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 STRING = r'"(?:[^"\\\n]|\\[^\n])*+(?:"|(?=\\?(?:\n|\Z)))'
 """A string, or the rest of the line after a quote without a second one: it must not be searched for at every quote."""
 _BLOCK_COMMENT = r"/\*.*?(?:\*/|\Z)"
+# In these, strings come first: a comment or a comma inside of one is text.
 _COMMENT = re.compile(rf"({STRING})|//[^\r\n]*|{_BLOCK_COMMENT}", re.DOTALL)
 _COMMA = re.compile(rf'({STRING}|[^ \t\r\n,:\[{{"]+)([ \t\r\n]*)(,(?=[ \t\r\n]*[}}\]]))?')
 _TOKEN = re.compile(rf'[{{}}\[\],:]|{STRING}|[^ \t\r\n{{}}\[\],:"]+')

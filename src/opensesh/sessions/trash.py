@@ -156,6 +156,7 @@ def change_members(store: Store, what: str, sessions: Sequence[Session], plan: P
             own = [session for session in chosen if session.id in filed]
             changes = plan(member, filed, own)
             records = record_files(member)
+            # A session counts as changed if a file that is named after it is: most others are named after messages.
             names = {os.path.basename(path).removesuffix(".json") for change in changes for path in (change.path,)}
             touched = [session for session in own if session.id in names]
             changed |= {session.id: session for session in touched}

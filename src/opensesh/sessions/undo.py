@@ -370,6 +370,7 @@ def _undo(records: RecordFiles, folder: str, line: _Line) -> bool:
         return True
     if line.after:
         return _undo_content(records, os.path.join(folder, line.kept) if line.kept else "", line)
+    # A rename is undone from its new path, a removal from the file that was kept.
     kept = os.path.join(folder, line.kept)
     if not (records.exists(line.to) if line.to else line.kept and os.path.lexists(kept)):
         return False  # never applied, or undone already

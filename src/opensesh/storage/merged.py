@@ -135,6 +135,7 @@ class MergedStore:
             filed = {name: set(keys) for name, keys in self._session_keys().items()}
             preferred = {name: self._newest(keys) for name, keys in filed.items() if len(keys) > 1}
         streams = (_with_store(store, _scan(store, prefix, report)) for store in self.members)
+        # Every member yields its records in key order, so the copies of a record arrive one after the other.
         for key, copies in _grouped(merge(*streams, key=_key)):
             if key[0] != "session" or preferred.get(key[-1], key) == key:
                 store, value = _most_complete(key, copies)

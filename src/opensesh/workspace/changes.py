@@ -292,6 +292,8 @@ class ChangeCollector:
         names, targets = self._own_names(names, message, calls, [*kept, *edits])
         after = _snapshot_after(parts[:number])
         rules_changed = any(os.path.basename(name) == ".gitignore" for name in names)
+        # A step that is reverted as a whole goes back to the snapshot before it. In one that is kept in part, the calls
+        # that stay have changed files since that snapshot, so what the reverted calls recorded comes first.
         for name, writer in names.items():
             left = self._state_in(after, name) if after else _last_text(edits, name)
             first = next((edit.before for edit in edits if edit.path == name), None)

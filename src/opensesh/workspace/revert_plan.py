@@ -224,6 +224,8 @@ class RevertPlanner:
         return names
 
     def _plan_file(self, name: str, history: FileHistory | None, reverted: RevertedFile | None) -> PlannedFile:
+        # The order counts: --force cannot help where an obstacle or a lost content makes a change impossible, and signs
+        # in the history are looked at only where the states alone show no conflict.
         path = self._folder.path(name)
         was = file_state(path, modes=self._modes)
         origin = reverted.origin if reverted else ABSENT if was.is_folder else was

@@ -115,6 +115,7 @@ def plan_refresh(
     for feed in feeds:
         number, own = sources.pop(feed.store_id, (0, UNSTABLE))
         known: dict[str, int] = dict(db.execute("SELECT session, fingerprint FROM copy WHERE source = ?", [number]))
+        # UNSTABLE equals no fingerprint, so that the feed compares the sessions even if the store seems unchanged.
         changes = _detect(feed, UNSTABLE if full else own, known, feeds)
         current: Mapping[str, int] = known
         if changes.removed or changes.changed:

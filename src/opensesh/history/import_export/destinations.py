@@ -195,7 +195,7 @@ def _remaining(export: Export, part: str, state: dict[str, WrittenSession]) -> t
         if (selected.id, export.version(selected)) != (done.id, done.version):
             return export.selected, 0
         if done.offset > size:
-            break
+            break  # its line reached the disk before a power cut, and its session did not
         count, offset = count + 1, done.offset
     return export.selected[count if offset else 0 :], offset
 

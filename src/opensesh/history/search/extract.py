@@ -108,6 +108,7 @@ def digest_of(text: ExtractedText | None) -> int:
     if text is None:
         return 0
     joined = "\0".join((text.kind, text.tool, str(text.time), str(text.unfinished), *text.fields))
+    # The length makes it less likely that a changed text keeps its digest. SQLite has signed integers of 64 bits.
     return crc32(joined.encode(errors="replace")) | (len(joined) & 0x3FFFFFFF) << 32
 
 

@@ -210,6 +210,8 @@ def _is_edge(text: str, at: int) -> bool:
 
 def _plain_runs(pattern: str) -> list[list[str]]:
     """Return the runs of plain characters in each alternative of a regular expression, outside of groups."""
+    # Only the top level is read: what is inside of a group may be optional, an alternative or a condition. A run that
+    # is missed makes a search slower, but never wrong.
     branches: list[list[str]] = [[""]]
     at = depth = 0
     while at < len(pattern):

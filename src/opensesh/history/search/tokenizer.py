@@ -33,6 +33,8 @@ _UNSPACED = re.compile(
     "\U00020000-\U0003ffff"
     "]+"
 )
+# Tables for bytes.translate, which is much faster than a regular expression: the shape of a text (U for a capital,
+# l for a small letter or a digit, a space for all else), its words in lower case, and where it has letters and digits.
 _SHAPE = bytes(85 if 65 <= c <= 90 else 108 if 97 <= c <= 122 or 48 <= c <= 57 else 32 for c in range(256))
 _LOWER = bytes(c + 32 if 65 <= c <= 90 else c if 97 <= c <= 122 or 48 <= c <= 57 or c > 127 else 32 for c in range(256))
 _RUNS = bytes(c > 127 or chr(c).isalnum() for c in range(256))
@@ -111,6 +113,7 @@ def identifiers(text: str) -> list[str]:
 def _identifiers(data: bytes) -> list[str]:
     shape = data.translate(_SHAPE)
     names: dict[bytes, None] = {}
+    # A hump is a capital after a small letter, as in parseConfig, or at the end of a run of them, as in HTTPServer.
     for hump in (b"lU", b"UUl"):
         at = shape.find(hump)
         while at >= 0:

@@ -57,6 +57,7 @@ def copied_messages(usage: UsageTable) -> dict[str, set[str]]:
                 copies[fingerprint].append(MessageCopy(_MADE_HERE, first[session], session, ""))
     copied: dict[str, set[str]] = {}
     for group in copies.values():
+        # The message that certainly was made in its session; without one, that of the oldest session.
         original = min(group)
         for copy in group:
             if copy.session != original.session and copy.rank >= _UNCLEAR:

@@ -73,6 +73,7 @@ class UsageWriter:
             json.dumps(buckets_of(entries)),
             json.dumps(damage) if damage else None,
             json.dumps(list(usage.watched.items())) if usage.watched else None,
+            # The tool calls of a damaged message count although its time is not known.
             json.dumps(answers | dict.fromkeys(usage.damaged, 0)),
             array("q", [entry.fingerprint for entry in entries]).tobytes(),
             json.dumps(entries) if entries and may_be_fork(info, entries[0].created) else None,

@@ -47,6 +47,8 @@ def other_processes(path: str) -> list[int]:
             lines = [line.split() for line in file]
     except (OSError, UnicodeDecodeError):
         return []  # no such file: the database has no write-ahead log, or this is not Linux
+    # A line is "1: POSIX ADVISORY READ 4711 08:01:1234 128 128": process, device and inode, first and last byte. Lines
+    # about processes that wait for a lock have one field more.
     processes = {
         int(pid)
         for _, _, _, _, pid, device, start, end, *_ in (line for line in lines if len(line) == 8)
