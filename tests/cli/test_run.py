@@ -19,6 +19,7 @@ from opensesh.cli.prompt_run import RunUsage, format_cost
 from opensesh.cli.responders import parse_answer, parse_choice
 from opensesh.cli.terminal import escape_control
 from opensesh.engine.opening import open_engine
+from opensesh.engine.settings import Settings
 from opensesh.events import MessageUpdated
 from opensesh.testing.wire import WireServer
 
@@ -333,6 +334,17 @@ def test_words_are_what_to_do_instead(screen: Callable[..., Screen], calc: Path)
     assert seen.end() == 0
     assert "As you wish." in seen.text
     assert "a - b" in calc.read_text()
+
+
+@pytest.mark.slow
+def test_a_request_that_waits_long_for_the_terminal_logs_no_warning(screen: Callable[..., Screen], calc: Path) -> None:
+    seen = screen("run", "-m", write_script(FIX), "fix it")
+    seen.until("instead\n  > ")
+    time.sleep(Settings().unanswered_warning_seconds or 0)
+    time.sleep(1)
+    seen.type("y\n")
+    assert seen.end() == 0
+    assert "is waiting" not in seen.text
 
 
 @pytest.mark.parametrize("keys", ["n\n", "\x04"])

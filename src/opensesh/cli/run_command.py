@@ -116,6 +116,7 @@ def run(options: Namespace) -> int:
             interactive=keyboard is not None,
             budget=budget,
             find_plugins=not options.no_plugins,
+            unanswered_warning_seconds=None,  # the terminal asks
             follow_other_programs=False,  # what they write into the session is neither output nor cost of this run
         )
         engine = open_engine(directory, store=store, settings=settings)

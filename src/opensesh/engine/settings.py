@@ -94,8 +94,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     of compactions without anything that the model did not write, the finish of the model where no step follows,
     reminders and retries without parts, the disabled tools of subagents, interrupted texts without an end, and a prompt
     after the subtask of a command. They also read the sessions of directories that do not exist any more."""
-    unanswered_warning_seconds: float = 10.0
-    """When a request that no callback answers is logged."""
+    unanswered_warning_seconds: float | None = 10.0
+    """When a request that no callback answers is logged; ``None`` if clients of the engine answer requests."""
 
 
 class EngineOptions(NamedTuple):

@@ -180,6 +180,8 @@ class CallbackDispatcher:
                     else:
                         self._questions.reply(request.id, answers)
             return
+        if self._warn_after_seconds is None:
+            return
         await asyncio.sleep(self._warn_after_seconds)
         if self._warned:
             return

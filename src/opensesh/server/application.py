@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 _KEPT_EVENTS = 8192
 """How many events a slow or reconnecting client can be behind."""
-_NEVER = 1e9
-"""Seconds. A request that waits for a user is not worth a warning here."""
 _INTERFACE_HEADERS = {"content-security-policy": "frame-ancestors 'none'", "cache-control": "no-cache"}
 
 
@@ -55,7 +53,7 @@ def application(options: ServerOptions, url: str, hosts: Iterable[str]) -> tuple
         owner=f"opensesh serve at {url}",
         opencode_events=True,
         snapshot_start_seconds=5.0,  # clients of OpenCode expect steps that begin with their snapshot
-        unanswered_warning_seconds=_NEVER,
+        unanswered_warning_seconds=None,
     )
     pool = EnginePool(partial(open_engine, store=store, settings=settings, bus=bus))
     credentials = Credentials(options.username, options.password) if options.password else None
