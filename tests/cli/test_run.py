@@ -130,6 +130,12 @@ def test_a_provider_of_ones_own_is_asked_over_the_wire(terminal: Terminal, monke
     assert "cost unknown  2,000 tokens in" in terminal.error  # the answer, and the title
 
 
+def test_a_refused_key_comes_with_the_command_that_stores_another(terminal: Terminal) -> None:
+    terminal.run("run", "-m", write_script('ERROR auth message="Incorrect API key provided"'), "hello")
+    assert terminal.code == 1
+    assert "! Incorrect API key provided\n  The provider refused the key; 'opensesh auth login" in terminal.error
+
+
 def test_an_interruption_while_only_the_title_is_missing_keeps_the_answer(screen: Callable[..., Screen]) -> None:
     seen = screen("run", "-m", write_script("SAY Answered.\n---\nTITLE Never\nHANG"), "go")
     seen.until("Answered.")

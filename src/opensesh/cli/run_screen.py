@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .. import events, ids
 from ..history import formatting
-from ..records import MessageAbortedError, as_object, read_failure
+from ..records import APIError, MessageAbortedError, as_object, read_failure
 from . import output
 from .terminal import escape_control
 
@@ -113,6 +113,8 @@ class Screen:
                 failure := read_failure(error), MessageAbortedError
             ):
                 self.note(f"! {getattr(failure, 'message', '') or type(failure).__name__}", 31)
+                if isinstance(failure, APIError) and failure.status_code == 401:
+                    self.note("  The provider refused the key; 'opensesh auth login PROVIDER' stores another one.", 31)
             case events.SessionCompacted(session_id=session_id) if session_id in self._depths:
                 self.note("the conversation was compacted, because the context window was full", 2)
             case _:
