@@ -367,3 +367,59 @@ async def test_an_outcome_is_what_a_caller_waits_for() -> None:
         outcome = await engine.run(session.id, "go", model="scripted/model")
     assert isinstance(outcome, opensesh.Outcome)
     assert outcome.kind == "answered"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "message"),
+    [
+        (42, {}, "a prompt is text; this is a value of type int"),
+        (None, {}, "a prompt is text; this is a value of type NoneType"),
+        ("hi", {"model": 5}, "a model is text; this is a value of type int"),
+        (public.Prompt(parts=({"type": "text", "text": "hi"},)), {"model": "a/b"}, "model: beside a Prompt"),
+    ],
+)
+async def test_a_prompt_of_another_type_is_refused_by_name(prompt: Any, options: Any, message: str) -> None:
+    async with opensesh.open() as engine:
+        session = await engine.create()
+        for submit in (engine.run, engine.append):
+            with pytest.raises(UsageError, match=message):
+                await submit(session.id, prompt, **options)
+
+
+async def test_abort_takes_an_id_and_no_session() -> None:
+    async with opensesh.open() as engine:
+        session: Any = await engine.create()
+        with pytest.raises(InvalidIDError, match=r"try its \.id"):
+            engine.abort(session)
+        assert engine.abort(session.id) is False
+
+
+def test_a_permission_callback_has_to_be_a_function() -> None:
+    always: Any = "always"
+    with pytest.raises(UsageError, match="permission is a function that returns 'once', 'always' or 'reject'"):
+        opensesh.open(permission=always)
+
+
+async def test_an_engine_is_entered_once() -> None:
+    engine = opensesh.open()
+    async with engine:
+        pass
+    with pytest.raises(UsageError, match="can be entered once"):
+        await engine.__aenter__()
+
+
+async def test_a_synchronous_run_in_a_coroutine_says_what_to_write_instead() -> None:
+    with pytest.raises(UsageError, match=r"await engine\.run"):
+        opensesh.run("SAY hi", model="scripted/prompt")
+
+
+def test_places_and_files_may_be_paths(tmp_path: Path) -> None:
+    place, copy, file = tmp_path / "one", tmp_path / "two", tmp_path / "all.json"
+    outcome = opensesh.run("SAY hi", engine_options={"store": place / "storage"}, model="scripted/prompt")
+    assert repr(outcome) == "Outcome(kind='answered', text='hi')"
+    assert [session.messages for session in opensesh.history.open(place).sessions()] == [2]
+    assert opensesh.history.export(file, format="json", place=place) == 1
+    (copy / "storage").mkdir(parents=True)
+    assert len(opensesh.history.import_sessions(file, place=copy)) == 1
+    assert opensesh.history.statistics(place=copy).total.totals.messages == 2
+    assert opensesh.history.diagnose(copy).findings == opensesh.history.diagnose(place).findings

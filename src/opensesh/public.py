@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Unpack
 
 from . import errors, events, plugins
@@ -45,8 +46,15 @@ def run(
     """Run a prompt in a new session of ``directory``, or in ``session_id``, and return its outcome when it has ended.
 
     ``engine_options`` are arguments of :func:`opensesh.open`, ``options`` those of :meth:`opensesh.Engine.run`. Several
-    prompts, events and callbacks need :func:`opensesh.open`. Raises :class:`RuntimeError` where an event loop runs.
+    prompts, events and callbacks need :func:`opensesh.open`. Raises :class:`~opensesh.errors.UsageError` where an event
+    loop runs, as in a coroutine or a notebook.
     """
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise errors.UsageError(
+            "opensesh.run starts an event loop, and one runs here: write 'async with opensesh.open() as engine', and "
+            "'await engine.run(...)' in it"
+        )
 
     async def work() -> Outcome:
         async with open(directory, **(engine_options or {})) as engine:

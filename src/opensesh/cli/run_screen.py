@@ -17,7 +17,7 @@ from .terminal import escape_control
 
 if TYPE_CHECKING:
     from ..bus import Envelope
-    from ..records import Document
+    from ..records import Document, Failure
     from .terminal import Stream
 
 
@@ -109,16 +109,18 @@ class Screen:
                 wait = formatting.format_duration(max(at - ids.now_ms(), 0))
                 self.note(f"! {status.get('message')}", 33)
                 self.note(f"  attempt {int(status.get('attempt', 0)) + 1} at {clock}, in {wait}", 33)
-            case events.SessionError(error=error) if error and not isinstance(
-                failure := read_failure(error), MessageAbortedError
-            ):
-                self.note(f"! {getattr(failure, 'message', '') or type(failure).__name__}", 31)
-                if isinstance(failure, APIError) and failure.status_code == 401:
-                    self.note("  The provider refused the key; 'opensesh auth login PROVIDER' stores another one.", 31)
+            case events.SessionError(error=error) if error:
+                self._show_failure(read_failure(error))
             case events.SessionCompacted(session_id=session_id) if session_id in self._depths:
                 self.note("the conversation was compacted, because the context window was full", 2)
             case _:
                 pass
+
+    def _show_failure(self, failure: Failure) -> None:
+        if not isinstance(failure, MessageAbortedError):
+            self.note(f"! {getattr(failure, 'message', '') or type(failure).__name__}", 31)
+        if isinstance(failure, APIError) and failure.status_code == 401:
+            self.note("  The provider refused the key; 'opensesh auth login PROVIDER' stores another one.", 31)
 
     # -- messages and their parts --------------------------------------------------------------------------------------
 

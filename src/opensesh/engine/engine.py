@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
 
-from .. import project
+from .. import ids, project
 from ..bus import Bus, Envelope
 from ..errors import OpenseshError, UsageError
 from ..events import CommandExecuted, Missed, SessionError
@@ -22,7 +22,7 @@ from ..workspace.diffs import history_diffs, summarize, turn_messages
 from .cancellation import run_in_thread_uncancellable, run_uncancellable, uncancellable
 from .compaction_undo import redo_compaction, undo_compaction
 from .model_errors import failure_of
-from .prompt import Prompt, PromptOptions, mentioned_parts
+from .prompt import Prompt, PromptOptions, as_prompt, mentioned_parts
 from .runs import releasing_on_error
 from .session_history import USER_SHELL_PROMPT
 from .tool_context import output_limits
@@ -82,6 +82,8 @@ class Engine:
             self._components = await run_in_thread_uncancellable(self._build, self.run)
 
     async def __aenter__(self) -> Engine:
+        if self._running is not None:
+            raise UsageError("an engine can be entered once; opensesh.open() returns another one")
         await self.open()
         components, settings, closing = self.components, self.components.settings, self._closing
         # Closed in reverse order, all of them even if one fails: plugins receive the last events of the runs.
@@ -163,13 +165,6 @@ class Engine:
         mentions to what the user wrote, where ``text`` holds more (output of a program, standard input)."""
         return mentioned_parts(text, self.location, self.components.agents, typed=typed)
 
-    def _as_prompt(self, prompt: str | Prompt, options: PromptOptions) -> Prompt:
-        if isinstance(prompt, Prompt):
-            return prompt
-        if not prompt.strip():
-            raise UsageError("the prompt is empty")
-        return Prompt(parts=self.prompt_parts(prompt), **options)
-
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     async def create(
@@ -219,7 +214,7 @@ class Engine:
         """Store a prompt and start or join its run; return a future of its outcome. Once this returns, the prompt
         survives a crash. If it is cancelled, all of it has happened or nothing. The future is the caller's own:
         cancelling it, or waiting for it with a timeout, has no effect on the run; :meth:`abort` stops it."""
-        runs, prompt = self._runs, self._as_prompt(prompt, options)
+        runs, prompt = self._runs, as_prompt(prompt, options, self.prompt_parts)
         async with runs.session_lock(session_id):
             run = await runs.open(session_id)
             with releasing_on_error(run):
@@ -229,7 +224,7 @@ class Engine:
     @uncancellable
     async def append(self, session_id: str, prompt: str | Prompt, **options: Unpack[PromptOptions]) -> StoredMessage:
         """Store a prompt without answering it; the next prompt is answered with both in view."""
-        runs, prompt = self._runs, self._as_prompt(prompt, options)
+        runs, prompt = self._runs, as_prompt(prompt, options, self.prompt_parts)
         async with runs.session_lock(session_id):
             # Only the whole history says whether an id that the client has chosen is new.
             run = await runs.open(session_id, to_append=prompt.message_id is None)
@@ -358,6 +353,8 @@ class Engine:
 
     def abort(self, session_id: str) -> bool:
         """Stop a session's run; whether there was one. Its outcome is ``aborted`` for all who wait for it."""
+        if not isinstance(session_id, str):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped callers
+            ids.check(session_id, "ses")
         return self._runs.abort(session_id) if self._running is not None else False
 
     def status(self) -> Mapping[str, dict[str, Any]]:

@@ -64,6 +64,11 @@ class Outcome(NamedTuple):
     """The last answer, if there was any."""
     error: Document | None = None
 
+    def __repr__(self) -> str:
+        """Show the text instead of the whole message."""
+        error = "" if self.error is None else f", error={self.error!r}"
+        return f"Outcome(kind={self.kind!r}, text={self.text!r}{error})"
+
     @property
     def text(self) -> str:
         """The text of the last answer, without reasoning and tool calls; empty if there was none. Half characters,

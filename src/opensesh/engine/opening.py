@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def open_engine(  # noqa: PLR0913 - the public constructor; each argument is a name that a caller may pass
     directory: str | os.PathLike[str] = ".",
     *,
-    store: Store | str | None = None,
+    store: Store | str | os.PathLike[str] | None = None,
     config: Config | None = None,
     settings: Settings | None = None,
     tools: Sequence[Tool] = (),
@@ -53,6 +53,8 @@ def open_engine(  # noqa: PLR0913 - the public constructor; each argument is a n
     Nothing is read before the engine is entered, and nothing is written to the store before a session is created or a
     prompt is stored, unless a process that was killed has left something to complete or to undo.
     """
+    if permission is not None and not callable(permission):
+        raise UsageError(f"permission is a function that returns 'once', 'always' or 'reject', not {permission!r}")
     for tool in tools:
         if missing := missing_attributes(tool):
             name = getattr(tool, "__name__", repr(tool))
@@ -67,7 +69,7 @@ def open_engine(  # noqa: PLR0913 - the public constructor; each argument is a n
         if service is None:
             if not os.path.isdir(directory) and not (settings or Settings()).opencode_events:
                 raise UsageError(f"there is no directory {os.path.abspath(directory)}")
-            opened = settle(open_store(store) if store is None or isinstance(store, str) else store)
+            opened = settle(open_store(store) if store is None or isinstance(store, str | os.PathLike) else store)
             service = Sessions(opened, project.resolve(directory, store=opened), bus=events)
         options = EngineOptions(settings or Settings(), config, scripts, tuple(tools), tuple(plugins))
         return Components(service, events, run, options)

@@ -41,7 +41,7 @@ from .session_writer import synthetic_part
 from .tool_context import NearbyInstructions, output_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ..config import Config
     from ..project import ProjectLocation
@@ -92,6 +92,20 @@ class PromptOptions(TypedDict, total=False):
     format: dict[str, Any] | None
     tools: dict[str, bool] | None
     message_id: str | None
+
+
+def as_prompt(prompt: str | Prompt, options: PromptOptions, parts: Callable[[str], tuple[Document, ...]]) -> Prompt:
+    """Return a prompt, or one of a text with ``options`` and the ``parts`` of the text."""
+    if isinstance(prompt, Prompt):
+        if options:
+            raise UsageError(f"{', '.join(options)}: beside a Prompt, set its own fields instead")
+        return prompt
+    for name, value in {"prompt": prompt, "model": options.get("model") or ""}.items():
+        if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped callers
+            raise UsageError(f"a {name} is text; this is a value of type {type(value).__name__}")
+    if not prompt.strip():
+        raise UsageError("the prompt is empty")
+    return Prompt(parts=parts(prompt), **options)
 
 
 def text_prompt(text: str, files: Sequence[str] = (), **options: Unpack[PromptOptions]) -> Prompt:

@@ -23,50 +23,53 @@ if TYPE_CHECKING:
     from .maintenance.doctor import Diagnosis
     from .stats.usage_stats import By, Statistics
 
+    Place = str | os.PathLike[str]
 
-def open(place: str | None = None) -> Library:  # noqa: A001 - history.open() is the public name
+
+def open(place: Place | None = None) -> Library:  # noqa: A001 - history.open() is the public name
     """Open the history at ``place``: a storage folder, an OpenCode data folder (the default), a database, or a URL.
 
     All stores of a data folder are opened as one. Raises :class:`~opensesh.errors.NotFoundError` if the place does not
     exist.
     """
+    place = None if place is None else os.fspath(place)
     if place is not None and "://" not in place and not os.path.exists(os.path.expanduser(place)):
         raise NotFoundError(f"there is no store at {place}", path=place)
     return Library(place)
 
 
 def export(
-    path: str,
+    path: Place,
     sessions: Sequence[str] = (),
     *,
     format: str = "jsonl",  # noqa: A002 - the name of the command's option
     redactor: Redactor | None = None,
-    place: str | None = None,
+    place: Place | None = None,
 ) -> int:
     """Write sessions, by id, or all of them to a file, in one of the formats of ``opensesh export``; return how many.
 
     ``redactor`` removes secrets: :class:`opensesh.redaction.Redactor`.
     """
-    selection = Selection(ids=tuple(sessions))
-    return to_file(Export(open(place).store, selection, format, redactor=redactor), path, lambda done, total: None)
+    selected = Export(open(place).store, Selection(ids=tuple(sessions)), format, redactor=redactor)
+    return to_file(selected, os.fspath(path), lambda done, total: None)
 
 
-def import_sessions(source: str, *, place: str | None = None, dry_run: bool = False) -> list[ImportResult]:
+def import_sessions(source: Place, *, place: Place | None = None, dry_run: bool = False) -> list[ImportResult]:
     """Copy the sessions of a file, a store or an export into the store that new sessions go to; return what was done
     with each. A session that is there already is completed, never overwritten."""
-    return Importer(open(place).store, dry_run=dry_run).take(read_sessions(source))
+    return Importer(open(place).store, dry_run=dry_run).take(read_sessions(os.fspath(source)))
 
 
-def statistics(by: By = "day", *, place: str | None = None, utc: bool = False) -> Statistics:
+def statistics(by: By = "day", *, place: Place | None = None, utc: bool = False) -> Statistics:
     """Add up tokens and costs, each model call once, by what ``opensesh stats --by`` accepts."""
     return usage_stats.statistics(open(place).store, by, utc=utc)
 
 
-def diagnose(place: str | None = None) -> Diagnosis:
+def diagnose(place: Place | None = None) -> Diagnosis:
     """Check every record, as ``opensesh doctor`` does; change nothing."""
     return doctor.diagnose(open(place).store)
 
 
-def repair(place: str | None = None) -> Diagnosis:
+def repair(place: Place | None = None) -> Diagnosis:
     """Repair what is safe and quarantine the rest, as ``opensesh doctor --fix`` does; the result has the undo file."""
     return doctor.repair(open(place).store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 from contextlib import suppress
 from decimal import Decimal
 from functools import cached_property
@@ -183,8 +184,8 @@ class Library:
     """The sessions of the stores at a place. It is synchronous and never writes to a store, except that it completes
     or undoes what a process that was killed had begun."""
 
-    def __init__(self, place: str | None = None, *, store: Store | None = None) -> None:
-        self._place = place
+    def __init__(self, place: str | os.PathLike[str] | None = None, *, store: Store | None = None) -> None:
+        self._place = None if place is None else os.fspath(place)
         self._open_store = store
         self.damage: list[Damage] = []
         """Records that could not be read so far."""

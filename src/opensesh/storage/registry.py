@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "opensesh.stores"
 
 
-def open_store(place: str | None = None, *, report: Report | None = None) -> Store:
+def open_store(place: str | os.PathLike[str] | None = None, *, report: Report | None = None) -> Store:
     """Open the store at ``place``: a storage folder, an OpenCode data folder, a database file, or a URL.
 
     A data folder (the default is OpenCode's own) opens as everything that is in it: the JSON tree and every database.
     If one of these cannot be read, :class:`~opensesh.errors.StoreError` is raised, because a writer must not miss
     records. With ``report``, for readers, it is reported and left out, as long as another one can be opened.
     """
-    place = place or default_place()
+    place = os.fspath(place or default_place())
     if "://" in place:
         return _open_url(place)
     locations = find_stores(place)
