@@ -55,8 +55,10 @@ class Flags:
 
     def text(self, name: str) -> str | None:
         """Return the value of ``name``, or ``None`` if it is not set or empty."""
-        variable = self.variable(name)
-        return self.environ[variable] if variable else None
+        for prefix in PREFIXES:
+            if value := self.environ.get(prefix + name):
+                return value
+        return None
 
     def on(self, *names: str) -> bool:
         """Whether one of these switches is on."""

@@ -36,14 +36,15 @@ Verdict = Literal["allow", "ask"]
 
 def disabled(tools: Iterable[str], rules: Sequence[Rule]) -> frozenset[str]:
     """Return the tools that are not offered: the last rule about them, by permission or by name, denies everything."""
-
-    def is_denied(tool: str) -> bool:
+    denied: list[str] = []
+    for tool in tools:
         permission = "read" if tool == "recall" else permission_of(tool)
-        about = (rule for rule in reversed(rules) if rule.permission == tool or matches(permission, rule.permission))
-        last = next(about, None)
-        return last is not None and last.action == "deny" and last.pattern == "*"
-
-    return frozenset(tool for tool in tools if is_denied(tool))
+        for rule in reversed(rules):
+            if rule.permission == tool or matches(permission, rule.permission):
+                if rule.action == "deny" and rule.pattern == "*":
+                    denied.append(tool)
+                break
+    return frozenset(denied)
 
 
 def may_be_denied(permission: str, patterns: Sequence[str], possible: Sequence[str], rules: Sequence[Rule]) -> bool:

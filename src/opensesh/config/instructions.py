@@ -97,8 +97,8 @@ def system_instructions(config: Config, fetch: Fetch | None = None) -> list[Inst
 
 def own_urls(config: Config) -> list[str]:
     """Return the URLs of instructions that the user, or an organisation of the user's, names."""
-    named = (entry for entry in config.settings.instructions if entry.startswith(_URL_SCHEMES))
-    foreign = project_urls(config)
+    named = [entry for entry in config.settings.instructions if entry.startswith(_URL_SCHEMES)]
+    foreign = project_urls(config) if named else ()
     return [url for url in dict.fromkeys(named) if url not in foreign]
 
 

@@ -155,12 +155,13 @@ class Budgets:
     def __init__(self, budget: Budget, costs: CostReport) -> None:
         self._budget = budget
         self._costs = costs
+        self._has_limit = budget.is_set
 
     @contextmanager
     def run(self, session_id: str) -> Generator[Account | None]:
         """Charge all model calls made in this context, and in tasks started in it, to one run, and yield its account. A
         run within a run is charged to the outer one and has none."""
-        if not self._budget.is_set or _account.get() is not None:
+        if not self._has_limit or _account.get() is not None:
             yield None
             return
         account = Account(self._budget, self._costs, session_id)

@@ -81,7 +81,7 @@ def request_body(request: Request, *, include_usage: bool = True) -> dict[str, A
     for name, value in request.options.items():
         if name not in _OTHER_OPTIONS | _OWN_FIELDS:
             out[_WIRE_NAMES.get(name, name)] = value
-    out["messages"] = _messages(request)
+    out["messages"] = chat_messages(request)
     if request.tools:
         tools: list[dict[str, Any]] = []
         for tool in request.tools:
@@ -140,7 +140,8 @@ def merge_reasoning_details(details: Iterable[dict[str, Any]]) -> Details:
     return joined
 
 
-def _messages(request: Request) -> list[ChatMessage]:
+def chat_messages(request: Request) -> list[ChatMessage]:
+    """Return the messages of the body."""
     model = request.model
     names = f"{model.provider_id} {model.id} {model.api_id}".lower()
     cached = "anthropic" in names or "claude" in names

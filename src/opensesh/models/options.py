@@ -307,4 +307,7 @@ def _has(name: str, *words: str) -> bool:
 
 
 def _first(table: tuple[tuple[tuple[str, ...], Any], ...], name: str) -> Any:
-    return next((value for words, value in table if all(word in name for word in words)), None)
+    for words, value in table:
+        if all(word in name for word in words):
+            return value
+    return None

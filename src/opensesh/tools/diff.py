@@ -21,7 +21,7 @@ class Diff(NamedTuple):
 
 def compare(path: str, before: str, after: str) -> Diff:
     """Return the difference between two texts of the file at ``path``. Line endings are not compared."""
-    old, new = (split_lines(text.replace("\r\n", "\n")) for text in (before, after))
+    old, new = split_lines(before.replace("\r\n", "\n")), split_lines(after.replace("\r\n", "\n"))
     changes = line_changes(old, new)
     header = f"Index: {path}\n{_RULE}\n--- {path}\n+++ {path}\n"
     text = header + unified_hunks(old, new, changes, CONTEXT_LINES)

@@ -13,7 +13,7 @@ from ...errors import ModelConnectionError, ModelError
 from ...models import failures
 from ...models.answers import AnswerBuilder, Piece
 from ...models.model import Model
-from ...models.openai_chat_request import request_body
+from ...models.openai_chat_request import chat_messages
 from ...models.request import (
     File,
     Reasoning,
@@ -239,8 +239,7 @@ def is_title(request: Request) -> bool:
 
 def chat_usage(request: Request) -> Usage:
     """Return usage by the size of the request: a token is four characters of its messages in OpenAI's chat format."""
-    plain = structs.replace(request, model=_PLAIN_MODEL, tools=())
-    return prompt_usage(len(json.dumps(request_body(plain)["messages"])) // 4)
+    return prompt_usage(len(json.dumps(chat_messages(structs.replace(request, model=_PLAIN_MODEL)))) // 4)
 
 
 def request_tail(request: Request) -> str:
