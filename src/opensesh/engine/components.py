@@ -177,7 +177,7 @@ class Components:
             session,
             history,
             LoopServices(self.writer, self.hooks, self.snapshots, self.config, self.settings),
-            new_planner=lambda enqueue: self._new_planner(session, history, files, enqueue),
+            new_planner=partial(self._new_planner, session, history, files),
             compactions=Compactions(self.compactor, history),
             set_status=partial(self.statuses.set, session.id),
         )

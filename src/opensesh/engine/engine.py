@@ -163,7 +163,8 @@ class Engine:
     def prompt_parts(self, text: str, *, typed: str | None = None) -> tuple[Document, ...]:
         """Return ``text`` and the files and agents that it mentions with ``@`` as parts of a prompt. ``typed`` limits
         mentions to what the user wrote, where ``text`` holds more (output of a program, standard input)."""
-        return mentioned_parts(text, self.location, self.components.agents, typed=typed)
+        components = self.components
+        return mentioned_parts(text, components.location, components.agents, typed=typed)
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 

@@ -215,8 +215,9 @@ class AnswerWriter:
         """The answer so far."""
         return StoredMessage(self.info, list(self.parts.values()))
 
-    async def save(self, *parts: Document) -> None:
-        """Store ``parts``, then the message itself with its fields in OpenCode's order."""
+    async def save(self, *parts: Document, is_final: bool = False) -> None:
+        """Store ``parts``, then the message with its fields in OpenCode's order. With the final one its journal is
+        removed, and the session has had activity."""
         extension = {EXTENSION_KEY: self.info[EXTENSION_KEY]} if EXTENSION_KEY in self.info else {}
         document = document_of(read_message(self.info)) | extension
 
@@ -224,6 +225,12 @@ class AnswerWriter:
             for part in parts:
                 self._sessions.update_part(part)
             self._sessions.update_message(document)
+            if not is_final:
+                return
+            if document["id"] in self._journals:
+                self._journals.pop(document["id"]).remove()
+            with suppress(NotFoundError):  # the session was removed meanwhile
+                self._sessions.touch(document["sessionID"])
 
         await run_in_thread_uncancellable(write)
 
@@ -357,20 +364,11 @@ class AnswerWriter:
         await run_in_thread_uncancellable(self._append_to_journal, self.info["id"], line)
 
     async def finish(self, failure: Failure | None = None) -> None:
-        """Store the message as completed, with the error that ended it if there was one. This is activity of the
-        session."""
+        """Store the message as completed, with the error that ended it if there was one."""
         if failure is not None:
             self.info["error"] = write_failure(failure)
         self.info["time"]["completed"] = max(ids.now_ms(), self.info["time"]["created"])
-        await self.save()
-
-        def close() -> None:
-            if self.info["id"] in self._journals:
-                self._journals.pop(self.info["id"]).remove()
-            with suppress(NotFoundError):  # the session was removed meanwhile
-                self._sessions.touch(self.info["sessionID"])
-
-        await run_in_thread_uncancellable(close)
+        await self.save(is_final=True)
 
 
 def _ends_in_half(text: str) -> bool:

@@ -240,8 +240,7 @@ class CallContext:
 
     async def before_write(self, contents: Mapping[str, bytes | None]) -> None:
         """Save what files hold before they are changed, and record the intended changes with the call."""
-        await self.writes.begin(contents)
-        await self._runner.announce_writes(self._part_id, self.writes.intended)
+        await self._runner.announce_writes(self._part_id, await self.writes.begin(contents))
 
     def after_write(self, path: str) -> None:
         """Note that a tool wrote, moved or deleted this file."""
@@ -337,8 +336,9 @@ class CallWrites:
         self._tracked: list[FileWrite] = []
         self._has_tracked = False
 
-    async def begin(self, contents: Mapping[str, bytes | None]) -> None:
-        """Save what files hold that are about to hold ``contents``."""
+    async def begin(self, contents: Mapping[str, bytes | None]) -> Document:
+        """Save what files hold that are about to hold ``contents``. Return all changes that the call is about to make,
+        as metadata."""
 
         def save() -> None:
             for path, data in contents.items():
@@ -350,6 +350,7 @@ class CallWrites:
                     self._intended[name] = FileWrite(name, known.before if known else before, after)
 
         await run_in_thread_uncancellable(save)
+        return {EXTENSION_KEY: {"writes": [write.document for write in self._intended.values()]}}
 
     def done(self, path: str) -> None:
         """Note that a file was written or deleted."""
@@ -369,11 +370,6 @@ class CallWrites:
             changes = await run_in_thread_uncancellable(lambda: changed_since(self._directory, before, max_files=limit))
             self._has_tracked |= changes is not None
             self._tracked += changes or []
-
-    @property
-    def intended(self) -> Document:
-        """The changes that the call is about to make, as metadata."""
-        return {EXTENSION_KEY: {"writes": [write.document for write in self._intended.values()]}}
 
     async def summary(self) -> Document:
         """Return the changes that the call made, as metadata; empty for a call that changes no files."""
