@@ -15,6 +15,7 @@ from ..tools.mcp.servers import McpServers
 from . import output
 from .directory_config import add_directory_option, load_config
 from .logfile import show_warnings
+from .mcp_states import UNUSABLE, connect_servers, painted_status
 from .terminal import escape_control
 
 if TYPE_CHECKING:
@@ -22,13 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..config import Config, McpConfig
-    from ..tools.mcp.conversion import McpTool
     from ..tools.mcp.server import McpServerState
     from .command_arguments import CommandParser
-
-_COLOURS = {"connected": 32, "failed": 31, "needs_auth": 33, "needs_client_registration": 33, "untrusted": 33}
-UNUSABLE = ("failed", "needs_auth", "needs_client_registration", "untrusted")
-"""States of a server whose tools are missing although it is enabled."""
 
 
 def configure(parser: CommandParser) -> None:
@@ -101,19 +97,3 @@ def _print_servers(options: Namespace, config: Config, states: Mapping[str, McpS
 def _address(config: McpConfig) -> str:
     """Return where a server is, without the query of an address and the arguments of a command, which may be secret."""
     return escape_control((config.url or "").partition("?")[0] or shlex.join((config.command or [])[:1]))
-
-
-async def connect_servers(config: Config) -> tuple[tuple[McpTool, ...], Mapping[str, McpServerState]]:
-    """Connect all servers, and return their tools and states."""
-    servers = McpServers(config, lambda event: None)
-    async with asyncio.TaskGroup() as group:
-        servers.begin(group)
-        try:
-            return await servers.tools(), servers.states
-        finally:
-            servers.end()
-
-
-def painted_status(state: McpServerState) -> str:
-    """Return the status of a server, in its colour."""
-    return output.paint(state.status.replace("_", " "), _COLOURS.get(state.status, 2))

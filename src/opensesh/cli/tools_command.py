@@ -20,7 +20,7 @@ from ..tools.tool_registry import CatalogEntry, DescriptionVariables
 from . import output
 from .directory_config import add_directory_option, load_config
 from .logfile import show_warnings
-from .mcp_command import UNUSABLE, connect_servers, painted_status
+from .mcp_states import UNUSABLE, connect_servers, painted_status
 from .terminal import escape_control
 
 if TYPE_CHECKING:
