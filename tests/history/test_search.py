@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unicodedata import combining, normalize
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from opensesh.errors import UsageError
 from opensesh.history.cache.derived_cache import DerivedCache
 from opensesh.history.search import tokenizer
+from opensesh.history.search.facets import newest_matches
 from opensesh.history.search.query import Atom, RequiredTerms, parse, required_terms, terms_of_regex
 from opensesh.history.search.snippets import snippet
 from opensesh.history.search.text_layer import TEXT, build_vocabulary
@@ -582,3 +585,21 @@ def test_a_snippet_is_about_what_was_looked_for() -> None:
     assert snippet({"tool": "bash", "input": "ls"}, [re.compile("zzz")]).text == "ls"
     assert snippet({}, both).text == ""
     assert snippet({"said": "a" * 10_000}, [re.compile("a*")]).text.startswith("a")
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the zone is the system's")
+def test_matches_are_counted_by_the_month_of_the_local_time(
+    tree: Tree, index: DerivedCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as zone:
+        zone.setenv("TZ", "America/New_York")
+        time.tzset()
+        noon = datetime(2026, 8, 1, 12, tzinfo=UTC)
+        for hours, word in ((0, "august"), (-9, "july")):  # 23:00 of the day before, by local time
+            session = tree.session()
+            moment = int((noon + timedelta(hours=hours)).timestamp() * 1000)
+            tree.part(session, tree.message(session, time={"created": moment}), type="text", text=word)
+        index.refresh(TEXT)
+        months = {word: newest_matches(index, Query(word)).facets["month"] for word in ("august", "july")}
+    time.tzset()
+    assert months == {"august": {"2026-08": 1}, "july": {"2026-07": 1}}

@@ -6,7 +6,6 @@ All of it is one query, without ranking and without reading a text, so that it c
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,14 +22,14 @@ if TYPE_CHECKING:
 COUNTED_PARTS = 5_000
 """How many of the newest matches are counted."""
 NAMES = ("folder", "role", "tool", "model", "month")
-_DAY_MS = 86_400_000
+_MONTH = "strftime('%Y-%m', nullif(p.time, 0) / 1000, 'unixepoch', 'localtime')"
 _COUNT = """(
     SELECT json_group_object({0}, n) FROM (SELECT {0}, count(*) n FROM newest WHERE {0} != '' GROUP BY {0})
 )"""
 _SUMMARY = ", ".join(
     (
         "(SELECT json(count(DISTINCT session)) FROM newest), (SELECT json_group_array(id) FROM newest)",
-        *map(_COUNT.format, ("day", *NAMES[:-1])),
+        *map(_COUNT.format, NAMES),
     )
 )
 
@@ -57,17 +56,14 @@ def newest_matches(cache: DerivedCache, query: Query) -> NewestMatches:
 
     def read(db: Connection) -> NewestMatches:
         condition = Condition(db, parsed, query.filters)
-        shown = f"p.id, p.session, s.directory folder, m.role, p.tool, m.model, nullif(p.time, 0) / {_DAY_MS} day"
+        shown = f"p.id, p.session, s.directory folder, m.role, p.tool, m.model, {_MONTH} month"
         # The number of a part tells roughly how new it is.
         order = "words.rowid" if condition.match else "p.id"
         newest, values = condition.sql(shown, f"ORDER BY {order} DESC LIMIT {COUNTED_PARTS}")
         # One row, because the interpreter is left and entered again for each, and other threads are served meanwhile.
         row = db.execute(f"WITH newest AS MATERIALIZED ({newest}) SELECT {_SUMMARY}", values).fetchone()
-        sessions, parts, days, *facets = map(json.loads, row)
-        months: Counter[str] = Counter()
-        for day, count in days.items():
-            months[time.strftime("%Y-%m", time.localtime(int(day) * 86_400))] += count
-        counts = [*map(Counter[str], facets), months]
-        return NewestMatches(sorted(parts, reverse=True), sessions, dict(zip(NAMES, counts, strict=True)))
+        sessions, parts, *facets = map(json.loads, row)
+        counts: dict[str, Counter[str]] = dict(zip(NAMES, map(Counter[str], facets), strict=True))
+        return NewestMatches(sorted(parts, reverse=True), sessions, counts)
 
     return cache.query(TEXT, read)
