@@ -21,6 +21,7 @@ from opensesh.server.web.display import amount
 from .web_server import WebServer, web_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+LONG_TITLE = "Store" + " of settings and their history" * 4
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def figures_server(tmp_path_factory: pytest.TempPathFactory) -> Generator[WebSer
     with web_server(home) as running:
         running.create("SAY It returns None.", "SAY Indeed.", title="Fix the parser")
         running.create("SAY Bounded.", title="<script>alert(1)</script>", directory=notes)
-        running.create('CALL bash {"command": "echo 1", "description": "Say"}\n---\nSAY Done.', title="Store")
+        running.create('CALL bash {"command": "echo 1", "description": "Say"}\n---\nSAY Done.', title=LONG_TITLE)
         yield running
 
 
@@ -194,6 +195,9 @@ async def test_pages_of_figures_are_accessible_and_fit(
         result = await figures_page.evaluate("axe.run()")
         assert [(results["id"], results["nodes"][0]["html"]) for results in result["violations"]] == [], path
         assert await figures_page.evaluate("document.documentElement.scrollWidth") <= width, path
+    await figures_page.goto(f"{figures_server.url}/ui/costs")
+    ends = "charts => charts.map(chart => chart.getBoundingClientRect().right - chart.parentElement.clientWidth)"
+    assert max(await figures_page.locator(".scroll > svg").evaluate_all(ends)) < 100  # the newest day is in view
 
 
 async def test_bars_have_round_ticks_and_name_what_they_stand_for() -> None:

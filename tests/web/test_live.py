@@ -216,12 +216,15 @@ async def test_keys_that_were_typed_for_something_else_do_not_answer(
     session_id = server.create("SAY Ready.", title="Guarded", directory=guarded)
     await open_session(page, server, session_id)
     await page.locator("#prompt").focus()
+    now = await page.evaluate("Date.now() / 1000")
+    await page.clock.set_fixed_time(now)
     start(server, session_id, 'CALL bash {"command": "echo typed", "description": "x"}\n---\nSAY Went on.')
     await expect(page.locator(".ask")).to_be_focused()
-    for _ in range(8):
+    for seconds in (0, 0.4, 0.8, 1.2):
+        await page.clock.set_fixed_time(now + seconds)
         await page.keyboard.press("y")  # each postpones the moment from which keys act
     await expect(page.locator(".ask")).to_be_visible()
-    await page.wait_for_timeout(700)
+    await page.clock.set_fixed_time(now + 1.8)
     await page.keyboard.press("y")
     await expect(page.locator("#log .turn.answer").last).to_contain_text("Went on.")
 
@@ -375,6 +378,31 @@ async def test_files_agents_and_commands_are_completed_and_files_attached(page: 
     await prompt(page, "!echo from the shell")
     await expect(page.locator("#log .turn.answer").last).to_contain_text("echo from the shell")
     await is_idle(page)
+
+
+async def test_names_that_arrive_while_a_page_is_open_show_their_hidden_characters(
+    page: Page, server: WebServer
+) -> None:
+    folder = server.home / "spoofed"
+    folder.mkdir()
+    (folder / "report\u202egnp.py").write_text("x = 1\n")
+    session_id = server.create("SAY Ready.", title="Spoofed", directory=folder)
+    listed = await page.context.new_page()
+    await listed.goto(f"{server.url}/ui/?q=Spoofed")
+    await expect(listed.locator(".session .title")).to_have_text("Spoofed")
+    await open_session(page, server, session_id)
+    server.http.patch(f"/session/{session_id}", json={"title": "Spoofed \u202efdp.exe\u200b\u200b"})
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Spoofed [U+202E]fdp.exe[U+200B*2]")
+    await expect(page).to_have_title("Spoofed [U+202E]fdp.exe[U+200B*2] · opensesh")
+    await expect(listed.locator(".session .title")).to_have_text("Spoofed [U+202E]fdp.exe[U+200B*2]")
+    await listed.keyboard.press("Control+k")
+    await listed.keyboard.type("Spoofed")
+    await expect(listed.locator(".palette-list")).to_contain_text("[U+202E]fdp.exe")
+    await listed.close()
+    await page.locator("#prompt").press_sequentially("@report")
+    await expect(page.get_by_role("option").first).to_contain_text("report[U+202E]gnp.py")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#prompt")).to_have_value("@report\u202egnp.py ")  # the file, not its mark
 
 
 async def test_a_draft_stays_and_a_refused_prompt_is_not_lost(page: Page, server: WebServer) -> None:

@@ -1,6 +1,6 @@
 // What can be done with a session: rename, fork, revert, compact, share, export, archive, remove.
 
-import { confirmed, make, notify } from "./dom.js";
+import { confirmed, make, notify, visible } from "./dom.js";
 import { KEY_NAME, send } from "./requests.js";
 import { menuEntries } from "./transcript.js";
 
@@ -95,8 +95,8 @@ export function attachActions({ session, facts, refresh, isBusy, focusComposer }
   document.addEventListener("opensesh:session", (event) => {
     const data = /** @type {CustomEvent} */ (event).detail;
     const title = document.querySelector("[data-title]");
-    if (title && !title.querySelector("input")) title.textContent = data.title;
-    document.title = `${data.title} · opensesh`;
+    if (title && !title.querySelector("input")) title.textContent = visible(data.title);
+    document.title = `${visible(data.title)} · opensesh`;
     document.querySelector("[data-action=archive]")?.setAttribute("aria-pressed", String(Boolean(data.archived)));
     showShare(data.share ?? "");
     if (data.removed) notify("This session was removed.", { bad: true });

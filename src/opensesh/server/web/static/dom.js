@@ -25,8 +25,22 @@ export function fill(element, html) {
   element.replaceChildren(parse(html));
 }
 
+/** As in visible_text.py: what cannot be seen, or changes how other text is seen. */
+const HIDDEN = /([\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\u2028\u2029\u2060-\u2064\ufeff\u{e0000}-\u{e007f}\ud800-\udfff])\1*/gu;
+
 /**
- * Makes an element with attributes and children; texts stay texts.
+ * Returns a text with the code points of its hidden characters, so that no name looks like another one.
+ * @param {string} text
+ */
+export function visible(text) {
+  return text.replace(HIDDEN, (run, /** @type {string} */ first) => {
+    const name = `U+${(first.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`;
+    return run.length > first.length ? `[${name}*${run.length / first.length}]` : `[${name}]`;
+  });
+}
+
+/**
+ * Makes an element with attributes and children; texts stay texts, and hidden characters in them are shown.
  * @param {string} name
  * @param {Record<string, string>} [attributes]
  * @param {...(Node | string)} children
@@ -34,7 +48,7 @@ export function fill(element, html) {
 export function make(name, attributes = {}, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
+  element.append(...children.map((child) => (typeof child === "string" ? visible(child) : child)));
   return element;
 }
 

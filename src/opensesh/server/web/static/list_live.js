@@ -1,6 +1,6 @@
 // The list of sessions while sessions run: badges change at once, rows that would move wait for a click.
 import { onAsks, pendingAsks, showAsks } from "./asks.js";
-import { make } from "./dom.js";
+import { make, visible } from "./dom.js";
 import { connect, on, watch } from "./live.js";
 import "./notifications.js";
 
@@ -36,7 +36,7 @@ export function follow(rows, reload) {
     const known = row(data.id);
     if (data.removed) { known?.remove(); return; }
     const title = known?.querySelector(".title bdi");
-    if (title && data.title) title.textContent = data.title;
+    if (title && data.title) title.textContent = visible(data.title);
     if (known || data.parent) return;
     newer.add(data.id);
     button.textContent = `${newer.size} newer ↑`;

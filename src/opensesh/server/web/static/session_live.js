@@ -3,7 +3,7 @@
 import { attachActions } from "./actions.js";
 import { onAsks, pendingAsks, showAsks } from "./asks.js";
 import { attachComposer } from "./composer.js";
-import { fill, make, notify } from "./dom.js";
+import { fill, make, notify, visible } from "./dom.js";
 import { scrollToEnd } from "./following.js";
 import { onKeys } from "./keys.js";
 import { connect, currentConnection, on, reconnect, watch } from "./live.js";
@@ -91,7 +91,8 @@ function describe() {
 }
 
 function render() {
-  const [kind, text, ...buttons] = describe();
+  const [kind, words, ...buttons] = describe();
+  const text = visible(words);
   const isSame = stateRow.dataset.kind === kind && stateRow.childElementCount === buttons.length + 1;
   if (!isSame) stateRow.replaceChildren(make("span", { class: "state-text" }), ...buttons);
   const label = /** @type {HTMLElement} */ (stateRow.firstElementChild);
