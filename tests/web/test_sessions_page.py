@@ -273,6 +273,8 @@ async def test_journey_14_the_list_is_used_by_keyboard_alone(page: Page, server:
     await page.keyboard.press("Escape")
     await page.keyboard.press("?")
     await expect(page.get_by_role("heading", name="Keys", exact=True)).to_be_visible()
+    await page.clock.install(time=0)
+    await page.clock.pause_at(10)  # "g" waits for a second key as long as the test needs
     await page.keyboard.press("g")
     await page.keyboard.press("s")
     await expect(page).to_have_url(f"{server.url}/ui/")
