@@ -240,6 +240,28 @@ async def test_journey_10_the_same_sessions_cost_the_same_in_every_generation(
         await page.close()  # before its server ends
 
 
+async def test_journey_10_a_session_of_a_store_that_is_only_read_is_continued_as_a_fork(
+    context: BrowserContext, tmp_path: Path
+) -> None:
+    truth = Generations(tmp_path)
+    data = tmp_path / ".local/share/opencode"
+    project = tmp_path / "eastore"
+    project.mkdir()
+    for session in truth.sessions:
+        session["directory"] = str(project)
+    truth.v2(data, truth.sessions)
+    session = next(session for session in truth.sessions if not session.get("parentID"))
+    with web_server(tmp_path) as server:
+        page = await context.new_page()
+        await server.enter(page, f"/ui/session/{session['id']}")
+        await expect(page.locator("[data-read-only]")).to_contain_text("opencode.db, which is only read")
+        await expect(page.locator(".composer")).to_be_hidden()
+        await page.locator("[data-read-only]").get_by_role("button", name="Fork").click()
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("fork #1")
+        await expect(page.locator(".composer")).to_be_visible()
+        await page.close()  # before its server ends
+
+
 async def test_a_session_without_messages_is_not_called_a_fork(page: Page, server: WebServer) -> None:
     session_id = server.create(title="Nothing said yet")
     await page.goto(f"{server.url}/ui/?q=Nothing+said")

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from ...engine.cancellation import run_in_thread_uncancellable
-from ...errors import NotFoundError, RecordError
+from ...errors import NotFoundError, ReadOnlyStoreError, RecordError
 from ...records import as_object, dumps_compact
 from ...storage.leases import leases_of
 from ..operations import Call, Routes
@@ -105,6 +105,11 @@ def live_facts(state: ServerState, session: Session, last: Sequence[StoredMessag
     prompts = [message.info for message in last if message.info.get("role") == "user"]
     prompt: Document = prompts[-1] if prompts else {}
     model = as_object(prompt.get("model")) or {}
+    read_only = ""
+    try:
+        state.sessions.ensure_writable(session.id)
+    except ReadOnlyStoreError as error:
+        read_only = str(error.data["path"])
     failure = as_object(last[-1].info.get("error")) if last and session.revert is None else None
     is_aborted = failure is not None and failure.get("name") == "MessageAbortedError"
     return {
@@ -116,5 +121,6 @@ def live_facts(state: ServerState, session: Session, last: Sequence[StoredMessag
         "agent": prompt.get("agent") or "",
         "model": f"{model['providerID']}/{model['modelID']}" if "modelID" in model and "providerID" in model else "",
         "variant": prompt.get("variant") or model.get("variant") or "",
+        "read_only": read_only,
         "has_folder": "\0" not in session.directory and os.path.isdir(session.directory),
     }

@@ -17,8 +17,8 @@ const dock = /** @type {HTMLElement} */ (document.querySelector(".dock"));
 const log = /** @type {HTMLElement} */ (document.getElementById("log"));
 const session = dock.dataset.session ?? "";
 const form = /** @type {HTMLFormElement} */ (dock.querySelector(".composer"));
-/** Whether the session can be continued: its folder exists. */
-const hasFolder = !form.hidden;
+/** Whether the session can be continued: its folder exists, and its store can be written. */
+const isContinuable = !form.hidden;
 const stateRow = /** @type {HTMLElement} */ (dock.querySelector(".run-state"));
 const stopButton = /** @type {HTMLButtonElement} */ (dock.querySelector(".stop"));
 const sendButton = /** @type {HTMLButtonElement} */ (form.querySelector(".send"));
@@ -137,7 +137,7 @@ async function withdraw(id, isEdited) {
     const { parts } = await send("GET", `/session/${session}/message/${id}`);
     await send("DELETE", `/history/sessions/${session}/queue/${id}`);
     if (isEdited) composer.insert(parts);
-    else if (hasFolder) composer.focus();
+    else if (isContinuable) composer.focus();
   } catch (error) {
     notify(/** @type {Error} */ (error).message, { bad: true });
   }
@@ -149,7 +149,7 @@ function renderAsks() {
   const before = box.querySelector(".ask");
   const hadFocus = form.contains(document.activeElement) || document.activeElement === document.body || box.contains(document.activeElement);
   showAsks(box, asks.slice(0, 1), asks.length > 1 ? `1 of ${asks.length}` : "");
-  form.hidden = asks.length > 0 || !hasFolder;
+  form.hidden = asks.length > 0 || !isContinuable;
   const after = /** @type {HTMLElement | null} */ (box.querySelector(".ask"));
   if (after !== before && hadFocus) (after ?? form.querySelector("textarea"))?.focus();
   render();
@@ -219,7 +219,8 @@ async function forkHere() {
 
 /** @param {Error} error @param {boolean} [isRefused] whether a prompt was not accepted */
 function fail(error, isRefused = false) {
-  if (error instanceof RequestFailed && error.status === 409 && !isBusy()) holder = error.message.replace(/^.*? is being run by /, "");
+  const busy = error instanceof RequestFailed && error.status === 409 && !isBusy() ? / is being run by (.*)/s.exec(error.message) : null;
+  if (busy) holder = busy[1];
   else failure = { message: error.message, name: error.name, isRefused };
   render();
 }
@@ -230,7 +231,7 @@ async function abort() {
 }
 
 const facts = { session, directory: dock.dataset.directory ?? "", agent: dock.dataset.agent ?? "", model: dock.dataset.model ?? "", variant: dock.dataset.variant ?? "" };
-const composer = hasFolder ? attachComposer(form, facts, {
+const composer = isContinuable ? attachComposer(form, facts, {
   onSending: (value) => { isSending = value; if (value) { failure = null; scrollToEnd(); } render(); },
   onFailure: (error) => fail(error, true),
 }) : { focus() {}, insert() {}, text: () => "" };
