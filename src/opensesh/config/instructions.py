@@ -60,7 +60,8 @@ def system_paths(config: Config) -> list[str]:
     if not flags.disable_claude_code_prompt:
         candidates.append(os.path.join(folders.home, ".claude", "CLAUDE.md"))
     paths += [path for path in candidates if os.path.isfile(path)][:1]
-    paths += _configured(config, project or named)
+    if config.settings.instructions:
+        paths += _configured(config, project or named)
     return list(dict.fromkeys(os.path.abspath(path) for path in paths))
 
 

@@ -56,19 +56,23 @@ def log_problem(problem: ConfigError) -> None:
 def skills(config: Config, *, report: Report = log_problem) -> dict[str, Skill]:
     """Return all skills by name. One that cannot be read, or whose ``SKILL.md`` has no name or description, is left out
     and passed to ``report``."""
-    folders: list[str] = []
-    if not config.flags.disable_external_skills:
-        bases = dict.fromkeys((config.folders.home, *config.project_folders.used[::-1]))
-        folders += [os.path.join(base, other, "skills") for base in bases for other in _EXTERNAL_FOLDERS]
+    bases = dict.fromkeys((config.folders.home, *config.project_folders.used[::-1]))
+    others = () if config.flags.disable_external_skills else _EXTERNAL_FOLDERS
+    folders = [os.path.join(base, other, "skills") for base in bases for other in others]
     folders += [os.path.join(folder, kind) for folder in config.directories for kind in ("skill", "skills")]
+    paths = config.settings.skills.paths
+    named = dict.fromkeys([config.folders.resolve(path, config.directory) for path in paths])
+    for url in config.settings.skills.urls:
+        report(ConfigError("skills from the network are not fetched here", path=url.rstrip("/")))
+    existing = list(filter(os.path.isdir, (*folders, *named)))
+    if not existing:
+        return {}
     named_by = config.origin(("skills", "paths"))
     foreign = named_by is not None and owner_of(named_by, config) == "project"
-    paths = config.settings.skills.paths
-    named = dict.fromkeys(config.folders.resolve(path, config.directory) for path in paths)
     search = globs.Search()
     own = _own_folders(config)
     files: list[str] = []
-    for folder in filter(os.path.isdir, (*folders, *named)):
+    for folder in existing:
         # A link in a repository must not lead out of it; the user's own folders may contain links to anywhere.
         is_own = not foreign if folder in named else os.path.dirname(folder) in own
         source = named_by.source if named_by is not None and folder in named else folder
@@ -80,8 +84,6 @@ def skills(config: Config, *, report: Report = log_problem) -> dict[str, Skill]:
     if len(files) > _MAX_SKILLS:
         report(ConfigError(f"only the first {_MAX_SKILLS} of {len(files)} skills are used", path=config.directory))
     del files[_MAX_SKILLS:]
-    for url in config.settings.skills.urls:
-        report(ConfigError("skills from the network are not fetched here", path=url.rstrip("/")))
     skills: dict[str, Skill] = {}
     for path in files:
         from .frontmatter import read  # imports yaml, which few projects need

@@ -45,8 +45,7 @@ def untrusted_reason(config: Config, provider_id: str, model_id: str = "") -> st
         item = next((script for script in _script_items(config) if script.name == model_id), None)
     else:
         item = _provider_item(config, provider_id) if provider_id in config.settings.provider else None
-    reason = why_untrusted(config, item)
-    if item is None or not reason:
+    if item is None or not (reason := why_untrusted(config, item)):
         return ""
     effect = "would play the script" if item.kind == "script" else "would send the conversation to"
     return f"{item.named_by} {effect} {item.what}: {reason} ('opensesh plugins --trust' allows it)"

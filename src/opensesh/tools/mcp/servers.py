@@ -131,6 +131,8 @@ class McpServers:
 
     async def tools(self) -> tuple[McpTool, ...]:
         """Return the tools of all reachable servers, in the order of the configuration, with recent changes."""
+        if not self._servers:
+            return ()
         await self._ready(list(self._servers.values()))
         tools: dict[str, McpTool] = {}
         for server in self._servers.values():
