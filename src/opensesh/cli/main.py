@@ -240,7 +240,9 @@ def command_parser(name: str) -> tuple[CommandModule, CommandParser]:
     for leaf in parser.actions.values() or (parser,):
         group = leaf.add_argument_group("options of every command")
         leaf.declared += (
-            group.add_argument("--store", metavar="PLACE", help="storage folder, OpenCode data folder, or opencode.db"),
+            group.add_argument(
+                "--store", metavar="PLACE", help="storage folder, OpenCode data folder, opencode.db or URL"
+            ),
             group.add_argument("--json", action="store_true", help="print one JSON document on standard output"),
             group.add_argument("--utc", action="store_true", help="use UTC instead of local time"),
             group.add_argument("--quiet", action="store_true", help="print only the result and errors; never prompt"),
@@ -258,6 +260,8 @@ def load_command(name: str) -> CommandModule:
 def _check_store(command: str, options: argparse.Namespace) -> None:
     """Raise if the store that the user named does not exist, or may not be read, before it looks like an empty one."""
     named = options.store or user_setting("store")
+    if named and "://" in named:
+        return  # opening it says what is wrong with it
     location = find_stores(options.store)
     if named and command not in _MAY_CREATE_STORE and not os.path.exists(location.path):
         raise errors.NotFoundError(f"the store {named} does not exist")
@@ -287,7 +291,7 @@ usage: opensesh COMMAND [ARGUMENTS]
 {rows}
 
 options of every command:
-  --store PLACE  storage folder, OpenCode data folder, or opencode.db
+  --store PLACE  storage folder, OpenCode data folder, opencode.db or URL
                  (default: $OPENSESH_STORE, or the data folder of OpenCode)
   --json         print one JSON document on standard output
   --utc          use UTC instead of local time

@@ -93,7 +93,12 @@ def contracts_for(*, read_only: bool = False, damageable: bool = False) -> tuple
 def store_conformance(
     make: Make, *, read_only_seed: Mapping[Key, Any] | None = None, damage: Harm | None = None
 ) -> None:
-    """Check every contract that applies to a store, each on a new store."""
+    """Check every contract that applies to a store, each on a new store.
+
+    ``make`` is a function with :func:`contextlib.contextmanager` that yields an empty store. A read-only store has the
+    records ``read_only_seed``, all of them by key. ``damage(store, key, data)`` replaces the bytes of a record, for a
+    store whose records can be damaged from outside.
+    """
     failures: list[AssertionError] = []
     for contract in contracts_for(read_only=read_only_seed is not None, damageable=damage is not None):
         try:

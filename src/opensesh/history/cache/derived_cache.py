@@ -19,7 +19,7 @@ from zlib import adler32, crc32
 from ...errors import OpenseshError, StoreError, UsageError
 from ...storage import open_store, paths
 from ...storage.change_feeds import feeds_at, feeds_of, printable
-from ...storage.locations import find_stores, old_projects
+from ...storage.locations import default_place, find_stores, old_projects
 from ...storage.locks import attempt_lock
 from ...storage.protocol import ignore_damage
 from . import cache_file
@@ -336,8 +336,8 @@ class DerivedCache:
 
 def open_cache(location: str | None = None, *, temporary: bool = False) -> DerivedCache:
     """Return the cache of the stores at a path or URL. Only a store with a URL, or an old layout, is opened by that."""
-    is_url = location is not None and "://" in location
-    if is_url or old_projects((locations := find_stores(location)).path):
+    location = location or default_place()
+    if "://" in location or old_projects((locations := find_stores(location)).path):
         return DerivedCache(store=open_store(location, report=ignore_damage), temporary=temporary)
     return DerivedCache(locations, temporary=temporary)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ...storage import find_stores, revocations
 from ...storage.copies import duplicate_messages
+from ...storage.locations import default_place
 from ...storage.protocol import store_ids
 from ...text import pluralize
 
@@ -168,9 +169,11 @@ def check_stores(summaries: Sequence[StoreSummary], target: str) -> Iterator[Fin
 
 def unshare_command(store: Store) -> str:
     """Return the command that removes the shares of a store whose removal is pending."""
-    default = find_stores()
-    store_id = store_ids(store)[0]
-    if os.path.realpath(default.tree or default.path) == store_id:
+    default, store_id = default_place(), store_ids(store)[0]
+    if "://" not in default:
+        locations = find_stores(default)
+        default = os.path.realpath(locations.tree or locations.path)
+    if default == store_id:
         return "opensesh session unshare --pending"
     return f"opensesh session unshare --pending --store {shlex.quote(store_id)}"
 
