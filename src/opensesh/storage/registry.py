@@ -104,7 +104,7 @@ def _why_read_only(tree: FileTree) -> str:
     from .json_tree.migrations import LAYOUT, version
 
     if version(tree) > LAYOUT:
-        return "a newer OpenCode has changed its layout"
+        return f"it has layout {version(tree)}, of a newer OpenCode"
     folder = tree.place
     while not os.path.exists(folder) and os.path.dirname(folder) != folder:
         folder = os.path.dirname(folder)
