@@ -7,6 +7,7 @@ import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
 from html import unescape
+from unicodedata import normalize
 from urllib.parse import quote, unquote
 
 LOGIN = "KEYINAUTHJSON12345678"
@@ -52,6 +53,19 @@ EVERYWHERE: dict[str, Callable[[str], str]] = {
     "percent-encoded in part": lambda secret: secret[:3] + "".join(f"%{ord(letter):02X}" for letter in secret[3:]),
     "written in JSON escapes": lambda secret: "".join(f"\\u{ord(letter):04x}" for letter in secret),
     "written in source code": lambda secret: "".join(f"\\x{ord(letter):02x}" for letter in secret),
+    "percent-encoded twice": lambda secret: "".join(f"%25{ord(letter):02x}" for letter in secret),
+    "percent-encoded in JSON": lambda secret: "".join(f"\\u0025{ord(letter):02x}" for letter in secret),
+    "written in JSON in JSON": lambda secret: "".join(f"\\\\u{ord(letter):04x}" for letter in secret),
+    "written in JavaScript": lambda secret: "".join(f"\\u{{{ord(letter):x}}}" for letter in secret),
+    "written in octal": lambda secret: "".join(f"\\{ord(letter):03o}" for letter in secret),
+    "written in octal by printf": lambda secret: "".join(f"\\0{ord(letter):03o}" for letter in secret),
+    "written in octal in JSON": lambda secret: "".join(f"\\\\{ord(letter):03o}" for letter in secret),
+    "written in HTML in HTML": lambda secret: "".join(f"&amp;#{ord(letter)};" for letter in secret),
+    "in UTF-16 read as ASCII": "\0".join,
+    "in full-width letters": lambda secret: "".join(chr(ord(letter) + 0xFEE0) for letter in secret),
+    "in bold mathematical digits": lambda secret: "".join(
+        chr(ord(letter) - ord("0") + 0x1D7CE) if letter in "0123456789" else letter for letter in secret
+    ),
     "written in HTML": lambda secret: "".join(f"&#{ord(letter)};" for letter in secret),
     "written in hexadecimal HTML": lambda secret: "".join(f"&#x{ord(letter):x};" for letter in secret),
     "behind a letter": "x{}".format,
@@ -64,6 +78,8 @@ ENCODED: dict[str, Callable[[str], str]] = {
     "Base64 of more": lambda secret: b64encode(f"user:{secret}\n".encode()).decode(),
     "Base64 of a little more": lambda secret: b64encode(f"ab{secret}cd".encode()).decode(),
     "Base64 for URLs": lambda secret: urlsafe_b64encode(f"\u00ff\u00fe{secret}?".encode()).decode(),
+    "Base64 of UTF-16": lambda secret: b64encode(f"$env:KEY='{secret}'".encode("utf-16-le")).decode(),
+    "Base64 in a URL": lambda secret: quote(b64encode(f"ab{secret}cd?".encode()).decode(), safe=""),
     "Base64 over lines": lambda secret: "\n".join(_halves(b64encode(f"..{secret}..".encode()).decode())),
     "hexadecimal": lambda secret: secret.encode().hex(),
     "capital hexadecimal": lambda secret: f"x {secret}".encode().hex().upper(),
@@ -86,11 +102,18 @@ def spellings() -> dict[str, tuple[str, str]]:
     return combinations | encoded
 
 
+def _decoded(text: str) -> str:
+    text = re.sub(r"\\+(?:u00|u\{|x)([0-9a-f]{2})\}?", lambda match: chr(int(match[1], 16)), text)
+    text = re.sub(r"\\+0?([01][0-7]{2})", lambda match: chr(int(match[1], 8)), text)
+    return normalize("NFKC", unescape(unquote(text)))
+
+
 def remains(secret: str, text: str) -> list[str]:
     """Return the parts of a secret that are in a text: of 8 characters or more, in any of the encodings."""
-    source = re.sub(r"\\(?:u00|x)([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), text)
-    text += unquote(text) + unescape(text) + source
+    once = _decoded(text)
+    text = "\n".join((text, once, _decoded(once)))
     encodings = {secret, secret.encode().hex(), secret.encode().hex().upper()}
     for before in range(3):
-        encodings.add(b64encode(bytes(before) + secret.encode()).decode()[2:-4])
+        for data in (secret.encode(), secret.encode("utf-16-le")):
+            encodings.add(b64encode(bytes(before) + data).decode()[2:-4])
     return sorted({form[at : at + 8] for form in encodings for at in range(len(form) - 7) if form[at : at + 8] in text})

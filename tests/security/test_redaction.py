@@ -228,6 +228,12 @@ def attacks() -> dict[str, tuple[str, str, str]]:
         "data:",
         "a;",
         "curl ",
+        "%25",
+        "%2573",
+        "&amp;",
+        "\\163",
+        "\\u{73}",
+        "\uff53",
     }
     words = sorted(beginnings | hints | odd)
     alone = {f"{word!r} alone": ("", word, "") for word in words}

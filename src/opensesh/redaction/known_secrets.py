@@ -76,9 +76,10 @@ def encoded_forms(secret: str) -> set[str]:
     """Return how a secret looks within hexadecimal digits and Base64, wherever it begins in what was encoded."""
     data = secret.encode(errors="surrogatepass")
     forms = {data.hex(), data.hex().upper()}
-    for before in range(3):
-        # The first and last digits also depend on the bytes around the secret.
-        first, last = -(-before * 8 // 6), (before + len(data)) * 8 // 6
-        for encode in (b64encode, urlsafe_b64encode):
-            forms.add(encode(bytes(before) + data).decode()[first:last])
+    for encoded in (data, secret.encode("utf-16-le", errors="surrogatepass")):  # the latter is PowerShell's
+        for before in range(3):
+            # The first and last digits also depend on the bytes around the secret.
+            first, last = -(-before * 8 // 6), (before + len(encoded)) * 8 // 6
+            for encode in (b64encode, urlsafe_b64encode):
+                forms.add(encode(bytes(before) + encoded).decode()[first:last])
     return forms

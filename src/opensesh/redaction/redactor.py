@@ -12,8 +12,9 @@ import re
 from base64 import b64decode, b64encode
 from bisect import bisect_right
 from collections import Counter
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
+from unicodedata import normalize
 
 from ..records import as_list, as_object
 from .known_secrets import encoded_forms, escaped_forms
@@ -51,9 +52,14 @@ _INVISIBLE_ASCII = ("\x1b", "\\u", "\\x1", "\\033", "\\e[", "\x00", "\x08", "\x7
 
 # Single characters as they are written in URLs, JSON, source code and HTML.
 _ESCAPE = re.compile(
-    r"%(?P<percent>[0-7][0-9a-fA-F])|(?<!\\)\\{1,4}+(?:(?:u00|x)(?P<code>[0-7][0-9a-fA-F])|(?P<line>[nr]))"
-    r"|&#(?:x0{0,4}(?P<hex>[0-7][0-9a-fA-F])|0{0,4}(?P<number>\d{2,3}));"
+    r"%(?P<percent>[0-7][0-9a-fA-F])"
+    r"|(?<!\\)\\{1,8}+(?:(?:u00|x|u\{0{0,4})(?P<code>[0-7][0-9a-fA-F])\}?|0?(?P<octal>[01][0-7]{2})|(?P<line>[nr]))"
+    r"|&#(?:x0{0,4}(?P<hex>[0-7][0-9a-fA-F])|0{0,4}(?P<number>\d{2,3}));|&(?P<ampersand>amp);"
 )
+_ESCAPE_LEVELS = 2
+"""How many times escapes are replaced: text that was escaped twice is recognised, such as ``%2573``."""
+_STYLED = re.compile("[\u2100-\u2138\uff01-\uff5e\U0001d400-\U0001d7ff]")
+"""Letters and digits in another width or style."""
 
 _SPACE = re.compile(r"\s")
 
@@ -166,10 +172,14 @@ class Redactor:
             spans = self._find_in_visible(text)
         else:
             visible = _Excerpt(_runs_between(_INVISIBLE, text))
-            spans = [visible.original(span) for span in self._find_in_visible(visible.text)]
-        if _ESCAPE.search(text):
-            plain = _Excerpt(_unescaped_words(text))
-            spans += [plain.original(span) for span in self._find_in_visible(plain.text)]
+            spans = [visible.original(span) for span in self._find_in_visible(_STYLED.sub(_plain, visible.text))]
+        plain, levels = text, list[_Excerpt]()
+        while len(levels) < _ESCAPE_LEVELS and _ESCAPE.search(plain):
+            levels.insert(0, _Excerpt(_unescaped_words(plain)))
+            plain = levels[0].text
+            spans += [
+                reduce(lambda at, level: level.original(at), levels, span) for span in self._find_in_visible(plain)
+            ]
         if spans:
             text = self._replace(text, spans)
         if self.paths and ("/" in text or "\\" in text):
@@ -308,11 +318,23 @@ def _unescaped_words(text: str) -> Iterator[tuple[int, str, int]]:
             word_end = space.start() if space else len(text)
         if start > position:
             yield position, text[position:start], start - position
-        digits = match["percent"] or match["code"] or match["hex"]
-        character = "\n" if match["line"] else chr(int(digits, 16) if digits else int(match["number"]))
-        yield start, character, end - start
+        yield start, _character(match), end - start
         position = end
     yield position, text[position:word_end], word_end - position
+
+
+def _character(escape: re.Match[str]) -> str:
+    if digits := escape["percent"] or escape["code"] or escape["hex"]:
+        return chr(int(digits, 16))
+    if escape["octal"]:
+        return chr(int(escape["octal"], 8))
+    return chr(int(escape["number"])) if escape["number"] else "\n" if escape["line"] else "&"
+
+
+def _plain(match: re.Match[str]) -> str:
+    """Return a character of another style as the plain one, if that is a single one: positions stay what they are."""
+    character = normalize("NFKC", match[0])
+    return character if len(character) == 1 else match[0]
 
 
 def _runs_between(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, str]]:
