@@ -40,7 +40,7 @@ class Stop(NamedTuple):
 
 
 WAITING = "until [ -e '{at}/../.git/go' ]; do sleep 0.05; done"
-"""A command that runs until the second prompt was sent."""
+"""A command that runs until the second prompt was sent; without one, until it is stored as a running tool call."""
 
 
 class Interject(NamedTuple):

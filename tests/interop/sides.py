@@ -28,6 +28,7 @@ from opensesh.workspace.revert import Reverts
 from .comparison import whole
 from .opencode import JSON_FILES, MODEL, OpenCode
 from .scenarios import (
+    WAITING,
     Answer,
     Ask,
     Command,
@@ -416,8 +417,10 @@ async def _say(side: Side, session: str, act: Ask | Stop | Interject | Refuse | 
     (at.parent / ".git" / "go").unlink(missing_ok=True)
     await side.begin(session, filled([*arguments, *parts], str(at)), dict(more))
     match act:
-        case Ask():
-            pass
+        case Ask(script=script):
+            if WAITING in script:
+                await until(lambda: _happens(side, session, "tool"))
+                (at.parent / ".git" / "go").touch()
         case Stop(once=once):
             await until(lambda: _happens(side, session, once))
             await side.abort(session)

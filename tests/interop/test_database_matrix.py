@@ -25,7 +25,7 @@ from opensesh.testing.wire import WireServer
 from ..storage.opencode_databases import assert_sound
 from . import scenarios
 from .opencode import DATABASE, OTHER_VERSIONS, OpenCode, OpenCodeError
-from .scenarios import SCENARIOS, Ask, Refuse, Scenario
+from .scenarios import SCENARIOS, WAITING, Ask, Refuse, Scenario
 from .sides import EvenModel, Original, Ours, play
 
 if TYPE_CHECKING:
@@ -249,7 +249,8 @@ async def test_both_prompt_one_session_in_turns(theirs: Original, wire: WireServ
         assert info["cost"] == pytest.approx(sum(message["info"].get("cost", 0) for message in messages))
 
 
-EDIT = 'CALL bash {"command": "echo two > {at}/a.txt", "description": "write"}\n---\nSAY Written.'
+# OpenCode 1.2 runs a tool while it still takes the snapshot before it, which then has what the tool wrote.
+EDIT = f'CALL bash {{"command": "{WAITING}; echo two > {{at}}/a.txt", "description": "write"}}\n---\nSAY Written.'
 # The texts have different lengths: OpenCode 1.2 does not notice a change within a second that leaves the size as it is.
 FILES = Scenario("files that change", (Ask(EDIT),), files={"a.txt": "first\n"})
 
