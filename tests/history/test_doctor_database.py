@@ -24,6 +24,9 @@ FAULTS = {
     "a session with wrong permissions": f"UPDATE session SET permission = '{{}}' WHERE id = {SESSION}",
     "a session in a relative folder": f"UPDATE session SET directory = 'here' WHERE id = {SESSION}",
     "a session with a fraction as time": f"UPDATE session SET time_updated = 1.5 WHERE id = {SESSION}",
+    "a session with text as a time": f"UPDATE session SET time_created = 'x' WHERE id = {SESSION}",
+    "a session with a negative time": f"UPDATE session SET time_created = -5 WHERE id = {SESSION}",
+    "a session with a time beyond all": f"UPDATE session SET time_updated = 9223372036854775807 WHERE id = {SESSION}",
     "a message that is not JSON": f"UPDATE message SET data = 'x' WHERE id = {ANSWER}",
     "an answer without a model": f"UPDATE message SET data = json_remove(data, '$.modelID') WHERE id = {ANSWER}",
     "a part that is not JSON": f"UPDATE part SET data = '{{\"type\":' WHERE id = {PART}",
@@ -91,6 +94,16 @@ def test_a_repair_makes_the_database_readable_for_opencode_and_can_be_undone(
     undone = restore(repaired.undo)
     assert contents(path) == damaged
     assert undone.left == [] or "event_sequence" in sql
+
+
+def test_a_repair_keeps_what_can_be_read_of_a_session(tmp_path: Path) -> None:
+    path = copy_database(tmp_path / "data")
+    readable = f"SELECT title, directory, project_id FROM session WHERE id = {SESSION}"
+    before = select(path, readable)
+    execute(path, f"UPDATE session SET cost = 'much', time_created = 'x', revert = '{{' WHERE id = {SESSION}")
+    with OpencodeDB(path) as store:
+        assert repair(store).undo
+    assert select(path, readable) == before
 
 
 def test_a_repair_logs_its_changes_and_a_later_writer_continues_the_numbers(tmp_path: Path) -> None:

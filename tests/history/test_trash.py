@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from opensesh.errors import StoreError
+from opensesh.errors import RecordError, StoreError
+from opensesh.history.maintenance.doctor import repair
 from opensesh.records import Session, view
 from opensesh.sessions import moving, trash
 from opensesh.storage import open_store, revocations
@@ -19,7 +20,7 @@ from opensesh.storage.leases import leases_of
 from opensesh.storage.memory import Memory
 from opensesh.storage.opencode_db.store import OpencodeDB
 
-from ..storage.opencode_databases import V1_2, V1_18, copy_database
+from ..storage.opencode_databases import V1_2, V1_18, copy_database, execute, select
 from .sample_tree import Json, Sample, contents
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -257,3 +258,20 @@ def test_a_session_that_is_in_two_stores_comes_back_in_both(tmp_path: Path) -> N
         assert trash.restore(removed.undo, parent, store=store).restored == removed.files
         assert records() == before
         assert trash.contents(store) == []
+
+
+def test_a_session_that_could_not_be_restored_is_not_removed(tmp_path: Path) -> None:
+    path = copy_database(tmp_path / "data")
+    execute(path, "UPDATE session SET time_created = -5 WHERE id = (SELECT min(id) FROM session)")
+    with OpencodeDB(path) as store:
+        before = dict(store.scan(()))
+        [name] = select(path, "SELECT min(id) FROM session")[0]
+        [unreadable] = [value for key, value in before.items() if key[0] == "session" and key[-1] == name]
+        with pytest.raises(RecordError, match="'opensesh doctor --fix' repairs it"):
+            trash.remove(store, [session(unreadable)])
+        assert dict(store.scan(())) == before
+        assert trash.contents(store) == []
+        repair(store)
+        removed = trash.remove(store, [session(unreadable)])
+        assert trash.restore(removed.undo, store=store).left == []
+        assert len(dict(store.scan(()))) == len(before)

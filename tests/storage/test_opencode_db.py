@@ -663,7 +663,7 @@ def test_numbers_are_spelled_and_ordered_as_the_server_does(writer: Writer) -> N
     writer.message("msg_1", {"role": "assistant", "time": {"created": 1}, "tokens": tokens})
     with OpencodeDB(writer.path) as opened:
         assert spelled(opened.read(("session", "p1", "ses_1"))["cost"]) == "2"
-        with pytest.raises(RecordError, match="cost: expected a number, found b'free'"):
+        with pytest.raises(RecordError, match="cost: expected a number, found 'free'"):
             opened.read(("session", "p1", "ses_2"))
         result = opened.read(("message", "ses_1", "msg_1"))["tokens"]
     ordered = {"input": 1, "output": 2, "reasoning": 3, "cache": {"read": 4, "write": 5}}

@@ -6,14 +6,14 @@ import errno
 import os
 import shutil
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import NotFoundError, RecordError
 from ..records import codec
 from ..storage.disk import Disk, names_in, read_file
 from ..storage.keys import PER_SESSION
-from ..storage.protocol import FileTree
+from ..storage.protocol import CanonicalRecords, FileTree
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -212,6 +212,13 @@ class StoreFiles(_CollectedFiles):
             return codec.dumps(self._store.read(_key(path)))
         except NotFoundError:
             raise FileNotFoundError(errno.ENOENT, "no such record", path) from None
+
+    def move_out(self, path: str, file: str) -> None:
+        """Write a record to a file, and remove it from the store, unless it could not be moved in again."""
+        if isinstance(self._store, CanonicalRecords):
+            with suppress(NotFoundError):
+                self._store.check_restorable(_key(path), self._store.read(_key(path)))
+        super().move_out(path, file)
 
     def replace(self, path: str, data: bytes) -> None:
         """Replace the record, or create it."""

@@ -395,6 +395,10 @@ class CanonicalRecords(Protocol):
         """Return a record as it is read after it was written, or raise :class:`~opensesh.errors.RecordError`."""
         ...
 
+    def check_restorable(self, key: Key, stored: Any) -> None:
+        """Raise :class:`~opensesh.errors.RecordError` if a stored record would be refused if it were written again."""
+        ...
+
 
 @runtime_checkable
 class SharedSessions(Protocol):

@@ -248,7 +248,8 @@ def _state(state: Document, head: Document, created: int) -> Document:
 
 
 def _times(value: Any) -> dict[str, int]:
-    return {name: as_whole(time) for name, time in (as_object(value) or {}).items() if isinstance(time, (int, float))}
+    times = as_object(value) or {}
+    return {name: max(as_whole(time), 0) for name, time in times.items() if isinstance(time, (int, float))}
 
 
 def _span(value: Any, created: int, *, ended: bool) -> Document:

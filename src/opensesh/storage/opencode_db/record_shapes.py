@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from ...errors import RecordError
+from ...records.codec import MAX_COUNT
 
 
 def _shape(*tag: str, **fields: Any) -> Any:
@@ -31,7 +32,9 @@ def _list_of(kind: Any) -> Any:
     return GenericAlias(list, (kind,))
 
 
-Count: Any = Annotated[int, Meta(ge=0)]
+# Numbers beyond those that JavaScript counts exactly are no integers for OpenCode.
+Count: Any = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
+Integer: Any = Annotated[int, Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
 Milliseconds = Count
 Name: Any = Annotated[str, Meta(min_length=1)]
 SessionID: Any = Annotated[str, Meta(pattern="^ses")]
@@ -76,7 +79,7 @@ _SESSION = _shape(
     directory=Directory,
     path=Text,
     parentID=_optional(SessionID),
-    summary=_optional(_shape(additions=int, deletions=int, files=int, diffs=_optional(_DIFFS))),
+    summary=_optional(_shape(additions=Integer, deletions=Integer, files=Integer, diffs=_optional(_DIFFS))),
     cost=_optional(float),
     tokens=_optional(_TOKENS),
     share=_optional(_shape(url=str)),
@@ -86,7 +89,7 @@ _SESSION = _shape(
     version=str,
     metadata=Metadata,
     time=_shape(
-        created=Milliseconds, updated=Milliseconds, compacting=_optional(Milliseconds), archived=_optional(int)
+        created=Milliseconds, updated=Milliseconds, compacting=_optional(Milliseconds), archived=_optional(Integer)
     ),
     permission=_optional(_RULES),
     revert=_optional(_shape(messageID=MessageID, partID=_optional(PartID), snapshot=Text, diff=Text)),

@@ -87,6 +87,9 @@ _SESSION_TEXTS = {
 }
 """The fields of a session that are text, with their columns."""
 JSON_COLUMNS = frozenset(("metadata", "revert", "permission", "model", "summary_diffs", "sandboxes", "commands"))
+NUMBER_COLUMNS = frozenset(
+    name for name in PROJECT + SESSION if name.startswith(("time_", "tokens_", "summary_")) or name == "cost"
+)
 _SESSION_JSON = ("model", "metadata", "permission", "revert")
 _SESSION_TIMES = ("created", "updated", "compacting", "archived")
 _ICON = {"url": "icon_url", "override": "icon_url_override", "color": "icon_color"}
@@ -274,7 +277,8 @@ def _tokens(row: Row) -> Document | None:
 
 
 def _refuse(value: object, expected: str, name: str) -> NoReturn:
-    raise RecordError(f"expected {expected}, found {value!r:.60}", place=name)
+    shown = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    raise RecordError(f"expected {expected}, found {shown!r:.60}", place=name)
 
 
 # -- records as rows ---------------------------------------------------------------------------------------------------

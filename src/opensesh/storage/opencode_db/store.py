@@ -222,7 +222,14 @@ class OpencodeDB(TableRows):
                 raise NotFoundError(f"nothing is stored at {self.locate(key)}", key=list(key))
             before = _guarded(value) if key[0] == "session" else {}
             edit(value)
-            self._apply(writer, [(key, canonical(key, value, self.locate(key)))])
+            try:
+                record = canonical(key, value, self.locate(key))
+            except RecordError:
+                stored = self._reader.find(connection, self._reader.sources(connection), key)
+                if stored is not None:
+                    self.check_restorable(key, stored)
+                raise
+            self._apply(writer, [(key, record)])
         return before, value
 
     def remove(self, key: Key) -> None:
@@ -310,6 +317,14 @@ class OpencodeDB(TableRows):
         """Return a record as it is read after it was written; raise :class:`RecordError` if OpenCode cannot read it."""
         record = canonical(check_key(key), value, self.locate(key))
         return restore_message(record) if key[0] == "message" else record
+
+    def check_restorable(self, key: Key, stored: Any) -> None:
+        """Raise :class:`RecordError` if OpenCode cannot read a stored record, so that it could not be stored again."""
+        try:
+            canonical(key, stored, self.locate(key))
+        except RecordError as error:
+            reason = f"{error.reason}. 'opensesh doctor --fix' repairs it"
+            raise RecordError(reason, path=error.path, place=error.place) from None
 
     # -- other programs ------------------------------------------------------------------------------------------------
 

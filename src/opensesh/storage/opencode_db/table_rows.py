@@ -173,8 +173,12 @@ def _record(table: str, columns: dict[str, Any]) -> tuple[Document, str]:
 
 
 def _readable_columns(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with ``None`` for each column whose JSON or text cannot be read."""
+    """Return a row with ``None`` for each column whose number, JSON or text cannot be read."""
     readable = dict(row)
+    for name in documents.NUMBER_COLUMNS & readable.keys():
+        value = readable[name]
+        if value is not None and not isinstance(value, (int, float)):
+            readable[name] = 0 if name == "time_created" else None
     for name in documents.JSON_COLUMNS:
         value = readable.get(name)
         if value is not None:
