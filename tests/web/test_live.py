@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 from pathlib import Path
@@ -71,15 +72,17 @@ async def shows_the_end(page: Page) -> None:
             await asyncio.sleep(0.02)
 
 
-async def is_usable(page: Page, axe: str) -> None:
-    """Fails for what axe finds, and for a page that scrolls sideways."""
+async def is_usable(page: Page, axe: str, part: str = "html") -> None:
+    """Fails for what axe finds in a page or a part of it, and for a page that scrolls sideways."""
     size = page.viewport_size
     assert size is not None
     # In a window as high as the page, neither the bar nor the prompt box covers a part of what is checked.
     await page.set_viewport_size({"width": size["width"], "height": 4000})
     await page.evaluate(axe + ";0")
     tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
-    result = await page.evaluate("(tags) => axe.run({runOnly: {type: 'tag', values: tags}})", tags)
+    result = await page.evaluate(
+        "([part, tags]) => axe.run(part, {runOnly: {type: 'tag', values: tags}})", [part, tags]
+    )
     results = {one["id"]: [node["html"][:200] for node in one["nodes"]] for one in result["violations"]}
     assert results == {}
     assert await page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
@@ -404,6 +407,46 @@ async def test_names_that_arrive_while_a_page_is_open_show_their_hidden_characte
     await expect(page.get_by_role("option").first).to_contain_text("report[U+202E]gnp.py")
     await page.keyboard.press("Enter")
     await expect(page.locator("#prompt")).to_have_value("@report\u202egnp.py ")  # the file, not its mark
+
+
+async def test_hostile_names_of_agents_commands_models_and_files_stay_texts(page: Page, server: WebServer) -> None:
+    folder = server.home / "named"
+    folder.mkdir()
+    mark = "<img src=x onerror=window.pwned=1>"
+    config = {
+        "agent": {mark: {"mode": "subagent", "description": "<script>window.pwned=1</script>"}},
+        "command": {mark: {"template": "SAY x", "description": "<svg onload=window.pwned=1>"}},
+        "provider": {"scripted": {"name": f"</select>{mark}", "models": {"prompt": {"name": f"</option>{mark}"}}}},
+    }
+    (folder / "opencode.json").write_text(json.dumps(config))
+    (folder / f"{mark}.py").write_text("x = 1\n")
+    script = "<script>window.pwned=1</script>"
+    session_id = server.create("SAY Ready.", title=f"</title>{script}", directory=folder)
+    document = base64.b64encode(f"<svg xmlns='http://www.w3.org/2000/svg'>{script}</svg>".encode()).decode()
+    files = [
+        {"type": "file", "mime": mime, "filename": name, "url": f"data:{mime};base64,{document}"}
+        for mime, name in (
+            ("image/svg+xml", "a.svg"),
+            ("text/html", '../b"\r\nX: y.html'),
+            ("image/png", f"{mark}.png"),
+        )
+    ]
+    server.post(f"/session/{session_id}/message", {"noReply": True, "model": SCRIPTED, "parts": files})
+    await open_session(page, server, session_id)
+    await expect(page.locator(".composer [name=model] option", has_text=mark).first).to_be_attached()
+    for typed in ("@<img", "/<img"):
+        await page.locator("#prompt").fill("")
+        await page.locator("#prompt").press_sequentially(typed)
+        await expect(page.get_by_role("option", name=mark).first).to_be_visible()
+        await page.keyboard.press("Escape")
+    await expect(page.locator("#log .attachment")).to_have_count(3)
+    for link in await page.locator("#log .attachment a").all():
+        response = await page.context.request.get(f"{server.url}{await link.get_attribute('href')}")
+        assert response.headers["content-type"] == "application/octet-stream"
+        assert re.fullmatch(r"attachment; filename\*=UTF-8''[\w%.-]+", response.headers["content-disposition"])
+        assert response.headers["content-security-policy"].startswith("sandbox")
+    assert await page.evaluate("window.pwned === undefined")
+    assert await page.locator("[onerror], [onload], img, #log script").count() == 0
 
 
 async def test_a_draft_stays_and_a_refused_prompt_is_not_lost(page: Page, server: WebServer) -> None:

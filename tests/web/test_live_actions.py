@@ -381,6 +381,37 @@ async def test_the_menus_of_a_session_close_and_offer_only_what_is_possible(page
     await expect(items).to_have_count(0)
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])
+async def test_menus_and_dialogs_are_accessible(
+    page: Page, server: WebServer, repository: Path, axe: str, width: int, scheme: str
+) -> None:
+    await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    await page.set_viewport_size({"width": width, "height": 800})
+    file = repository / f"dialog-{width}.txt"
+    session_id = server.create(write(file, "one\n"), directory=repository, title="Dialogs")
+    await open_session(page, server, session_id)
+    await page.get_by_text("Export ▾").click()
+    await is_usable(page, axe, ".menu[open]")
+    await page.keyboard.press("Escape")
+    await page.locator("#log .turn.prompt").get_by_role("button", name="Actions", exact=True).click()
+    await is_usable(page, axe, "#turn-menu")
+    await page.get_by_role("menuitem", name="Revert to before this").click()
+    await page.get_by_role("dialog").locator("summary").click()
+    await is_usable(page, axe, "dialog")
+    await page.keyboard.press("Escape")
+    await page.get_by_role("button", name="Share", exact=True).click()
+    await is_usable(page, axe, "dialog")
+    await page.keyboard.press("Escape")
+    await page.locator("#prompt").press_sequentially("/")
+    await expect(page.get_by_role("option").first).to_be_visible()
+    await is_usable(page, axe, ".dock")
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("Dialogs")
+    await expect(page.locator(".palette-list")).to_contain_text("Dialogs")
+    await is_usable(page, axe, "dialog")
+
+
 async def test_a_session_is_exported_in_every_format(page: Page, server: WebServer) -> None:
     session_id = server.create("SAY The word is zither.", title="Exports")
     await open_session(page, server, session_id)
