@@ -207,13 +207,13 @@ def test_an_agent_of_ones_own_has_the_defaults_then_global_then_own_rules(folder
     assert (verdict(mine, "bash"), verdict(mine, "edit"), verdict(mine, "read")) == ("deny", "deny", "allow")
 
 
-def test_an_agent_can_be_disabled_and_renamed(folders: ConfigFolders) -> None:
+def test_an_agent_can_be_disabled_and_keeps_its_key_as_its_name(folders: ConfigFolders) -> None:
     result = configured(
         folders, agent={"plan": {"disable": True}, "ghost": {"disable": True}, "x": {"name": "Display"}}
     )
     assert "plan" not in result
     assert "ghost" not in result
-    assert result["x"].name == "Display"
+    assert result["x"].name == "x"
 
 
 def test_an_overlay_keeps_what_it_does_not_mention(folders: ConfigFolders) -> None:

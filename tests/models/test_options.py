@@ -132,7 +132,7 @@ def test_an_answer_is_as_long_as_the_model_can_but_no_longer_than_the_cap(limit:
     ids=lambda value: value.ref if isinstance(value, Model) else "",
 )
 def test_an_ordinary_call_has_the_settings_its_provider_needs(subject: Model, expected: dict[str, Any]) -> None:
-    assert options(subject, "ses_1") == expected
+    assert options(subject, "ses_1", {}) == expected
 
 
 def test_the_configuration_may_ask_for_a_cache_key() -> None:

@@ -106,7 +106,7 @@ def test_a_cached_copy_serves_when_the_server_does_not(tmp_path: Path, publisher
     assert len(publisher.requests) == 2
     with pytest.raises(OSError, match="404"):
         fetch(f"{publisher.url}/y", timeout=5)
-    with pytest.raises(OSError, match="not fetched yet"):
+    with pytest.raises(OSError, match="was not fetched"):
         CachedFetch(str(tmp_path), only_cached=True)(f"{publisher.url}/y", timeout=5)
 
 
@@ -133,7 +133,39 @@ def test_promise_14_instructions_that_cannot_be_fetched_are_named(
     (data / "config" / "opencode" / "opencode.json").write_text(json.dumps(settings))
     with caplog.at_level(logging.WARNING):
         asyncio.run(system_text(data / "work"))
-    assert f"the instructions at {publisher.url}/rules.md are left out" in caplog.text
+    assert caplog.text.count(f"the instructions at {publisher.url}/rules.md are left out") == 1
+
+
+def test_an_option_of_a_provider_gives_its_calls_a_cache_key(data: Path) -> None:
+    settings = {"provider": {"scripted": {"options": {"setCacheKey": True}}}}
+    (data / "config" / "opencode" / "opencode.json").write_text(json.dumps(settings))
+    model = ScriptedModel("SAY hello")
+
+    async def run() -> str:
+        async with open_engine(str(data / "work"), store=Memory(), scripts={"it": model}) as engine:
+            session = await engine.create(title="T")
+            await engine.run(session.id, "Go.", model="scripted/it")
+            return session.id
+
+    session_id = asyncio.run(run())
+    [call] = model.calls
+    assert call.request.options["promptCacheKey"] == session_id
+
+
+def test_an_agent_with_another_name_in_its_section_is_used_under_both(data: Path) -> None:
+    settings = {"agent": {"plan": {"name": "x"}}}
+    (data / "config" / "opencode" / "opencode.json").write_text(json.dumps(settings))
+
+    async def agents_of_answers() -> list[object]:
+        model = ScriptedModel("SAY one\n---\nSAY two")
+        async with open_engine(str(data / "work"), store=Memory(), scripts={"it": model}) as engine:
+            session = await engine.create(title="T")
+            for agent in ("plan", "x"):
+                outcome = await engine.run(session.id, "Go.", model="scripted/it", agent=agent)
+                assert outcome.kind == "answered"
+            return [message.info["agent"] for message in engine.sessions.messages(session.id)]
+
+    assert asyncio.run(agents_of_answers()) == ["plan"] * 4
 
 
 def test_promise_14_a_projects_url_is_not_fetched_and_the_configuration_says_so(

@@ -97,6 +97,22 @@ async def test_a_removed_session_is_in_the_trash(tmp_path: Path) -> None:
         assert any(session_id in item.titles for item in trash.contents())
 
 
+async def test_a_session_that_is_removed_while_it_runs_becomes_idle_once(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p")
+    async with serving(project) as client, listening(client) as events:
+        session_id = await client.create(title="One")
+        call = 'CALL bash {"command": "touch started; sleep 30", "description": "wait"}'
+        body = {"model": SCRIPTED, "parts": [{"type": "text", "text": call}]}
+        await client.post(f"/session/{session_id}/prompt_async", body)
+        async with asyncio.timeout(20):
+            while not (project / "started").exists():
+                await asyncio.sleep(0.02)
+        assert (await client.http.delete(f"/session/{session_id}")).json() is True
+        await events.wait_for("session.deleted")
+        assert events.types().count("session.idle") == 1
+        assert "session.error" not in events.types()
+
+
 async def test_a_permission_request_waits_for_any_client_and_is_shown_to_one_that_comes_later(tmp_path: Path) -> None:
     async with serving(tmp_path / "p") as client, listening(client) as events:
         session_id = await client.create(

@@ -285,4 +285,4 @@ def _about(permission: str, user: Rules) -> list[Rule]:
     return [rule for rule in user if matches(permission, rule.permission)]
 
 
-_OVERRIDES = ("name", "description", "mode", "variant", "prompt", "temperature", "top_p", "color", "hidden", "steps")
+_OVERRIDES = ("description", "mode", "variant", "prompt", "temperature", "top_p", "color", "hidden", "steps")

@@ -87,6 +87,8 @@ def system_instructions(config: Config, fetch: Fetch | None = None) -> list[Inst
         def fetch_one(url: str) -> Instruction | None:
             try:
                 return Instruction(url, fetch(url, timeout=TIMEOUT_SECONDS).decode(errors="replace"))
+            except FileNotFoundError:
+                return None  # only what was fetched is read; that it could not be is logged then
             except OSError as error:
                 log.warning("the instructions at %s are left out: %s", url, error)
                 return None

@@ -232,7 +232,7 @@ class CachedFetch:
         if cached is not None and (self._only_cached or 0 <= age < FRESH_SECONDS):
             return cached
         if self._only_cached:
-            raise OSError("it was not fetched yet")
+            raise FileNotFoundError(f"{url} was not fetched")
         try:
             body = _download(url, timeout)
         except OSError:

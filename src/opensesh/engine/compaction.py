@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .. import events, ids
 from ..errors import ContextExceededError, ModelError, OpenseshError
-from ..models import options
 from ..models import stream_events as stream
 from ..models.request import Request, System, Text, User
 from ..models.token_estimates import estimate
@@ -230,7 +229,7 @@ class _Compaction:
             model=model,
             messages=(System(text=agent.prompt or ""), User(content=(Text(text=content),))),
             max_output_tokens=compactor.models.max_output_tokens(model),
-            options=merged(options.options(model, self._session_id), model.options, agent.options),
+            options=merged(compactor.models.call_options(model, self._session_id), model.options, agent.options),
             headers=model.headers,
         )
         request = await compactor.hooks.side_request(self._request.info, agent.name, "summary", request)

@@ -352,11 +352,12 @@ class Engine:
         """Remove a prompt that waits for the next step of its session's run; whether it still waited."""
         return await self._runs.withdraw(session_id, message_id)
 
-    def abort(self, session_id: str) -> bool:
-        """Stop a session's run; whether there was one. Its outcome is ``aborted`` for all who wait for it."""
+    def abort(self, session_id: str, *, announced: bool = True) -> bool:
+        """Stop a session's run; whether there was one. Its outcome is ``aborted`` for all who wait for it. The abort of
+        a session that is then removed is not ``announced``: only the end of the run is published."""
         if not isinstance(session_id, str):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped callers
             ids.check(session_id, "ses")
-        return self._runs.abort(session_id) if self._running is not None else False
+        return self._runs.abort(session_id, announced=announced) if self._running is not None else False
 
     def status(self) -> Mapping[str, dict[str, Any]]:
         """Return the status of every session that this process runs, by session id."""

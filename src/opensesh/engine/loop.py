@@ -159,9 +159,12 @@ class Loop:
                     self.history.add(message)
             self.inbox.clear()
 
-    def publish_abort(self) -> None:
-        """Publish that the answer in progress is aborted before its calls end, as OpenCode does."""
-        if self._calls is not None and self._services.settings.opencode_events and not self._is_abort_published:
+    def publish_abort(self, *, announced: bool) -> None:
+        """Publish that the answer in progress is aborted before its calls end, as OpenCode does. If it is not to be
+        ``announced``, it is published neither now nor at the end."""
+        if not announced:
+            self._is_abort_published = True
+        elif self._calls is not None and self._services.settings.opencode_events and not self._is_abort_published:
             self._is_abort_published = True
             self._publish_error(MessageAbortedError(message=ABORTED), ends_model_call=True)
 

@@ -28,6 +28,9 @@ class Agents:
     def __init__(self, config: Config) -> None:
         self._config = config
         self.by_name: dict[str, Agent] = configured_agents(config)
+        sections = config.settings.agent.items()
+        self._keys = {section.name: key for key, section in sections if section.name and key in self.by_name}
+        """Agents that have another name in their section. Under that name OpenCode stores their messages."""
 
     def get(self, name: object = None) -> Agent:
         """Return an agent by name, or the default one. Raises :class:`~opensesh.errors.NotFoundError`.
@@ -36,6 +39,7 @@ class Agents:
         """
         if not isinstance(name, str):
             return default_agent(self._config, self.by_name)
+        name = name if name in self.by_name else self._keys.get(name, name)
         if name not in self.by_name:
             shown = ", ".join(agent.name for agent in self.by_name.values() if not agent.hidden)
             raise NotFoundError(f"there is no agent {name!r}; the agents are: {shown}", agent=name)
@@ -98,6 +102,11 @@ class Models(NamedTuple):
     def provider(self, model: Model) -> Provider:
         """Return the provider to send requests for ``model`` to. Raises without a key or an adapter for it."""
         return self.connections.provider(model)
+
+    def call_options(self, model: Model, session_id: str) -> options.Options:
+        """Return the options of an ordinary call."""
+        section = self.config.settings.provider.get(model.provider_id)
+        return options.options(model, session_id, section.options if section is not None else {})
 
     def max_output_tokens(self, model: Model) -> int:
         """Return the output limit for requests to ``model``."""

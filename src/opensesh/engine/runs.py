@@ -84,12 +84,12 @@ class Run:
         the run or on others who wait."""
         return asyncio.shield(self.ended)
 
-    def abort(self) -> None:
+    def abort(self, *, announced: bool = True) -> None:
         """Stop it. Only the first call has an effect: another would cancel the work that ends the run."""
         if not self.is_stopped and self.task is not None:
             self.is_stopped = True
             if self.has_begun:
-                self.loop.publish_abort()
+                self.loop.publish_abort(announced=announced)
                 self.task.cancel()
 
 
@@ -300,13 +300,13 @@ class Runs:
             self.start(run, first)
             return ended
 
-    def abort(self, session_id: str) -> bool:
+    def abort(self, session_id: str, *, announced: bool) -> bool:
         """Stop a session's run; whether there was one."""
-        if self._services.settings.opencode_events:
+        if announced and self._services.settings.opencode_events:
             self._services.writer.publish_idle(session_id)
         run = self._runs.get(session_id)
         if run is not None:
-            run.abort()
+            run.abort(announced=announced)
         return run is not None
 
     async def withdraw(self, session_id: str, message_id: str) -> bool:

@@ -195,6 +195,7 @@ class Planner:
                 structured=schema is not None,
             ),
             max_output_tokens=self._models.max_output_tokens(model),
+            options=self._models.call_options(model, self._session.id),
         )
 
     async def request_after_hooks(self, step: Step) -> Request:
@@ -250,6 +251,7 @@ class Plan(NamedTuple):
     specs: tuple[ToolSpec, ...]
     system: System
     max_output_tokens: int
+    options: Document
 
 
 class Step:
@@ -295,6 +297,6 @@ class Step:
             temperature=temperature if model.capabilities.temperature else None,
             top_p=sampling.top_p if agent.top_p is None else agent.top_p,
             top_k=sampling.top_k,
-            options=merged(options.options(model, self.prompt["sessionID"]), model.options, agent.options, variant),
+            options=merged(self.plan.options, model.options, agent.options, variant),
             headers=model.headers,
         )

@@ -100,7 +100,7 @@ def max_output_tokens(model: Model, cap: int | None = None) -> int:
     return min(model.limit.output, limit) if model.limit.output > 0 else limit
 
 
-def options(model: Model, session_id: str, provider_options: Mapping[str, Any] | None = None) -> Options:
+def options(model: Model, session_id: str, provider_options: Mapping[str, Any]) -> Options:
     """Return the options of an ordinary call. ``provider_options`` are the configured ``provider.<id>.options``."""
     result = _thinking_options(model)
     if _stores_answers(model):
@@ -109,7 +109,7 @@ def options(model: Model, session_id: str, provider_options: Mapping[str, Any] |
         result["usage"] = {"include": True}
         if "gemini-3" in model.wire_id:
             result["reasoning"] = {"effort": "high"}
-    if model.provider_id in ("openai", "venice") or (provider_options or {}).get("setCacheKey"):
+    if model.provider_id in ("openai", "venice") or provider_options.get("setCacheKey"):
         result["promptCacheKey"] = session_id
     return result | _gpt5_options(model, session_id)
 

@@ -143,9 +143,9 @@ class ServerState:
         return next((engine for engine in self.pool.engines().values() if session_id in engine.status()), None)
 
     async def stop_session(self, session_id: str) -> None:
-        """Abort the run of a session, if there is one, and wait for its end."""
+        """Abort the run of a session that is being removed, if there is one, and wait for its end."""
         while (engine := self.running_engine(session_id)) is not None:
-            engine.abort(session_id)
+            engine.abort(session_id, announced=False)
             with suppress(TimeoutError):  # a prompt that waited may have begun meanwhile
                 async with asyncio.timeout(_ABORT_AGAIN_SECONDS):
                     while self.running_engine(session_id) is not None:
