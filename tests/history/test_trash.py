@@ -211,6 +211,10 @@ def test_every_session_of_a_database_is_removed_archived_moved_and_restored(sour
         def records() -> dict[tuple[str, ...], Any]:
             return {key: value for key, value in store.scan(()) if key[0] != "project"}
 
+        for _, _, name in store.list(("session",)):
+            store.write(("session_diff", name), [{"file": "a.txt", "additions": 1, "deletions": 0}])
+            store.write(("todo", name), [{"content": "look", "status": "pending", "priority": "high"}])
+            store.write(("session_share", name), {"id": "1", "secret": "s", "url": "https://example.com/s/1"})
         before = records()
         sessions = [session(record) for key, record in before.items() if key[0] == "session"]
         for change in (
