@@ -43,6 +43,20 @@ def test_promise_12_a_project_folder_hides_no_database(data: Path, terminal: Ter
     assert "migrate" not in terminal.run("doctor")  # there is nothing in it
 
 
+def test_promise_12_doctor_names_what_opencode_left_out_of_its_migration(
+    data: Path, tmp_path: Path, terminal: Terminal
+) -> None:
+    session = write_old_project(data, tmp_path)
+    sample = Sample(data / "storage")
+    sample.write(("project", "proj"), {"id": "proj", "worktree": "/srv/dev/elsewhere"})
+    sample.talk("Of the time after")
+    assert "1 session of OpenCode before 0.6 not in the tree" in terminal.run("doctor")
+    terminal.run("doctor", "--migrate")
+    assert "Ancient" in terminal.run("list")
+    assert "Answer 0" in terminal.run("show", session)
+    assert "before 0.6" not in terminal.run("doctor")
+
+
 @pytest.mark.parametrize("how", ["asked", "first write"])
 @pytest.mark.parametrize("beside", ["nothing", "storage", "database"])
 def test_promise_12_m14_history_of_before_0_6_is_read_and_migrated(

@@ -14,7 +14,7 @@ import pytest
 from opensesh import ids
 from opensesh.errors import MigrationError, StoreTooNewError
 from opensesh.storage.disk import Disk
-from opensesh.storage.json_tree.migrations import LAYOUT, migrate, pending, version
+from opensesh.storage.json_tree.migrations import LAYOUT, left_behind, migrate, pending, version
 from opensesh.storage.json_tree.store import JsonTree
 from opensesh.storage.locks import Locks
 from opensesh.storage.protocol import Damage
@@ -624,3 +624,34 @@ def test_two_processes_that_migrate_at_once_take_each_step_once(old: OldData) ->
             item.result(20)
     assert sorted(outcomes) == [0, 0, 0, 2]
     expect_migrated(old)
+
+
+def test_projects_that_opencode_left_out_of_its_migration_are_added_when_asked(old: OldData) -> None:
+    worktree = old.data / "work"
+    worktree.mkdir(parents=True)
+    old.session("work", "ses_1", root=str(worktree))
+    migrate(old.tree, named)
+    old.session("moved", "ses_3", root=str(old.data / "gone"), summary={"diffs": DIFFS})
+    old.session("work", "ses_2", root=str(worktree))
+    sources = content(old.data / "project")
+    assert left_behind(old.tree) == [str(old.data / "project" / "moved" / "storage" / "session")]
+    outcome = migrate(old.tree, named)
+    assert (outcome.left, version(old.tree)) == ([], LAYOUT)
+    assert set(old.stored("session")) == {"id-of-work/ses_1", "global/ses_3"}
+    assert old.stored("session_diff") == {"ses_3": DIFFS}
+    assert content(old.data / "project") == sources
+    assert left_behind(old.tree) == []
+    assert migrate(old.tree, named) == (0, 0, [])
+
+
+def test_what_was_removed_since_the_migration_is_not_added_again(old: OldData) -> None:
+    worktree = old.data / "work"
+    worktree.mkdir(parents=True)
+    old.session("work", "ses_1", root=str(worktree))
+    old.session("work", "ses_2", root=str(worktree))
+    migrate(old.tree, named)
+    for name in ("ses_1", "ses_2"):
+        old.tree.remove(("session", "id-of-work", name))
+        assert left_behind(old.tree) == []
+        assert migrate(old.tree, named) == (0, 0, [])
+    assert old.stored("session") == {}

@@ -15,7 +15,7 @@ from ...project import other_ids, resolve
 from ...records import Document, as_object, dumps
 from ...sessions.final_states import close_answer, close_call
 from ...sessions.undo import Change
-from ...storage.json_tree.migrations import LAYOUT, pending, version
+from ...storage.json_tree.migrations import LAYOUT, left_behind, pending, session_names, version
 from ...storage.keys import GLOBAL, PER_SESSION, is_plain
 from ...storage.leases import FileLeases, is_alive
 from ...storage.protocol import ignore_damage
@@ -294,6 +294,11 @@ def check_layout(tree: FileTree) -> Iterator[Finding]:
     elif pending(tree):
         text = f"layout {version(tree)} of {LAYOUT}: written by an older OpenCode and never migrated"
         yield Finding("migration", tree.root, text, "odd", remedy="opensesh doctor --migrate migrates it")
+    elif version(tree):
+        for source in left_behind(tree):
+            sessions = pluralize(len(session_names(source)), "session")
+            text = f"{sessions} of OpenCode before 0.6 not in the tree: left out when it was migrated, or removed since"
+            yield Finding("migration", source, text, "note", remedy="opensesh doctor --migrate adds them")
 
 
 def _permissions(inventory: Inventory) -> Iterator[Finding]:

@@ -64,6 +64,27 @@ def pending(tree: FileTree) -> bool:
     return bool(old_projects(os.path.dirname(tree.root))) or any(_diffs(session) is not None for _, session in sessions)
 
 
+def left_behind(tree: FileTree) -> list[str]:
+    """Return the trees of before 0.6 of which a migrated tree has neither the project nor a session.
+
+    OpenCode leaves out the projects whose folder does not exist or has no commit, and counts the step as taken.
+    """
+    sources = old_projects(os.path.dirname(tree.root)) if version(tree) == LAYOUT else []
+    if not sources:
+        return []
+    present = {key[-1] for key in tree.list(("session",))}
+    projects = [as_object(project) or {} for _, project in tree.scan(("project",), report=ignore_damage)]
+    worktrees = {project.get("worktree") for project in projects if project.get("id") != GLOBAL}
+    names = {source: set(session_names(source)) for source in sources if worktree_of(source) not in worktrees}
+    return [source for source in names if names[source] and not names[source] & present]
+
+
+def session_names(source: str) -> list[str]:
+    """Return the ids of the sessions in a tree of before 0.6."""
+    names = names_in(os.path.join(source, "info"))
+    return [name.removesuffix(".json") for name in names if name.endswith(".json") and name[0] != "."]
+
+
 def refuse_newer(tree: FileTree) -> None:
     """Raise :class:`StoreTooNewError` for a tree of a newer layout, which is only read."""
     layout = version(tree)
@@ -97,12 +118,15 @@ def prepare(tree: FileTree, disk: Disk, *, creates: bool) -> None:
 def migrate(
     tree: FileTree, identify: Callable[[str], str] = project_id, *, disk: Disk | None = None
 ) -> MigrationOutcome:
-    """Apply the missing steps. ``identify`` returns the project id of a worktree, ``global`` if it has none.
+    """Apply the missing steps; all of them to what was left behind. ``identify`` returns the project id of a worktree,
+    ``global`` if it has none.
 
     The tree is locked exclusively meanwhile.
     """
     with tree.locks.exclusive_store_lock():
         taken = version(tree)
+        if left_behind(tree):
+            taken = 0
         if taken > LAYOUT:
             raise StoreTooNewError(
                 f"{tree.root} has layout {taken}; this version of opensesh supports {LAYOUT}. Nothing was changed.",
@@ -188,7 +212,10 @@ class _Work:
 
 def _gather(work: _Work, identify: Callable[[str], str]) -> None:
     """Step 0: ``<data>/project/<name>/storage/session/{info,message,part}`` into the one tree."""
+    left = left_behind(work.tree)
     for source, worktree, project in old_sources(_old_projects(work.tree), identify):
+        if version(work.tree) and source not in left:
+            continue  # what was removed since the migration stays removed
         for key, path in old_records(source, project, work.left):
             try:
                 data = read_file(path)
