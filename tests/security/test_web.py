@@ -182,13 +182,23 @@ async def test_web_proxies_are_used_for_the_names_that_they_look_up(
     Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.server_port}")
     # httpx goes around the proxy for this entry; urllib, which decides whether names are looked up here, does not.
-    monkeypatch.setenv("no_proxy", "all://localhost")
+    monkeypatch.setenv("no_proxy", "all://site.invalid")
     try:
-        await bench.run(WebFetchTool(), url=f"http://localhost:{server.server_port}/x", format="text")
+        await bench.run(WebFetchTool(), url="http://site.invalid/x", format="text")
     finally:
         server.shutdown()
         server.server_close()
-    assert fetched == [f"http://localhost:{server.server_port}/x"]  # as a proxy is asked
+    assert fetched == ["http://site.invalid/x"]  # as a proxy is asked
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST.", "a.localhost", "127.1", "[::ffff:7f00:1]"])
+async def test_web_a_proxy_does_not_hide_that_an_address_is_of_this_machine(
+    bench: RuledBench, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    bench.ruleset = (rule("*", "allow"), rule("private_address", "deny"))
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with pytest.raises(PermissionDeniedError):
+        await bench.run(WebFetchTool(), url=f"http://{host}:8080/x")
 
 
 @pytest.mark.parametrize(

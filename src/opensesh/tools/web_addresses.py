@@ -88,6 +88,33 @@ def is_private(address: str) -> bool:
     return not ip.is_global or ip not in _UNICAST
 
 
+def at_address(url: str, address: str) -> tuple[str, dict[str, str], dict[str, str]]:
+    """Return ``url`` with one of the addresses of its host in place of the name, and the headers and extensions of a
+    request that give the server the name, for TLS too."""
+    host = host_of(url)
+    return with_host(url, address), {"host": urlsplit(with_host(url, host)).netloc}, {"sni_hostname": host}
+
+
+def proxy_of(url: str) -> str:
+    """Return the proxy that fetches ``url``, and that then looks up the name itself; empty without one."""
+    from urllib.request import getproxies, proxy_bypass  # loads email and http.client, which nothing else here needs
+
+    parts = urlsplit(url)
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all") or ""
+    if not proxy or proxy_bypass(parts.hostname or ""):
+        return ""
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def lookup(host: str, port: int) -> list[str]:
+    """Return the IP addresses of a host; none if it is unknown here. A proxy may know it."""
+    try:
+        return list(dict.fromkeys(str(e[4][0]) for e in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+    except OSError:
+        return []
+
+
 async def resolve(host: str, port: int) -> list[str]:
     """Return the IP addresses of a host, in the order of preference."""
     addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -95,7 +122,9 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 async def literal_only(host: str, port: int) -> list[str]:
-    """Return the host if it is an IP address; nothing else is looked up."""
+    """Return the host if it is an IP address, or the name of this machine; nothing else is looked up."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return ["127.0.0.1"]
     try:
         return [str(ip_address(host))]
     except ValueError:

@@ -119,7 +119,7 @@ class WebFetchTool(BuiltinTool[WebFetchArguments]):
         private: list[str] = []
         await ask("webfetch", web_addresses.names(url))
         host = web_addresses.host_of(url)
-        if _proxy(url):
+        if web_addresses.proxy_of(url):
             addresses = await web_addresses.literal_only(host, 0)
         else:
             try:
@@ -161,14 +161,9 @@ async def _get(
     """
     import httpx2
 
-    target, extensions = url, {}
-    if address:
-        host = web_addresses.host_of(url)
-        target = web_addresses.with_host(url, address)
-        headers = headers | {"host": urlsplit(web_addresses.with_host(url, host)).netloc}
-        extensions = {"sni_hostname": host}
+    target, own_headers, extensions = web_addresses.at_address(url, address) if address else (url, {}, {})
     try:
-        stream = client.stream("GET", target, headers=headers, extensions=extensions)
+        stream = client.stream("GET", target, headers=headers | own_headers, extensions=extensions)
         async with asyncio.timeout(seconds), stream as response:
             if response.has_redirect_location:
                 from . import html_to_text
@@ -210,18 +205,6 @@ def _check_address(url: str) -> None:
         )
 
 
-def _proxy(url: str) -> str:
-    """Return the proxy that fetches ``url``, and that then looks up the name itself; empty without one."""
-    from urllib.request import getproxies, proxy_bypass  # loads email and http.client, which nothing else here needs
-
-    parts = urlsplit(url)
-    proxies = getproxies()
-    proxy = proxies.get(parts.scheme) or proxies.get("all") or ""
-    if not proxy or proxy_bypass(parts.hostname or ""):
-        return ""
-    return proxy if "://" in proxy else f"http://{proxy}"
-
-
 def _transport(url: str, addresses: list[str]) -> httpx2.AsyncBaseTransport | None:
     """Return how ``url`` is fetched; ``None`` leaves it to httpx, which reads ``NO_PROXY`` in its own way.
 
@@ -232,7 +215,7 @@ def _transport(url: str, addresses: list[str]) -> httpx2.AsyncBaseTransport | No
 
     if addresses == [web_addresses.host_of(url)]:
         return None
-    return httpx2.AsyncHTTPTransport(proxy=None if addresses else _proxy(url))
+    return httpx2.AsyncHTTPTransport(proxy=None if addresses else web_addresses.proxy_of(url))
 
 
 def _render(page: _FetchedPage, output_format: Format) -> str:

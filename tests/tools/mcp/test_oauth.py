@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import socket
 import stat
 import threading
 import time
@@ -478,6 +479,34 @@ def test_a_server_of_the_internet_may_not_name_an_address_of_the_local_network()
     check_address("https://8.8.8.8/token", "https://1.1.1.1/mcp")
     with pytest.raises(OAuthError, match="only https"):
         check_address("http://10.1.2.3/mcp", "http://10.1.2.3/mcp")
+
+
+def leading_to(*addresses: str) -> Callable[[str, int], list[str]]:
+    return lambda host, port: list(addresses)
+
+
+def test_only_a_server_of_this_machine_may_name_this_machine_whatever_its_name_leads_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(oauth, "lookup", leading_to("127.0.0.1"))
+    for url in ("http://127.0.0.1:9200/token", "http://localhost/token", "https://inner.invalid/token"):
+        with pytest.raises(OAuthError, match="is in the network of this machine"):
+            check_address(url, "https://rebinding.invalid/mcp")
+    check_address("http://127.0.0.1:9200/token", "http://localhost:8000/mcp")
+
+
+async def test_a_login_connects_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = socket.getaddrinfo
+
+    def lying(host: Any, *arguments: Any, **options: Any) -> Any:
+        return system("127.0.0.2" if host == "localhost" else host, *arguments, **options)
+
+    async with guarded() as server:
+        monkeypatch.setattr(oauth, "lookup", leading_to("::1", "127.0.0.1"))
+        monkeypatch.setattr(socket, "getaddrinfo", lying)
+        url = server.mcp_url.replace("127.0.0.1", "localhost")
+        with pytest.raises(OAuthError, match="is about another server"):  # the answer is that of 127.0.0.1
+            await asyncio.to_thread(discover, url, Challenge())
 
 
 async def test_metadata_may_be_at_the_older_places_and_behind_a_slash() -> None:

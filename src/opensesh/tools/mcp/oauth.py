@@ -13,10 +13,10 @@ import base64
 import hashlib
 import re
 import secrets
-import socket
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 import httpx2
 import msgspec
@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from ...errors import ToolFailedError
 from ...models.transport import ssl_context
-from ..web_addresses import host_of, is_loopback, is_private, port_of
+from ..web_addresses import at_address, host_of, is_loopback, is_private, lookup, port_of, proxy_of
 from .saved_logins import SavedClient, SavedTokens
 
 if TYPE_CHECKING:
@@ -116,10 +116,12 @@ def parse_challenge(header: str | None) -> Challenge:
     return Challenge(**{name.lower(): quoted or plain for name, quoted, plain in _CHALLENGE.findall(header or "")})
 
 
-def check_address(url: str, server_url: str) -> None:
-    """Raise :class:`OAuthError` unless ``url`` may be used to log in to the server: HTTPS, or a server on this machine.
+def check_address(url: str, server_url: str) -> list[str]:
+    """Return the IP addresses of the host of ``url``; none if it is unknown here. Raise :class:`OAuthError` unless
+    ``url`` may be used to log in to the server: HTTPS, or a server on this machine.
 
-    A server of the public Internet may not name an address of this machine or its network.
+    A server of the public Internet may not name an address of this machine or its network, and only a server that is
+    configured as one of this machine may name this machine: what its name leads to can change.
     """
     try:
         parts = urlsplit(url)
@@ -130,8 +132,12 @@ def check_address(url: str, server_url: str) -> None:
     if not host or parts.username is not None or not is_safe:
         raise OAuthError(f"{_shown(url)} is not used to log in: only https, and http on this machine, is safe")
     own_host = host_of(server_url)
-    if host != own_host and _is_private(host, port) and not _is_private(own_host, port_of(server_url)):
-        raise OAuthError(f"{_shown(url)} is in the network of this machine, and {_shown(server_url)} is not")
+    addresses = lookup(host, port)
+    if host != own_host and any(map(is_private, addresses)):
+        is_local = any(map(is_private, lookup(own_host, port_of(server_url))))
+        if not is_local or (any(map(is_loopback, addresses)) and not is_loopback(own_host)):
+            raise OAuthError(f"{_shown(url)} is in the network of this machine, and {_shown(server_url)} is not")
+    return addresses
 
 
 def discover(server_url: str, challenge: Challenge) -> Endpoints:
@@ -339,11 +345,11 @@ def _post(url: str, server_url: str, **options: Any) -> bytes:
     raise RejectedError(_plain(error.error_description or error.error), error.error)
 
 
-def client_for(url: str, headers: Mapping[str, str]) -> httpx2.Client:
-    """Return a client for requests to one address. It follows no redirects."""
+def client_for(url: str, headers: Mapping[str, str], *, direct: bool = False) -> httpx2.Client:
+    """Return a client for requests to one address, ``direct`` without a proxy. It follows no redirects."""
     # Reading the certificates takes longer than the request to a server on this machine.
     verify = ssl_context() if url.startswith("https:") else False
-    return httpx2.Client(timeout=_ANSWER_SECONDS, verify=verify, headers=dict(headers))
+    return httpx2.Client(timeout=_ANSWER_SECONDS, verify=verify, headers=dict(headers), trust_env=not direct)
 
 
 class _Answer(NamedTuple):
@@ -353,22 +359,35 @@ class _Answer(NamedTuple):
 
 
 def _request(method: str, url: str, server_url: str, **options: Any) -> _Answer:
-    check_address(url, server_url)
-    deadline = time.monotonic() + _ANSWER_SECONDS
-    content = b""
+    addresses = check_address(url, server_url)
+    # Looking up the name again would give a name server the chance to answer differently.
+    targets = [] if proxy_of(url) else [at_address(url, address) for address in addresses]
+    for target in targets[:-1]:
+        with suppress(httpx2.ConnectError):
+            return _send(method, url, target, options)
     try:
-        with (
-            client_for(url, {"accept": "application/json"}) as client,
-            client.stream(method, url, **options) as response,
-        ):
-            for piece in response.iter_bytes():
-                content += piece
-                if len(content) > _MAX_ANSWER_BYTES or time.monotonic() > deadline:
-                    raise OAuthError(f"{_shown(url)} answered with too much, or too slowly")
-            moved = response.next_request
-            return _Answer(response.status_code, content, str(moved.url) if moved else None)
+        return _send(method, url, targets[-1] if targets else None, options)
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
         raise OAuthError(f"{_shown(url)} cannot be reached: {str(error) or type(error).__name__}") from None
+
+
+def _send(
+    method: str, url: str, target: tuple[str, dict[str, str], dict[str, str]] | None, options: Mapping[str, Any]
+) -> _Answer:
+    address, headers, extensions = target or (url, {}, {})
+    options = {**options, "headers": {**options.get("headers", {}), **headers}, "extensions": extensions}
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    content = b""
+    with (
+        client_for(url, {"accept": "application/json"}, direct=target is not None) as client,
+        client.stream(method, address, **options) as response,
+    ):
+        for piece in response.iter_bytes():
+            content += piece
+            if len(content) > _MAX_ANSWER_BYTES or time.monotonic() > deadline:
+                raise OAuthError(f"{_shown(url)} answered with too much, or too slowly")
+        moved = urljoin(url, response.headers["location"]) if response.has_redirect_location else None
+        return _Answer(response.status_code, content, moved)
 
 
 def _decoded(content: bytes, kind: type[T], url: str) -> T:
@@ -387,13 +406,6 @@ def _decoded(content: bytes, kind: type[T], url: str) -> T:
 def _origin(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}".lower()
-
-
-def _is_private(host: str, port: int) -> bool:
-    try:
-        return any(is_private(str(entry[4][0])) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-    except OSError:  # unknown here; a proxy may know it
-        return False
 
 
 def _shown(url: str) -> str:
