@@ -30,17 +30,19 @@ class AnswerBuilder:
         self.text_count = 0
         """How many texts and pieces of reasoning there were."""
 
-    def begin_text(self, kind: TextKind, piece_id: str | None = None, metadata: Metadata | None = None) -> Piece:
+    def begin_text(
+        self, kind: TextKind, piece_id: str | None = None, metadata: Metadata | None = None
+    ) -> StreamedPiece:
         """Begin a text or reasoning. It gets a number where the provider sends no id."""
-        piece = Piece(self.events, kind, f"{kind}-{self.text_count}" if piece_id is None else piece_id)
+        piece = StreamedPiece(self.events, kind, f"{kind}-{self.text_count}" if piece_id is None else piece_id)
         self.text_count += 1
         self.events.append(TextStart(piece.id, metadata, kind))
         return piece
 
-    def begin_call(self, call_id: str, name: str, *, executed: bool = False) -> Piece:
+    def begin_call(self, call_id: str, name: str, *, executed: bool = False) -> StreamedPiece:
         """Begin a tool call; ``executed`` if the provider runs it."""
         self.events.append(ToolInputStart(call_id, name))
-        return Piece(self.events, "tool", call_id, name, executed=executed)
+        return StreamedPiece(self.events, "tool", call_id, name, executed=executed)
 
     def take(self) -> list[StreamEvent]:
         """Return the events since the last call."""
@@ -49,7 +51,7 @@ class AnswerBuilder:
         return taken
 
 
-class Piece:
+class StreamedPiece:
     """A text, reasoning or tool call while it streams in."""
 
     __slots__ = ("_chunks", "_events", "_executed", "_name", "arguments", "id", "is_open", "kind", "metadata")

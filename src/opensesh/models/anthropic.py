@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ..records import object_at
 from . import failures
-from .answers import AnswerReader, Piece
+from .answers import AnswerReader, StreamedPiece
 from .anthropic_request import request_body
 from .stream_events import FinishStep, ToolError, ToolResult, Usage
 from .transport import HTTPProvider
@@ -73,7 +73,7 @@ class AnthropicReader(AnswerReader):
 
     def __init__(self, provider_id: str, url: str) -> None:
         super().__init__(provider_id, url)
-        self._blocks: dict[int, Piece | None] = {}
+        self._blocks: dict[int, StreamedPiece | None] = {}
         """The open content blocks; ``None`` for those of other kinds."""
         self._usage: dict[str, Any] = {}
         self._reason = ""
@@ -109,7 +109,7 @@ class AnthropicReader(AnswerReader):
             counts = cast("dict[str, Any]", usage)
             self._usage.update({name: number for name, number in counts.items() if number is not None})
 
-    def _open(self, block_id: str, wire: dict[str, Any]) -> Piece | None:
+    def _open(self, block_id: str, wire: dict[str, Any]) -> StreamedPiece | None:
         match kind := wire["type"]:
             case "text" | "thinking":
                 block = self.answer.begin_text("text" if kind == "text" else "reasoning", block_id)
@@ -133,7 +133,7 @@ class AnthropicReader(AnswerReader):
                     self.answer.events.append(ToolError(call_id, text) if failed else ToolResult(call_id, text))
         return block
 
-    def _delta(self, block: Piece, delta: dict[str, Any]) -> None:
+    def _delta(self, block: StreamedPiece, delta: dict[str, Any]) -> None:
         match delta["type"]:
             case "text_delta":
                 block.add(delta["text"])

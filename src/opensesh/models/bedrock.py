@@ -14,7 +14,7 @@ from zlib import crc32
 
 from ..errors import AuthFailedError, ModelConnectionError
 from . import failures
-from .answers import AnswerReader, Piece
+from .answers import AnswerReader, StreamedPiece
 from .bedrock_request import aws_region, regional_model_id, request_body
 from .sse import ServerSentEvent, json_payload
 from .stream_events import FinishStep, Usage
@@ -161,7 +161,7 @@ class BedrockReader(AnswerReader):
 
     def __init__(self, provider_id: str, url: str) -> None:
         super().__init__(provider_id, url)
-        self._blocks: dict[int, Piece] = {}
+        self._blocks: dict[int, StreamedPiece] = {}
         self._reason = ""
         self._usage: dict[str, Any] = {}
 
@@ -198,12 +198,12 @@ class BedrockReader(AnswerReader):
             case _:
                 pass
 
-    def _text(self, index: int, kind: TextKind) -> Piece:
+    def _text(self, index: int, kind: TextKind) -> StreamedPiece:
         if index not in self._blocks:
             self._blocks[index] = self.answer.begin_text(kind, str(index))
         return self._blocks[index]
 
-    def _reasoning(self, block: Piece, delta: dict[str, Any]) -> None:
+    def _reasoning(self, block: StreamedPiece, delta: dict[str, Any]) -> None:
         match delta:
             case {"text": str(text)} if text:
                 block.add(text)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from ..errors import ContentFilteredError
 from ..records import object_at
 from . import failures
-from .answers import AnswerReader, Piece, read_answer
+from .answers import AnswerReader, StreamedPiece, read_answer
 from .google_request import request_body
 from .stream_events import FinishStep, Usage
 from .transport import HTTPProvider
@@ -95,7 +95,7 @@ class GoogleReader(AnswerReader):
         self._earlier_usage = Usage()
         """Usage of the responses before this one."""
         self._call_ids: set[str] = set()
-        self._piece: Piece | None = None
+        self._piece: StreamedPiece | None = None
         """The open text or reasoning."""
 
     def close(self) -> list[StreamEvent]:

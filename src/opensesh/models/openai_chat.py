@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..records import object_at
 from . import failures
-from .answers import AnswerBuilder, AnswerReader, Piece
+from .answers import AnswerBuilder, AnswerReader, StreamedPiece
 from .openai_chat_request import merge_reasoning_details, request_body
 from .stream_events import FinishStep, Usage
 from .transport import HTTPProvider
@@ -85,7 +85,7 @@ class OpenAIChatReader(AnswerReader):
         self._finish_reason = ""
         self._usage: dict[str, Any] = {}
         self._calls = _CallAssembler(self.answer, new_call_id)
-        self._piece: Piece | None = None
+        self._piece: StreamedPiece | None = None
         """The open text or reasoning."""
         self._reasoning_details: list[dict[str, Any]] = []
 
@@ -151,7 +151,7 @@ class OpenAIChatReader(AnswerReader):
         before, self._piece = self._piece, None
         self._end_text(before)
 
-    def _end_text(self, piece: Piece | None) -> None:
+    def _end_text(self, piece: StreamedPiece | None) -> None:
         if piece is not None and piece.kind == "reasoning":
             details, self._reasoning_details = merge_reasoning_details(self._reasoning_details), []
             piece.metadata = {"openrouter": {"reasoning_details": details}} if details else None
@@ -230,7 +230,7 @@ class _StreamedCall:
         self.name = ""
         self.signature: str | None = None
         self._answer = answer
-        self._piece: Piece | None = None
+        self._piece: StreamedPiece | None = None
         self._unannounced = ""
 
     def is_followed_by(self, wire_id: str, name: str, text: str) -> bool:
@@ -255,7 +255,7 @@ class _StreamedCall:
         piece = self._piece or self._announce()
         piece.end({"google": {"thoughtSignature": self.signature}} if self.signature else None)
 
-    def _announce(self) -> Piece:
+    def _announce(self) -> StreamedPiece:
         piece = self._piece = self._answer.begin_call(self.id, self.name)
         piece.add(self._unannounced)
         return piece

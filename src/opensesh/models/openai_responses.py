@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..records import object_at
 from . import failures
-from .answers import AnswerBuilder, AnswerReader, Piece
+from .answers import AnswerBuilder, AnswerReader, StreamedPiece
 from .openai_responses_request import request_body
 from .stream_events import FinishStep, Usage
 from .transport import HTTPProvider
@@ -243,7 +243,7 @@ class _ReasoningItem(_OutputItem):
         self._id = item_id
         self._encrypted: str | None = None
         self._index: int | None = None
-        self._piece: Piece | None = None
+        self._piece: StreamedPiece | None = None
 
     def open(self, index: int, encrypted: str | None = None) -> None:
         if index == self._index or self.closed:

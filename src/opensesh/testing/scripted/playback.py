@@ -11,7 +11,7 @@ from msgspec import structs
 
 from ...errors import ModelConnectionError, ModelError
 from ...models import failures
-from ...models.answers import AnswerBuilder, Piece
+from ...models.answers import AnswerBuilder, StreamedPiece
 from ...models.model import Model
 from ...models.openai_chat_request import chat_messages
 from ...models.request import (
@@ -139,7 +139,7 @@ class _ActionBuilder:
         self._id_prefix = id_prefix
         self._started = False
         self._answer = AnswerBuilder()
-        self._text: Piece | None = None
+        self._text: StreamedPiece | None = None
         """The open text or reasoning."""
         self._calls = 0
         self._size: int | str | None = None
@@ -196,7 +196,7 @@ class _ActionBuilder:
         call.end()
         self._take()
 
-    def _add_chunks(self, piece: Piece, chunks: Sequence[str]) -> None:
+    def _add_chunks(self, piece: StreamedPiece, chunks: Sequence[str]) -> None:
         self._take()
         for chunk in chunks:
             if self._drip_seconds:
