@@ -266,8 +266,9 @@ async def test_journey_14_a_session_is_found_continued_reverted_and_forked_by_ke
     await expect(page.locator("#log [data-revert]")).to_contain_text("reverted from here")
     assert (project / "a.txt").read_text() == "one\n"
     await expect(page.locator("#prompt")).to_be_focused()
+    await page.clock.install()
     await press(page, "Escape", "g")
-    await page.wait_for_timeout(700)  # until "g" is not the beginning of a pair
+    await page.clock.run_for(700)  # until "g" is not the beginning of a pair
     await press(page, "j", ".")
     await expect(page.get_by_role("menuitem", name="Copy link")).to_be_focused()
     await press_until(page, "ArrowDown", page.get_by_role("menuitem", name="Fork from here"))
