@@ -139,11 +139,11 @@ def test_an_edit_that_fails_changes_nothing_and_publishes_nothing(sessions: Sess
 def test_a_fork_copies_everything_under_new_names(sessions: Sessions, recorder: EventRecorder) -> None:
     session = sessions.create(title="Work")
     made = talk(sessions, session, "one", "two")
-    sessions.update(session.id, lambda info: info.update(metadata={"ticket": 7}))
+    sessions.update(session.id, lambda info: info.update(metadata={"ticket": 7}, workspaceID="wrk_1"))
     recorder.types()
     fork = sessions.fork(session.id)
     assert (fork.title, fork.parent_id) == ("Work (fork #1)", None)
-    assert fork.document["metadata"] == {"ticket": 7}
+    assert (fork.document["metadata"], fork.document["workspaceID"]) == ({"ticket": 7}, "wrk_1")
     copies = sessions.messages(fork.id)
     assert [copy.parts[0]["text"] for copy in copies] == ["one", "re: one", "two", "re: two"]
     assert not {copy.info["id"] for copy in copies} & set(made)

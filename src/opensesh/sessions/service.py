@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+_KEPT_IN_FORKS = ("path", "workspaceID", "metadata")
+"""The fields of a session that its forks have as well, as in OpenCode."""
 
 
 class Sessions:
@@ -241,7 +243,7 @@ class Sessions:
         original = self.get(session_id)
         now = self._clock()
         info = _new_session(original.project_id or self.location.id, original.directory or self.location.directory)
-        info |= {name: original.document[name] for name in ("path", "metadata") if name in original.document}
+        info |= {name: original.document[name] for name in _KEPT_IN_FORKS if name in original.document}
         info |= {"title": fork_title(original.title), "time": {"created": now, "updated": now}}
         copies = copy_messages(
             history, info["id"], lambda _, owner: ids.ascending("msg" if owner == info["id"] else "prt")
