@@ -385,6 +385,17 @@ async def test_a_session_keeps_the_model_that_its_client_chose_for_it(tmp_path: 
         assert answer["info"]["modelID"] == "prompt"
 
 
+async def test_the_tools_of_a_prompt_become_the_rules_of_its_session(tmp_path: Path) -> None:
+    async with serving(make_project(tmp_path / "p")) as client:
+        session_id = await client.create(title="One")
+        await client.prompt(session_id, "SAY one", tools={"bash": False, "edit": True})
+        rules = (await client.get(f"/session/{session_id}"))["permission"]
+        assert [(rule["permission"], rule["action"]) for rule in rules] == [("bash", "deny"), ("edit", "allow")]
+        await client.prompt(session_id, "SAY two", tools={"read": False}, noReply=True)
+        rules = (await client.get(f"/session/{session_id}"))["permission"]
+        assert rules == [{"permission": "read", "pattern": "*", "action": "deny"}]
+
+
 async def test_a_shell_command_gets_the_id_that_its_client_chose(tmp_path: Path) -> None:
     message_id = f"msg_{'f' * 12}{'A' * 14}"
     async with serving(make_project(tmp_path / "p")) as client:

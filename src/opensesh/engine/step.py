@@ -12,7 +12,7 @@ from ..config.source import CachedFetch
 from ..models import options
 from ..models.request import Assistant, Request, Text, ToolSpec, User
 from ..permissions import disabled
-from ..records import as_object, merged
+from ..records import as_object, merged, object_at
 from ..tools.custom import load_installed_tools
 from ..tools.tool_registry import CatalogEntry, DescriptionVariables, Features, Registry, to_spec
 from .model_choice import subagents
@@ -154,8 +154,7 @@ class Planner:
         schema = as_object(output_format.get("schema")) if output_format.get("type") == "json_schema" else None
         # Not offered: tools that a rule denies entirely or that the prompt disables, and recall with nothing to recall.
         denied = disabled(self.registry.tools, rules)
-        hidden = set(denied)
-        hidden.update(name for name, enabled in (as_object(prompt.get("tools")) or {}).items() if enabled is False)
+        hidden = {*denied, *_disabled_by_prompt(prompt)}
         if not has_hidden_messages(self.history.messages):
             hidden.add("recall")
         tools = self.registry.offered(model.wire_id, model.provider_id, hidden=hidden)
@@ -234,7 +233,12 @@ class Planner:
             skills=self._skills,
             known_instructions=self._known_instructions,
             guard=plan.guard,
+            absent=_disabled_by_prompt(step.prompt),
         )
+
+
+def _disabled_by_prompt(prompt: Document) -> frozenset[str]:
+    return frozenset(name for name, enabled in object_at(prompt, "tools").items() if enabled is False)
 
 
 class Plan(NamedTuple):

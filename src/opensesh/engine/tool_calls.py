@@ -80,7 +80,8 @@ class CallRunner:
         tool, arguments = self._tools.get(call.name) or self._tools.get(call.name.lower()), call.input
         contexts = self._contexts
         is_denied = tool is None and call.problem is None and disabled((call.name,), contexts.rules)
-        if self._tools and is_denied and not disabled((call.name,), contexts.agent.permission):  # by the session
+        by_session = is_denied and call.name not in contexts.absent
+        if self._tools and by_session and not disabled((call.name,), contexts.agent.permission):
             await self.start(part, call)
             await self.fail(part["id"], f"Error: A rule of the user forbids {call.name}; do not try to get around it")
             return

@@ -106,6 +106,8 @@ class ToolCallContextFactory(NamedTuple):
     known_instructions: set[str]
     """Paths of the instruction files that the model has seen."""
     guard: PlanModeGuard | None = None
+    absent: frozenset[str] = frozenset()
+    """Tools that the prompt disables."""
 
     def plugin_tool_call(self, tool: str, call_id: str) -> ToolExecuteBeforeInput:
         """Return the input of the plugin hooks for a call."""

@@ -282,6 +282,7 @@ async def prompt_session(call: Call, body: PromptBody) -> object:
     session_id = call.parameters["sessionID"]
     prompt = _prompt(call, body)
     async with call.session_engine() as engine:
+        await _keep_tools(engine, session_id, body)
         if body.no_reply:
             return client_message(await engine.append(session_id, prompt))
         is_known = _is_known_model(engine, prompt.model)
@@ -298,6 +299,7 @@ async def prompt_session_async(call: Call, body: PromptBody) -> object:
     """Send a prompt; the answer comes as events."""
     session_id, prompt = call.parameters["sessionID"], _prompt(call, body)
     async with call.session_engine() as engine:
+        await _keep_tools(engine, session_id, body)
         await (engine.append(session_id, prompt) if body.no_reply else engine.submit(session_id, prompt))
     return None
 
@@ -398,6 +400,17 @@ async def delete_part(call: Call) -> object:
         names = (call.parameters[name] for name in ("sessionID", "messageID", "partID"))
         await run_in_thread_uncancellable(engine.sessions.remove_part, *names)
     return True
+
+
+async def _keep_tools(engine: Engine, session_id: str, body: PromptBody) -> None:
+    """Make the tools of a prompt the rules of its session, as OpenCode does: they apply to later prompts too."""
+    if body.tools:
+        engine.agent(body.agent)  # raises before anything is changed
+        rules = [
+            {"permission": name, "pattern": "*", "action": "allow" if enabled else "deny"}
+            for name, enabled in body.tools.items()
+        ]
+        await engine.components.writer.edit(session_id, lambda info: info.update(permission=rules), touch=False)
 
 
 def _prompt(call: Call, body: PromptBody) -> Prompt:
