@@ -128,6 +128,8 @@ class Browser:
         while True:
             answer = self._receive()
             if answer.get("id") == self._number:
+                if answer.get("error", {}).get("message") == "Inspected target navigated or closed":
+                    return self.call(method, **parameters)  # a page that is left takes its answers with it
                 assert "error" not in answer, answer
                 return answer["result"]
             self._note(answer)
