@@ -36,6 +36,10 @@ async def test_a_prompt_runs_on_a_server_and_is_continued_there(tmp_path: Path) 
         code, out, _ = await opensesh(*attach, "-c", "--json", "SAY again", cwd=project)
         result = json.loads(out)
         assert (code, result["sessionID"], result["text"]) == (0, session["id"], "again")
+        await client.http.patch(f"/session/{session['id']}", json={"time": {"archived": 1}})
+        code, _, err = await opensesh(*attach, "-c", "SAY more", cwd=project)
+        assert code == 3
+        assert "no session of this directory" in err
 
 
 async def test_permissions_are_rejected_without_yes_and_a_missing_server_is_named(tmp_path: Path) -> None:

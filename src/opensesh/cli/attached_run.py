@@ -112,7 +112,8 @@ class _AttachedRun:
         if options.session:
             return str((await self._request("GET", f"/session/{options.session}"))["id"])
         if options.continue_last:
-            sessions: list[Document] = await self._request("GET", "/session?roots=true")
+            listed: list[Document] = await self._request("GET", "/session?roots=true")
+            sessions = [session for session in listed if not session["time"].get("archived")]
             if not sessions:
                 raise NotFoundError("the server has no session of this directory to continue")
             return str(max(sessions, key=lambda session: session["time"]["updated"])["id"])
