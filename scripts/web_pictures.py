@@ -93,15 +93,25 @@ def sample(server: WebServer) -> dict[str, str]:
     send(server, fixed, server.project, FIX_PROMPT, script)
     send(server, fixed, server.project, "Where else is it called?", "SAY It is called in `settings.py` only.")
     server.post(f"/session/{fixed}/fork")
+    removed = server.create(title="Try the other parser")
+    send(server, removed, server.project, "Does the other parser fail too?", "SAY No, it skips empty lines.")
+    server.http.delete(f"/session/{removed}").raise_for_status()
     return {
         "sessions": "/ui/",
         "session": f"/ui/session/{fixed}",
+        "changes": f"/ui/session/{fixed}/changes",
+        "context": f"/ui/session/{fixed}/context",
         "search": "/ui/search?q=the",
         "live": "/ui/live",
+        "new": "/ui/new",
         "projects": "/ui/projects",
         "costs": "/ui/costs",
         "doctor": "/ui/doctor",
+        "disk": "/ui/disk",
+        "trash": "/ui/trash",
         "settings": "/ui/settings",
+        "keys": "/ui/keys",
+        "enter": "/ui/enter",
     }
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 from xml.etree import ElementTree
@@ -22,3 +23,10 @@ def test_the_picture_of_a_transcript_is_small_enough_for_a_readme() -> None:
     assert data.startswith(b"\x89PNG\r\n")
     assert struct.unpack(">II", data[16:24]) == (1100, 850)
     assert len(data) < 200_000
+
+
+def test_the_pictures_of_the_web_pages_are_all_shown_in_every_form() -> None:
+    shown = set(re.findall(r"pictures/(web-\w+-\w+\.png)", (PICTURES.parent / "web-pictures.md").read_text("utf-8")))
+    assert shown == {path.name for path in PICTURES.glob("web-*.png")}
+    pages = {name.rpartition("-")[0] for name in shown}
+    assert shown == {f"{page}-{form}.png" for page in pages for form in ("light", "dark", "phone")}

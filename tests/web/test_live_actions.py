@@ -147,6 +147,15 @@ async def test_a_session_is_renamed_archived_and_removed(page: Page, server: Web
     await expect(page.locator(".session .title", has_text="New name")).to_be_visible()
 
 
+async def test_the_page_of_a_session_that_another_program_removes_says_so(page: Page, server: WebServer) -> None:
+    session_id = server.create("SAY First.", title="Removed elsewhere")
+    await open_session(page, server, session_id)
+    server.http.delete(f"/session/{session_id}").raise_for_status()
+    await expect(page.locator(".toasts")).to_contain_text("This session was removed.")
+    await expect(page).to_have_title("Removed elsewhere · opensesh")
+    await expect(page.locator("[data-title]")).to_have_text("Removed elsewhere")
+
+
 async def test_a_session_is_shared_after_a_question_and_taken_down(context: BrowserContext, tmp_path: Path) -> None:
     config = tmp_path / ".config/opencode"
     config.mkdir(parents=True)

@@ -44,7 +44,7 @@ OutputT = TypeVar("OutputT", bound="HookOutput")
 class PluginSource(Struct, frozen=True):
     """Where a plugin comes from."""
 
-    kind: Literal["entry point", "config", "folder", "given", "MCP server", "provider", "script", "command"]
+    kind: Literal["entry point", "config", "folder", "given", "MCP server", "provider", "script", "command", "agent"]
     place: str
     """The file, module or distribution; for a server, the command line or address; for a provider, the address."""
     named_by: str = ""

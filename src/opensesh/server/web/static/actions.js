@@ -94,12 +94,12 @@ export function attachActions({ session, facts, refresh, isBusy, focusComposer }
   });
   document.addEventListener("opensesh:session", (event) => {
     const data = /** @type {CustomEvent} */ (event).detail;
+    if (data.removed) return void notify("This session was removed.", { bad: true });
     const title = document.querySelector("[data-title]");
     if (title && !title.querySelector("input")) title.textContent = visible(data.title);
     document.title = `${visible(data.title)} · opensesh`;
     document.querySelector("[data-action=archive]")?.setAttribute("aria-pressed", String(Boolean(data.archived)));
     showShare(data.share ?? "");
-    if (data.removed) notify("This session was removed.", { bad: true });
   });
 
   let revertedPrompt = "";
