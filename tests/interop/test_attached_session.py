@@ -15,7 +15,7 @@ pytestmark = pytest.mark.interop
 WRITE = AFTER_A_WHILE + 'CALL write {"filePath": "new.txt", "content": "one\\n"}\n---\nSAY written'
 
 
-@pytest.mark.parametrize("version", [JSON_FILES, DATABASE])
+@pytest.mark.parametrize("version", [pytest.param(JSON_FILES, marks=pytest.mark.slow), DATABASE])
 async def test_session_actions_are_done_by_the_server_of_opencode(
     wire: WireServer, new_opencode: Callable[..., OpenCode], version: str
 ) -> None:

@@ -62,6 +62,7 @@ def assert_shared(opencode: OpenCode, folder: Path, *known: str) -> None:
     assert {entry["id"] for entry in ours} >= {session, *known}
 
 
+@pytest.mark.slow
 def test_folders_of_every_kind_are_shared(wire: WireServer, tmp_path: Path) -> None:
     work = new_repository(tmp_path / "with space ünï 漢")
     with OpenCode(tmp_path / "opencode", wire, version=DATABASE, directory=work) as opencode:

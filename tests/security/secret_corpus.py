@@ -111,7 +111,8 @@ def _decoded(text: str) -> str:
 def remains(secret: str, text: str) -> list[str]:
     """Return the parts of a secret that are in a text: of 8 characters or more, in any of the encodings."""
     once = _decoded(text)
-    text = "\n".join((text, once, _decoded(once)))
+    # Most lines are the same after decoding, and every line is searched for some hundred pieces.
+    text = "\n".join({line for version in (text, once, _decoded(once)) for line in version.splitlines()})
     encodings = {secret, secret.encode().hex(), secret.encode().hex().upper()}
     for before in range(3):
         for data in (secret.encode(), secret.encode("utf-16-le")):

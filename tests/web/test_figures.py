@@ -182,8 +182,15 @@ async def test_disk_space_is_shown_by_kind_tool_and_session(figures_server: WebS
     )
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        (1280, "light"),
+        (390, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+        pytest.param(390, "light", marks=pytest.mark.slow),
+    ],
+)
 async def test_pages_of_figures_are_accessible_and_fit(
     figures_server: WebServer, figures_page: Page, axe: str, theme: Any, width: int
 ) -> None:
