@@ -18,15 +18,12 @@ from .errors import (
     PermissionRefusedError,
     PermissionRejectedError,
 )
-from .events import PermissionAsked, PermissionReplied
-from .records import Rule
+from .events import PermissionAsked, PermissionReplied, Publish
+from .records import Document, Rule
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-
-    from .events import Publish
-    from .records import Document
 
     Judge = Callable[[PermissionAsked, "Verdict"], Awaitable["Verdict"]]
 

@@ -23,13 +23,11 @@ from .storage import keys
 from .storage.disk import read_file
 from .storage.keys import GLOBAL
 from .storage.project_ids import GitCommand, cached_id, git_marker
-from .storage.protocol import Conventions, conventions_of
+from .storage.protocol import Conventions, Store, conventions_of
 from .storage.record_ids import project_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from .storage.protocol import Store
 
 
 class ProjectLocation(Struct, frozen=True):

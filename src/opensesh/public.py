@@ -10,7 +10,7 @@ from . import errors, events, plugins
 from .engine.engine import Engine
 from .engine.loop import Outcome
 from .engine.opening import open_engine as open  # noqa: A004
-from .engine.prompt import Prompt
+from .engine.prompt import Prompt, PromptOptions
 from .engine.settings import Settings
 from .errors import OpenseshError
 from .tools.custom import tool
@@ -18,7 +18,6 @@ from .tools.custom import tool
 if TYPE_CHECKING:
     import os
 
-    from .engine.prompt import PromptOptions
 
 __all__ = [
     "Engine",

@@ -6,22 +6,17 @@ its prompt.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
-from ..config import agents, default_agent, evaluate
+from ..config import Agent, Config, agents, default_agent, evaluate
 from ..errors import NotFoundError
 from ..records import document_of
 from ..text import pluralize
 from . import output
+from .command_arguments import CommandParser
 from .directory_config import add_directory_option, load_config
 from .terminal import escape_control
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ..config import Agent, Config
-    from .command_arguments import CommandParser
 
 _UNMATCHED = "\0"
 """A permission or pattern that only rules for everything match."""

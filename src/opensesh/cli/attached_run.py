@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from argparse import Namespace
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import msgspec
@@ -20,20 +21,14 @@ from ..bus import Envelope
 from ..engine.loop import Outcome
 from ..engine.prompt import file_part
 from ..errors import NotFoundError, OpenseshError, UsageError
-from ..records import as_object, loads
+from ..events import Event
+from ..records import Document, as_object, loads
 from ..storage.protocol import StoredMessage
 from . import output
 from .attached_session import answer_of, client_options
-from .prompt_run import EXIT_CODES, EventLines, NoView, write_json_line
+from .prompt_run import EXIT_CODES, EventLines, NoView, RunView, write_json_line
 from .run_screen import Screen
 from .terminal import Stream
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ..events import Event
-    from ..records import Document
-    from .prompt_run import RunView
 
 _NOT_WITH_ATTACH = {"store": "--store", "budget": "--budget", "share": "--share", "no_plugins": "--no-plugins"}
 _IDLE_SECONDS = 5.0

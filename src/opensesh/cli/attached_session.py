@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import httpx2
@@ -19,7 +21,7 @@ from .. import ids
 from ..errors import BusyError, NotFoundError, OpenseshError, ReadOnlyStoreError, UsageError
 from ..history.discovery import find_session
 from ..history.user_times import parse_time
-from ..records import Session, as_object, loads, view
+from ..records import Document, Session, as_object, loads, view
 from ..sessions.undo import Undone
 from ..storage.protocol import Damage, StoredMessage
 from ..text import pluralize
@@ -29,12 +31,6 @@ from .session_diff import print_changes
 from .session_revert import is_confirmed, previous_prompt, print_preview, print_result
 from .session_trash import confirm_deletion, print_restored, print_trash
 from .terminal import confirm, ensure_can_ask
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Callable
-
-    from ..records import Document
 
 _NOT_WITH_ATTACH = {
     "reverted": "--reverted",

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import getpass
 import sys
-from typing import TYPE_CHECKING
+from argparse import Namespace
 
 from ..errors import UsageError
 from ..models.auth import store_entry, stored_types
 from . import output
+from .command_arguments import CommandParser
 from .terminal import escape_control
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from .command_arguments import CommandParser
 
 
 def configure(parser: CommandParser) -> None:

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import NotFoundError, UsageError
@@ -13,8 +14,6 @@ from ..text import close_matches
 from .output import session_line, terminal_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..history.library import Library, SessionEntry
 
 SESSION = "an id, the beginning or end of one, a slug, or 'last' (the newest of this project)"

@@ -7,18 +7,14 @@ fish   opensesh completion fish | source
 
 from __future__ import annotations
 
+import argparse
 import os
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from ..errors import OpenseshError
 from . import main, output
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
-    from .command_arguments import CommandParser
+from .command_arguments import CommandParser
 
 _MAX_SESSIONS = 200
 _SCRIPTS = {

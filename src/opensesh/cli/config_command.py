@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from argparse import Namespace
+from typing import Any
 
 import msgspec
 
@@ -17,14 +18,10 @@ from ..errors import ConfigError, NotFoundError
 from ..records import as_list, as_object, dumps_compact
 from ..redaction import Redactor
 from . import output
+from .command_arguments import CommandParser
 from .directory_config import add_directory_option, load_config, untrusted_items
 
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from .command_arguments import CommandParser
-
-    Path = tuple[str | int, ...]
+Path = tuple[str | int, ...]
 
 _SECRET = re.compile(r"api_?key|token|secret|passw|credential|authorization|cookie|private_?key", re.IGNORECASE)
 _SECRET_SECTIONS = ("headers", "environment", "env")

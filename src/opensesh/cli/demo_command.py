@@ -14,9 +14,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from ..engine.loop import Outcome
 from ..engine.opening import open_engine
 from ..engine.prompt import text_prompt
 from ..engine.settings import Settings
@@ -25,17 +27,11 @@ from ..storage import open_tree, paths
 from ..testing.scripted import ScriptedModel
 from ..text import pluralize
 from . import output
+from .command_arguments import CommandParser
 from .prompt_run import EXIT_CODES, NoView, PromptRun, result_document
 from .responders import AutoResponder
 from .run_screen import Screen
 from .terminal import Stream
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Generator
-
-    from ..engine.loop import Outcome
-    from .command_arguments import CommandParser
 
 _PROMPT = "The test fails. Find out why, and fix it."
 _FILES = {

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING
+from argparse import Namespace
 
-from ..config import load, load_and_fetch
+from ..config import Config, load, load_and_fetch
 from ..config.agents import plan_trust_items
 from ..config.commands import commands_needing_trust
-from ..config.trust import folder_trust_items, why_untrusted
+from ..config.trust import UntrustedItem, folder_trust_items, why_untrusted
 from ..errors import OpenseshError, UsageError
 from ..models.provider_trust import provider_trust_items as model_items
-from ..project import resolve
+from ..project import ProjectLocation, resolve
 from ..redaction import known_secrets
 from ..text import error_text
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ..config import Config
-    from ..config.trust import UntrustedItem
-    from ..project import ProjectLocation
-    from .command_arguments import CommandParser
+from .command_arguments import CommandParser
 
 log = logging.getLogger("opensesh.cli")
 

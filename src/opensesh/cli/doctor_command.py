@@ -7,30 +7,25 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from ..history.maintenance.doctor import diagnose, repair
+from ..history.maintenance.doctor import Diagnosis, diagnose, repair
+from ..history.maintenance.findings import Finding
 from ..project import resolve
 from ..sessions import Sessions
 from ..sessions.trash import restore, writable_tree
 from ..storage import open_store
 from ..storage.json_tree.migrations import migrate
+from ..storage.protocol import Damage, Store
 from ..text import format_bytes, pluralize
 from ..tools.shell.sandbox import find_lock
 from ..workspace.tidying import disk_use, tidy_store
 from . import output
+from .command_arguments import CommandParser
 from .session_trash import print_restored
 from .terminal import Progress
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ..history.maintenance.doctor import Diagnosis
-    from ..history.maintenance.findings import Finding
-    from ..storage.protocol import Damage, Store
-    from .command_arguments import CommandParser
 
 _COLOURS = {"damage": 31, "odd": 33, "note": 2}
 _FINDINGS_SHOWN = 8

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from argparse import Namespace
+from collections.abc import Iterator
 
 from ..errors import UsageError
 from ..history.filters import Selection
@@ -22,18 +23,12 @@ from ..history.stats.usage_stats import of_project
 from ..history.user_times import TIMES, parse_time
 from ..redaction import Redactor
 from ..storage import open_store
+from ..storage.protocol import Damage
 from ..text import pluralize
 from . import output
-from .command_arguments import PROJECT, SESSION, named_session
+from .command_arguments import PROJECT, SESSION, CommandParser, named_session
 from .directory_config import secrets_of_this_machine
 from .terminal import Progress
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Iterator
-
-    from ..storage.protocol import Damage
-    from .command_arguments import CommandParser
 
 _FORMAT_OF_ENDING = {
     ".json": "json",

@@ -11,28 +11,27 @@ import asyncio
 import ntpath
 import os
 import sys
+from argparse import Namespace
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from ..errors import UsageError
-from ..history.import_export.import_sources import PathMap, read_sessions, read_until_error, sessions_from_bytes
-from ..history.import_export.importing import Importer
+from ..history.import_export.import_sources import (
+    PathMap,
+    SourceSession,
+    read_sessions,
+    read_until_error,
+    sessions_from_bytes,
+)
+from ..history.import_export.importing import Importer, ImportResult
 from ..project import resolve
 from ..sessions.trash import writable_store
 from ..storage import open_store
-from ..storage.protocol import conventions_of
+from ..storage.protocol import Damage, conventions_of
 from ..text import pluralize
 from . import output
+from .command_arguments import CommandParser
 from .terminal import ask, can_ask
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Callable, Iterable
-
-    from ..history.import_export.import_sources import SourceSession
-    from ..history.import_export.importing import ImportResult
-    from ..storage.protocol import Damage
-    from .command_arguments import CommandParser
 
 _STANDARD_INPUT = "-"
 

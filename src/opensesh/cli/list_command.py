@@ -5,24 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING, Any
+from argparse import Namespace
+from typing import Any
 
 from ..history.discovery import current_project, session_project_name
-from ..history.library import Library, SessionFilter
+from ..history.library import Library, Overview, SessionFilter
 from ..history.user_times import TIMES, parse_time
 from ..storage import keys
 from ..storage.keys import GLOBAL
-from ..storage.protocol import read_or_none
+from ..storage.protocol import Store, read_or_none
 from ..text import pluralize
 from . import output
-from .command_arguments import PROJECT, count
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ..history.library import Overview
-    from ..storage.protocol import Store
-    from .command_arguments import CommandParser
+from .command_arguments import PROJECT, CommandParser, count
 
 _SHORT_ID = 6
 _WIDE = 110

@@ -11,17 +11,14 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..redaction import Redactor, known_secrets
 from ..storage import paths
 from ..storage.disk import append_to_log
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
 
 _FRESH_SECONDS = 2.0
 _FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"

@@ -9,22 +9,21 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
+from argparse import Namespace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ..config import Config, McpConfig
 from ..tools.mcp.servers import McpServers
 from . import output
+from .command_arguments import CommandParser
 from .directory_config import add_directory_option, load_config
 from .logfile import show_warnings
 from .mcp_states import UNUSABLE, connect_servers, painted_status
 from .terminal import escape_control
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Mapping
-
-    from ..config import Config, McpConfig
     from ..tools.mcp.server import McpServerState
-    from .command_arguments import CommandParser
 
 
 def configure(parser: CommandParser) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ..config import Config
+from ..tools.mcp.conversion import McpTool
 from ..tools.mcp.servers import McpServers
 from . import output
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ..config import Config
-    from ..tools.mcp.conversion import McpTool
     from ..tools.mcp.server import McpServerState
 
 _COLOURS = {"connected": 32, "failed": 31, "needs_auth": 33, "needs_client_registration": 33, "untrusted": 33}

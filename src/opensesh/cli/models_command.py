@@ -9,26 +9,21 @@ printed. Sizes are in tokens, prices in US dollars per million tokens of input, 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from argparse import Namespace
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ..errors import ModelNotFoundError
 from ..models import choice
-from ..models.auth import Keyring
+from ..models.auth import Credential, Keyring
 from ..models.catalogue import Catalogue
-from ..models.model import SCRIPTED_MODELS, SCRIPTED_PROVIDER
+from ..models.model import SCRIPTED_MODELS, SCRIPTED_PROVIDER, Model, ProviderInfo
 from ..models.provider_trust import untrusted_reason
+from ..storage.protocol import Damage
 from . import output
+from .command_arguments import CommandParser
 from .directory_config import add_directory_option, load_config
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ..models.auth import Credential
-    from ..models.model import Model, ProviderInfo
-    from ..storage.protocol import Damage
-    from .command_arguments import CommandParser
 
 
 def configure(parser: CommandParser) -> None:

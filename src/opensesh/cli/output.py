@@ -6,22 +6,20 @@ import os
 import re
 import sys
 import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from ..ids import LATEST_MS
+from ..storage.protocol import Store
 from ..storage.registry import new_sessions_place
 from ..text import pluralize
 from .terminal import escape_control, escape_except_colours
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
-    from typing import TextIO
-
     from ..records import Session
-    from ..storage.protocol import Store
 
 DIFF_COLOURS = {"+": 32, "-": 31, "@": 36}
 _MIN_LAST_COLUMN = 12

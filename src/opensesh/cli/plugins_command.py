@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 import sys
+from argparse import Namespace
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import UsageError
 from ..plugins import (
     Host,
+    LoadedPlugin,
     Plugins,
     PluginSource,
     SkippedPlugin,
@@ -25,14 +27,9 @@ from ..plugins import (
 )
 from ..redaction import Redactor
 from . import output
+from .command_arguments import CommandParser
 from .directory_config import add_directory_option, load_config, trust_items, untrusted_items
 from .terminal import escape_control
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ..plugins import LoadedPlugin
-    from .command_arguments import CommandParser
 
 
 def configure(parser: CommandParser) -> None:

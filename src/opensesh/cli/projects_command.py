@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from argparse import Namespace
+from typing import Any
 
 from ..errors import NotFoundError
 from ..history.library import Library
 from . import output
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from .command_arguments import CommandParser
+from .command_arguments import CommandParser
 
 
 def configure(parser: CommandParser) -> None:

@@ -5,25 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from .. import ids
 from ..engine.budget import used_tokens
 from ..errors import OpenseshError
-from ..events import MessageUpdated
+from ..events import Event, MessageUpdated
 from ..models.stream_events import Usage
 from ..records import Document, as_object, dumps_compact, side_calls
+from .terminal import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator
-
     from ..bus import Envelope, Subscription
     from ..engine.engine import Engine
     from ..engine.loop import Outcome
-    from ..events import Event
     from .responders import AutoResponder
-    from .terminal import Stream
 
     Submit = Callable[[str], Awaitable[asyncio.Future[Outcome]]]
 

@@ -10,13 +10,15 @@ import asyncio
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from .. import events
 from ..errors import NotFoundError
+from ..events import Event, PermissionAsked, QuestionAsked
 from ..history.formatting import relative_path
-from ..records import as_list, as_object
+from ..records import Document, as_list, as_object
 from ..text import pluralize
 from . import output
 
@@ -26,12 +28,8 @@ except ImportError:  # Windows
     termios = None
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..engine.engine import Engine
-    from ..events import Event, PermissionAsked, QuestionAsked
     from ..permissions import Answer
-    from ..records import Document
     from .run_screen import Screen
 
 _LINES_SHOWN = 60

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from io import StringIO
-from typing import TYPE_CHECKING
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
 
-from ..history.transcript import FileBlock, MarkerBlock, ReasoningBlock, SubtaskBlock, TextBlock, ToolBlock
+from ..history.transcript import (
+    FileBlock,
+    MarkerBlock,
+    ReasoningBlock,
+    SubtaskBlock,
+    TextBlock,
+    ToolBlock,
+    Transcript,
+    TranscriptMessage,
+)
 from . import output
 from .terminal import escape_control
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from ..history.transcript import Transcript, TranscriptMessage
 
 
 def render(transcript: Transcript, columns: int, *, utc: bool) -> str:

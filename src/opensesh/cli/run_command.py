@@ -11,13 +11,16 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from argparse import Namespace
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from threading import Timer
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from ..engine.budget import budget_from_environment, parse_amount
+from ..engine.engine import Engine
+from ..engine.loop import Outcome
 from ..engine.opening import open_engine
 from ..engine.prompt import Prompt, file_part
 from ..engine.settings import Settings
@@ -25,12 +28,13 @@ from ..errors import NotFoundError, ReadOnlyStoreError, UsageError
 from ..history.library import Library
 from ..models.model import SCRIPTED_PROVIDER
 from ..project import resolve
+from ..records import Session
 from ..storage import open_store
 from ..storage.keys import GLOBAL
-from ..storage.protocol import ConditionallyWritable, FileTree, member_stores
+from ..storage.protocol import ConditionallyWritable, FileTree, Store, member_stores
 from ..storage.registry import new_sessions_place
 from . import output
-from .command_arguments import SESSION, named_session
+from .command_arguments import SESSION, CommandParser, named_session
 from .logfile import show_warnings
 from .prompt_run import (
     EXIT_CODES,
@@ -44,16 +48,6 @@ from .prompt_run import (
 from .responders import AutoResponder, Keyboard, TerminalResponder
 from .run_screen import Screen
 from .terminal import Stream
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import AsyncGenerator, Callable
-
-    from ..engine.engine import Engine
-    from ..engine.loop import Outcome
-    from ..records import Session
-    from ..storage.protocol import Store
-    from .command_arguments import CommandParser
 
 _STDIN_NOTICE_AFTER_SECONDS = 2.0
 

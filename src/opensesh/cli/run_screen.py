@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 
 from .. import events, ids
 from ..history import formatting
-from ..records import APIError, MessageAbortedError, as_object, read_failure
+from ..records import APIError, Document, Failure, MessageAbortedError, as_object, read_failure
 from . import output
-from .terminal import escape_control
+from .terminal import Stream, escape_control
 
 if TYPE_CHECKING:
     from ..bus import Envelope
-    from ..records import Document, Failure
-    from .terminal import Stream
 
 
 class _StreamedBlock:

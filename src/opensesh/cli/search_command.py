@@ -18,27 +18,20 @@ import json
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from argparse import Namespace
+from collections.abc import Sequence
 
 from ..errors import UsageError
-from ..history.cache.derived_cache import open_cache
+from ..history.cache.derived_cache import DerivedCache, open_cache
 from ..history.search.query import parse
 from ..history.search.search_filters import Filters
 from ..history.search.text_layer import TEXT
-from ..history.search.text_search import Query, is_empty, search
+from ..history.search.text_search import Hit, Query, Results, is_empty, search
 from ..history.user_times import TIMES, parse_time
 from ..text import pluralize
 from . import output
-from .command_arguments import PROJECT, count, named_session
+from .command_arguments import PROJECT, CommandParser, count, named_session
 from .terminal import Progress
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Sequence
-
-    from ..history.cache.derived_cache import DerivedCache
-    from ..history.search.text_search import Hit, Results
-    from .command_arguments import CommandParser
 
 _FIELDS = "titles, prompts, answers, reasoning, context, tools, inputs, outputs, errors or paths"
 

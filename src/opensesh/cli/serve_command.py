@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from .command_arguments import port
+from .command_arguments import CommandParser, port
 from .logfile import show_warnings
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     from ..server.web.browsers import Browsers
-    from .command_arguments import CommandParser
 
 
 def configure(parser: CommandParser) -> None:

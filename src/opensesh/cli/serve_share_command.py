@@ -10,16 +10,11 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from argparse import Namespace
 
 from ..sharing.share_server import ShareServerOptions, default_folder, serve
 from . import output
-from .command_arguments import port
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from .command_arguments import CommandParser
+from .command_arguments import CommandParser, port
 
 
 def configure(parser: CommandParser) -> None:

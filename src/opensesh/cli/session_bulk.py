@@ -5,28 +5,22 @@ from __future__ import annotations
 import os
 import re
 import sys
+from argparse import Namespace
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from ..errors import NotFoundError, UsageError
 from ..history.library import Library
 from ..history.maintenance.disk_usage import measure
 from ..history.user_times import parse_time
-from ..sessions import moving, trash
-from ..sessions.trash import IN_DATABASE
+from ..records import Document, Session
+from ..sessions import Sessions, moving, trash
+from ..sessions.trash import IN_DATABASE, Bulk
+from ..storage.protocol import Store
 from ..text import format_bytes, pluralize
 from . import output
 from .command_arguments import named_session
 from .terminal import confirm, ensure_can_ask
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Callable, Sequence
-
-    from ..records import Document, Session
-    from ..sessions import Sessions
-    from ..sessions.trash import Bulk
-    from ..storage.protocol import Store
 
 _WORDS = {
     "remove": ("Move to the trash", "moved to the trash"),

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import importlib
 import os
+from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFoundError, OpenseshError, UsageError
 from ..history.library import Library
 from ..project import resolve
+from ..records import Session
 from ..sessions import Sessions
 from ..storage import open_store
 from ..storage.protocol import log_damage
 from . import output
-from .command_arguments import PROJECT, SESSION, named_session
+from .command_arguments import PROJECT, SESSION, CommandParser, named_session
 from .logfile import show_warnings
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     from ..engine.loop import Outcome
-    from ..records import Session
-    from .command_arguments import CommandParser
 
 _MODULES = {
     "archive": "session_bulk",

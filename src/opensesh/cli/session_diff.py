@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from ..errors import NotFoundError, SnapshotError
 from ..history.library import Library
 from ..line_changes import texts_of_patch
 from ..project import resolve
-from ..records import as_list, as_object
+from ..records import Document, Session, as_list, as_object
+from ..sessions import Sessions
 from ..storage import keys
-from ..storage.protocol import conventions_of
+from ..storage.protocol import StoredMessage, conventions_of
 from ..text import pluralize
 from ..tools.diff import compare
 from ..workspace.diffs import history_diffs, snapshot_range, turn_messages
@@ -24,14 +26,6 @@ from ..workspace.snapshots import Snapshots
 from . import output
 from .command_arguments import named_session
 from .terminal import escape_control
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Sequence
-
-    from ..records import Document, Session
-    from ..sessions import Sessions
-    from ..storage.protocol import StoredMessage
 
 
 def run(options: Namespace, sessions: Sessions) -> int:

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
+from collections.abc import Sequence
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING
 
 from ..errors import NotFoundError
 from ..history.library import Library
+from ..records import Document, Session
+from ..sessions import Sessions
 from ..storage.leases import leases_of
+from ..storage.protocol import StoredMessage
 from ..text import pluralize
-from ..workspace.revert import Reverts
+from ..workspace.revert import RevertResult, Reverts
 from . import output
 from .command_arguments import named_session
 from .session_diff import snapshots_of
 from .terminal import confirm, ensure_can_ask
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Sequence
-
-    from ..records import Document, Session
-    from ..sessions import Sessions
-    from ..storage.protocol import StoredMessage
-    from ..workspace.revert import RevertResult
 
 _MARKS = {"restore": "~", "create": "+", "delete": "-", "keep": "="}
 _MAX_IGNORED_FILES = 10

@@ -6,29 +6,22 @@ import asyncio
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from argparse import Namespace
 
-from ..config import load
+from ..config import Config, load
 from ..errors import AmbiguousError, NotFoundError, ShareError, UsageError
 from ..history.library import Library
 from ..history.maintenance.findings import unshare_command
 from ..project import resolve
 from ..retry import RetryPolicy
-from ..sessions import trash
+from ..sessions import Sessions, trash
 from ..sharing import share_records
-from ..sharing.share_service import open_share_service
+from ..sharing.share_service import ShareResult, ShareService, UnshareResult, open_share_service
 from ..storage import revocations
 from ..text import pluralize
 from . import output
 from .command_arguments import named_session
 from .terminal import confirm, ensure_can_ask
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ..config import Config
-    from ..sessions import Sessions
-    from ..sharing.share_service import ShareResult, ShareService, UnshareResult
 
 
 def run(options: Namespace, sessions: Sessions) -> int:

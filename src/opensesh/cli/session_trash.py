@@ -5,23 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from argparse import Namespace
+from collections.abc import Sequence
 
 from ..errors import NotFoundError, UsageError
 from ..history.user_times import parse_time
-from ..sessions import trash
+from ..records import Document
+from ..sessions import Sessions, trash
+from ..sessions.undo import Undone
+from ..storage.protocol import Store
 from ..text import pluralize
 from . import output
 from .terminal import confirm, ensure_can_ask
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Sequence
-
-    from ..records import Document
-    from ..sessions import Sessions
-    from ..sessions.undo import Undone
-    from ..storage.protocol import Store
 
 _SESSIONS_SHOWN = 8
 

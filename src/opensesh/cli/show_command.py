@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import sys
 import threading
+from argparse import Namespace
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from ..errors import NotFoundError, UsageError
 from ..history.library import Library
 from ..history.transcript import (
+    Block,
     FileBlock,
     MarkerBlock,
     ReasoningBlock,
     SubtaskBlock,
     TextBlock,
     ToolBlock,
+    Transcript,
+    TranscriptMessage,
     TranscriptOptions,
 )
 from ..records import Session, view
@@ -23,15 +27,8 @@ from ..storage.keys import is_plain
 from ..storage.protocol import LiveEvents, member_stores
 from ..text import pluralize
 from . import output
-from .command_arguments import SESSION, count, named_session
+from .command_arguments import SESSION, CommandParser, count, named_session
 from .terminal import escape_control
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Iterator
-
-    from ..history.transcript import Block, Transcript, TranscriptMessage
-    from .command_arguments import CommandParser
 
 _MAX_RICH_CHARACTERS = 2_000_000
 """Longer transcripts are printed plain: rich would take too long."""

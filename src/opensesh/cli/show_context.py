@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from argparse import Namespace
 
 from ..engine.components import inspect_session
 from ..project import resolve
+from ..records import Session
 from ..sessions import Sessions
+from ..storage.protocol import Store
 from . import output
 from .logfile import show_warnings
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ..records import Session
-    from ..storage.protocol import Store
 
 
 def run(store: Store, session: Session, options: Namespace) -> int:

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from ..history.cache.derived_cache import open_cache
 from ..history.discovery import project_title
 from ..history.stats.money import dollars
+from ..history.stats.session_usage import UsageTotals
 from ..history.stats.usage_layer import UsageTable
 from ..history.stats.usage_stats import (
     UNKNOWN,
+    Statistics,
+    StatsRow,
     UsageFilter,
     add_up,
     of_project,
@@ -26,19 +31,13 @@ from ..history.stats.usage_stats import (
 )
 from ..history.user_times import TIMES, parse_time
 from ..storage import open_store
+from ..storage.protocol import Damage
 from ..text import format_bytes, format_count, pluralize
 from . import output
-from .command_arguments import PROJECT, count
+from .command_arguments import PROJECT, CommandParser, count
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Mapping, Sequence
-
     from ..history.maintenance.disk_usage import StoreDiskUsage, UsageTotal
-    from ..history.stats.session_usage import UsageTotals
-    from ..history.stats.usage_stats import Statistics, StatsRow
-    from ..storage.protocol import Damage
-    from .command_arguments import CommandParser
 
 GROUPS = ("day", "month", "project", "model", "agent", "tool", "session")
 _HEADS = ("MSGS", "INPUT", "OUTPUT", "REASON", "CACHE-R", "CACHE-W", "COST", "RE-PRICED")

@@ -13,13 +13,10 @@ import re
 import stat
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Self, cast
+from collections.abc import Callable, Iterable
+from typing import Any, Self, TextIO, cast
 
 from ..errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import TextIO
 
 _C0 = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n\r"}
 _C1 = {code: f"\\u{code:04x}" for code in range(0x80, 0xA0)}

@@ -7,7 +7,8 @@ tools an agent may use is decided by its permission rules.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from argparse import Namespace
+from typing import NamedTuple
 
 from ..config import agents, skills
 from ..engine.model_choice import subagents
@@ -16,18 +17,14 @@ from ..plugins import Host, Plugins, load_plugins, plugin_tools
 from ..text import pluralize
 from ..tools.builtin_tools import builtin
 from ..tools.custom import load_installed_tools
+from ..tools.tool import Tool
 from ..tools.tool_registry import CatalogEntry, DescriptionVariables
 from . import output
+from .command_arguments import CommandParser
 from .directory_config import add_directory_option, load_config
 from .logfile import show_warnings
 from .mcp_states import UNUSABLE, connect_servers, painted_status
 from .terminal import escape_control
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ..tools.tool import Tool
-    from .command_arguments import CommandParser
 
 _KINDS = {"built-in": "built in", "package": "package ", "plugin": "plugin ", "mcp": "MCP server "}
 

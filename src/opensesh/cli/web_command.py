@@ -15,18 +15,16 @@ import os
 import secrets
 import socket
 import sys
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from ..tools.browser import open_browser
 from . import output
-from .command_arguments import port
+from .command_arguments import CommandParser, port
 from .logfile import show_warnings
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     from ..server.web.browsers import Browsers
-    from .command_arguments import CommandParser
 
 
 def configure(parser: CommandParser) -> None:

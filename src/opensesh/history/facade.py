@@ -10,7 +10,7 @@ from .filters import Selection
 from .import_export.destinations import to_file
 from .import_export.exporting import Export
 from .import_export.import_sources import read_sessions
-from .import_export.importing import Importer
+from .import_export.importing import Importer, ImportResult
 from .library import Library
 from .maintenance import doctor
 from .stats import usage_stats
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..redaction import Redactor
-    from .import_export.importing import ImportResult
     from .maintenance.doctor import Diagnosis
     from .stats.usage_stats import By, Statistics
 

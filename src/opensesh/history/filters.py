@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..records import as_object
 from ..storage.families import children_by_parent, descendants
-from ..storage.protocol import Damage, log_damage
-from .stats.session_usage import session_info
+from ..storage.protocol import Damage, Store, log_damage
+from .stats.session_usage import SessionInfo, session_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..storage.protocol import Report, Store
-    from .stats.session_usage import SessionInfo
+    from ..storage.protocol import Report
 
 
 class Selection(NamedTuple):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..records import as_list, as_object, dumps_compact
-
-if TYPE_CHECKING:
-    from ..records import Document
+from ..records import Document, as_list, as_object, dumps_compact
 
 _MAX_LENGTH = 200
 _TERMINAL_SEQUENCES = re.compile(

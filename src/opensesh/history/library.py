@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NotFoundError, RecordError
-from ..records import Project, Session, as_amount, as_object, order
+from ..records import Document, Project, Session, as_amount, as_object, order
 from ..storage import families, open_store, unfinished
 from ..storage.keys import GLOBAL
 from ..storage.protocol import CompositeStore, Damage, Key, SessionQueries, Store, StoredMessage, read_or_none
@@ -21,7 +21,6 @@ from . import discovery
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ..records import Document
     from .cache.derived_cache import DerivedCache
     from .discovery import ProjectFilter, ProjectGroup
     from .search.text_search import Query, Results

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import NotFoundError
 from ..line_changes import line_changes, split_lines, texts_of_patch, unified_hunks
-from ..records import as_list, as_object, as_whole
+from ..records import Document, as_list, as_object, as_whole
 from ..storage import keys
-from ..storage.protocol import read_or_none
+from ..storage.protocol import Store, StoredMessage, read_or_none
 from .formatting import text
 from .rendering.diff_html import count_changes
 from .transcript import ToolBlock, TranscriptOptions, transcript_message
@@ -16,8 +16,6 @@ from .transcript import ToolBlock, TranscriptOptions, transcript_message
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..records import Document
-    from ..storage.protocol import Store, StoredMessage
 
 _CONTEXT_LINES = 3
 _MAX_TEXT_LENGTH = 4_000_000

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..records import as_list, as_object, as_whole
+from ..records import Document, as_list, as_object, as_whole
 from ..storage import keys
-from ..storage.protocol import read_or_none
+from ..storage.protocol import StoredMessage, read_or_none
 from .formatting import text
-from .stats.money import Repricer, dollars
+from .stats.money import PriceTable, Repricer, dollars
 from .stats.session_usage import UsageTotals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from decimal import Decimal
 
-    from ..records import Document
-    from ..storage.protocol import StoredMessage
     from .library import Library, SessionEntry
-    from .stats.money import PriceTable
 
 
 class Subagent(NamedTuple):

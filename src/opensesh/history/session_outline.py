@@ -7,18 +7,23 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import OpenseshError
-from ..records import as_object
-from ..storage.protocol import ignore_damage
+from ..records import Document, as_object
+from ..storage.protocol import Store, StoredMessage, ignore_damage
 from ..storage.record_ids import with_ids_of_key, with_parts
 from .rendering.visible_text import one_line
-from .transcript import MarkerBlock, ReasoningBlock, TextBlock, ToolBlock, TranscriptOptions, transcript_message
+from .transcript import (
+    MarkerBlock,
+    ReasoningBlock,
+    TextBlock,
+    ToolBlock,
+    TranscriptMessage,
+    TranscriptOptions,
+    transcript_message,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..records import Document
-    from ..storage.protocol import Store, StoredMessage
-    from .transcript import TranscriptMessage
 
 _WORDS_LENGTH = 120
 _MAX_MESSAGES = 3

@@ -13,15 +13,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..errors import NotFoundError, RecordError
-from ..records import as_object
-from ..storage.protocol import Damage, StoredMessage
+from ..records import Document, as_object
+from ..storage.protocol import Damage, Store, StoredMessage
 from ..storage.record_ids import message_positions, with_ids_of_key, with_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..records import Document
-    from ..storage.protocol import Store
 
 _TAIL = 200
 """Up to this many messages at the end are read by the store, which does not have to read the others for it."""

@@ -11,15 +11,14 @@ import re
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..errors import RecordError
-from ..records import as_amount, as_list, as_object, as_time, as_whole, read_failure
-from ..storage.protocol import Damage
+from ..records import Document, as_amount, as_list, as_object, as_time, as_whole, read_failure
+from ..storage.protocol import Damage, StoredMessage
 from .formatting import TODO_TOOL, key_input, strip_colors, text, todo_lines, todo_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ..records import Document
-    from ..storage.protocol import Report, StoredMessage
+    from ..storage.protocol import Report
 
     Children = Callable[[str], "Transcript | None"]
 

@@ -16,7 +16,7 @@ from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import normalize
 
-from ..records import as_list, as_object
+from ..records import Document, as_list, as_object
 from .known_secrets import encoded_forms, escaped_forms
 from .secret_patterns import (
     BY_NAME,
@@ -33,7 +33,6 @@ from .secret_patterns import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ..records import Document
 
 _MIN_SECRET_LENGTH = 8
 _DATA_URL = re.compile(r"data:(?P<kind>[^,;]*+)(?P<options>[^,]*+),")

@@ -11,9 +11,9 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFoundError, RecordError, ShareError, UsageError
-from ..history.import_export.import_sources import session_from_document
+from ..history.import_export.import_sources import SourceSession, session_from_document
 from ..models.failures import retry_after_ms
-from ..records import Share, as_list, as_object, dumps_compact, loads, view
+from ..records import Document, Share, as_list, as_object, dumps_compact, loads, view
 from ..storage import keys
 from ..storage.protocol import Damage, log_damage
 from ..text import error_text
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from ..history.import_export.import_sources import SourceSession
-    from ..records import Document
     from ..redaction import Redactor
 
     DescribeModel = Callable[[str, str], Document]

@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import events
 from ..errors import RecordError
-from ..records import as_list, as_object, order
+from ..records import Document, as_list, as_object, order
 from ..storage import keys
-from ..storage.protocol import Damage, StoredMessage, log_damage, read_or_none
+from ..storage.protocol import Damage, Key, StoredMessage, log_damage, read_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ..config import Config
-    from ..records import Document
     from ..sessions import Sessions
-    from ..storage.protocol import Key, Report
+    from ..storage.protocol import Report
 
 _MAX_ID_LENGTH = 200
 

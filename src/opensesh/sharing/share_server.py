@@ -35,12 +35,12 @@ from ..asgi.requests import AcceptedOrigins, BodyError, read_body
 from ..errors import RecordError, UsageError
 from ..history.formats import ExportedSession, FormatOptions
 from ..history.formats.html_page import HtmlFormat, page_policy
-from ..records import as_list, as_object, dumps_compact, loads
+from ..records import Document, as_list, as_object, dumps_compact, loads
 from ..storage import paths
 from ..tools.web_addresses import is_loopback
-from .items import assemble, read_item
+from .items import ShareItem, assemble, read_item
 from .share_settings import DEFAULT_PORTS, normalize_server_url
-from .share_store import HTTPError, ShareStore
+from .share_store import HTTPError, ShareLimits, ShareStore
 
 if TYPE_CHECKING:
     import socket
@@ -48,10 +48,6 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from ..records import Document
-    from .items import ShareItem
-    from .share_store import ShareLimits
 
 
 _SHARE_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")

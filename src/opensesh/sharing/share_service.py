@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 
 from ..errors import BusyError, NotFoundError, OpenseshError, ReadOnlyStoreError, RecordError, ShareError
-from ..records import Share, as_object, view
+from ..records import Document, Share, as_object, view
 from ..redaction import Redactor, known_secrets
 from ..retry import RetryPolicy
 from ..storage import keys, paths, revocations
 from ..storage.leases import leases_of
 from ..storage.locks import attempt_lock
-from ..storage.protocol import store_ids
+from ..storage.protocol import Key, store_ids
 from . import share_records
 from .client import ShareChannel, ShareServer, server_of
 from .items import ShareItem, is_incomplete, model_document, session_items
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from ..config import Config
-    from ..records import Document
     from ..sessions import Sessions
-    from ..storage.protocol import Key
     from .client import DescribeModel
 
 T = TypeVar("T")

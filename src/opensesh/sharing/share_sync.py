@@ -17,8 +17,8 @@ from ..events import Missed, SessionCreated, SessionDeleted
 from ..retry import RetryPolicy
 from ..storage import revocations
 from . import share_records
-from .items import changed_key, is_incomplete, read_key
-from .share_service import retry_delay_seconds
+from .items import ShareItem, changed_key, is_incomplete, read_key
+from .share_service import ShareService, retry_delay_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ..bus import Bus, Subscription
     from ..storage.protocol import Key
     from .client import ShareChannel
-    from .items import ShareItem
-    from .share_service import ShareService
 
 P = ParamSpec("P")
 log = logging.getLogger("opensesh.sharing")

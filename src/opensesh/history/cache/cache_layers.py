@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...errors import StoreError
-from ...storage.change_feeds import UNSTABLE, MessageState, SessionChanges, fingerprint
+from ...storage.change_feeds import UNSTABLE, ChangeFeed, MessageState, SessionChanges, StoredSession, fingerprint
 from ...storage.protocol import unreadable
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from ...records import Document
-    from ...storage.change_feeds import ChangeFeed, StoredSession
 
     Progress = Callable[[int, int], None]
 

@@ -18,21 +18,16 @@ from zlib import adler32, crc32
 
 from ...errors import OpenseshError, StoreError, UsageError
 from ...storage import open_store, paths
-from ...storage.change_feeds import feeds_at, feeds_of, printable
-from ...storage.locations import default_place, find_stores, old_projects
+from ...storage.change_feeds import ChangeFeed, feeds_at, feeds_of, printable
+from ...storage.locations import StoreLocations, default_place, find_stores, old_projects
 from ...storage.locks import attempt_lock
-from ...storage.protocol import ignore_damage
+from ...storage.protocol import Damage, Store, ignore_damage
 from . import cache_file
-from .cache_layers import Refresh, plan_refresh
+from .cache_layers import CacheLayer, Refresh, plan_refresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
     from sqlite3 import Connection
-
-    from ...storage.change_feeds import ChangeFeed
-    from ...storage.locations import StoreLocations
-    from ...storage.protocol import Damage, Store
-    from .cache_layers import CacheLayer
 
     Progress = Callable[[int, int], None]
 

@@ -10,26 +10,23 @@ import os
 from base64 import b64encode
 from functools import cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from markupsafe import Markup
 
-from ...records import as_object
+from ...records import Document, as_object
 from ...text import pluralize
 from ..formatting import text, when
 from ..rendering.turns import RenderOptions, render_message, template_environment
 from ..rendering.visible_text import prose
 from ..session_outline import prompt_words
-from ..transcript import ToolBlock, TranscriptOptions, transcript_messages
+from ..transcript import ToolBlock, TranscriptMessage, TranscriptOptions, transcript_messages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Literal
 
     from jinja2 import Template
 
-    from ...records import Document
-    from ..transcript import TranscriptMessage
     from . import ExportedSession, FormatOptions
 
 _NOTE = "Exported by opensesh. This page holds everything it shows and asks nothing of the network."

@@ -19,13 +19,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...records import as_object, dumps_compact
+from ...records import Document, as_object, dumps_compact
 from ..formatting import iso, text, tool_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...records import Document
     from . import ExportedSession, FormatOptions
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...records import as_object, dumps
 from ..formatting import call_line, when
 from ..transcript import (
+    Block,
     FileBlock,
     MarkerBlock,
     ReasoningBlock,
@@ -21,7 +22,6 @@ from ..transcript import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..transcript import Block
     from . import ExportedSession, FormatOptions
 
 _FENCE = re.compile(r"^[ ]{0,3}(`{3,})", re.MULTILINE)

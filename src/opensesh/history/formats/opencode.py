@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordError
-from ...records import as_list, as_object, as_whole, dumps, dumps_compact, read_failure, write_failure
+from ...records import Document, as_list, as_object, as_whole, dumps, dumps_compact, read_failure, write_failure
 from ...records.part import PART_TYPES
 from ...storage.protocol import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...records import Document
     from . import ExportedSession, FormatOptions
 
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...errors import OpenseshError
-from ...records import as_object, dumps_compact
+from ...records import Document, as_object, dumps_compact
 from ..formatting import text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ...records import Document
     from ...storage.protocol import StoredMessage
     from . import ExportedSession, FormatOptions
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from ...errors import ExportError, NotFoundError, RecordError, UsageError
-from ...records import dumps_compact, loads
+from ...records import Document, dumps_compact, loads
 from ...storage.disk import read_file
 from ..formatting import text, when
 from ..stats.money import dollars, units
@@ -19,7 +19,6 @@ from ..stats.money import dollars, units
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ...records import Document
     from ..stats.session_usage import SessionInfo
     from .exporting import Export
 

@@ -10,9 +10,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ...errors import NotFoundError, RecordError
-from ...records import as_object
+from ...records import Document, as_object
 from ...storage import keys
-from ...storage.protocol import Damage, StoredMessage, log_damage
+from ...storage.protocol import Damage, Store, StoredMessage, log_damage
 from ...storage.record_ids import message_positions, with_ids_of_key, with_parts
 from ..filters import Selection, select
 from ..formats import ExportedSession, Format, FormatOptions, find_format
@@ -20,9 +20,8 @@ from ..formats import ExportedSession, Format, FormatOptions, find_format
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...records import Document
     from ...redaction import Redactor
-    from ...storage.protocol import Report, Store
+    from ...storage.protocol import Report
     from ..stats.session_usage import SessionInfo
 
     OnMessage = Callable[[Document, list[Document]], None]

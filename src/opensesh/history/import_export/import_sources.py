@@ -21,12 +21,12 @@ from ...records import (
 from ...storage import keys, open_store
 from ...storage.disk import read_file
 from ...storage.keys import GLOBAL
-from ...storage.protocol import Damage, Key, StoredMessage, log_damage, read_or_none
+from ...storage.protocol import Damage, Key, Store, StoredMessage, log_damage, read_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ...storage.protocol import Report, Store
+    from ...storage.protocol import Report
 
 _STORE_NAMES = ("storage", "session", "message", "part", "project", "migration")
 _RELATED_KEYS = (keys.todo, keys.diff, keys.share)

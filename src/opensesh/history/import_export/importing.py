@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from ...errors import NotFoundError, OpenseshError, ReadOnlyStoreError, RecordError, WriteError
-from ...records import as_list, as_object, as_whole
+from ...records import Document, as_list, as_object, as_whole
 from ...sessions.forking import copy_messages, fork_title
 from ...sessions.trash import writable_store
 from ...storage import keys
@@ -27,6 +27,7 @@ from ...storage.protocol import (
     FileTree,
     Key,
     SharedSessions,
+    Store,
     StoredMessage,
     ignore_damage,
     log_damage,
@@ -40,8 +41,7 @@ from .import_sources import PathMap, SourceSession
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ...records import Document
-    from ...storage.protocol import Report, Store
+    from ...storage.protocol import Report
 
 T = TypeVar("T")
 ImportAction = Literal["added", "extended", "unchanged", "forked", "skipped"]

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import RecordError
 from ...ids import now_ms
-from ...records import as_object, as_whole, object_at
+from ...records import Document, as_object, as_whole, object_at
 from ...sessions.final_states import close_answer, close_call, is_open_answer, is_open_call
 from ...sessions.undo import Change
 from ...storage.keys import GLOBAL
 from ...storage.leases import FileLeases
-from ...storage.protocol import ConditionallyWritable, SharedSessions, StoredMessage
+from ...storage.protocol import ConditionallyWritable, RawRow, RawRows, SharedSessions, Store, StoredMessage
 from ...text import pluralize
 from ..formats.opencode import complete_message, complete_session
 from .findings import Finding
@@ -27,8 +27,6 @@ from .tree_checks import DAY_MS, check_leases
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ...records import Document
-    from ...storage.protocol import RawRow, RawRows, Store
 
 _RECOVER = "copy the file while OpenCode does not run, and try `.recover` of the sqlite3 shell on the copy"
 

@@ -10,14 +10,14 @@ from ...errors import RecordError, StoreError
 from ...records import Document, as_list, as_object, dumps_compact, loads_object
 from ...storage.disk import names_in, read_file
 from ...storage.keys import is_plain
-from ...storage.protocol import Damage, FileTree, log_damage, member_stores
+from ...storage.protocol import Damage, FileTree, Key, Store, log_damage, member_stores
 from ...workspace.tidying import folder_size
 from ..stats.session_usage import SessionInfo, session_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...storage.protocol import Key, Report, Store
+    from ...storage.protocol import Report
 
 _OTHER_FOLDERS = ("snapshot", "tool-output", "worktree", "log", "bin", "plans")
 

@@ -10,13 +10,13 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import RecordError, StoreError
-from ...records import dumps, loads_object
+from ...records import Document, dumps, loads_object
 from ...sessions.trash import writable_tree
 from ...sessions.undo import Change, files_changed, perform
 from ...storage.disk import read_file
 from ...storage.leases import FileLeases
 from ...storage.locations import databases
-from ...storage.protocol import FileTree, RawRows, member_stores
+from ...storage.protocol import Damage, FileTree, RawRows, Store, member_stores
 from ...storage.registry import new_sessions_place
 from .database_checks import check_database
 from .findings import (
@@ -34,9 +34,6 @@ from .tree_checks import check_folders, check_layout, check_records, check_surro
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from ...records import Document
-    from ...storage.protocol import Damage, Store
 
     Step = Callable[[int], None]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from ...storage import find_stores, revocations
 from ...storage.copies import duplicate_messages
 from ...storage.locations import default_place
-from ...storage.protocol import store_ids
+from ...storage.protocol import Damage, Store, store_ids
 from ...text import pluralize
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from ...records import Document
     from ...sessions.undo import Change
-    from ...storage.protocol import Damage, Store
     from .inventory import Inventory
 
 Level = Literal["damage", "odd", "note"]

@@ -18,16 +18,14 @@ from ...sessions.undo import Change
 from ...storage.json_tree.migrations import LAYOUT, left_behind, pending, session_names, version
 from ...storage.keys import GLOBAL, PER_SESSION, is_plain
 from ...storage.leases import FileLeases, is_alive
-from ...storage.protocol import ignore_damage
+from ...storage.protocol import FileTree, Store, ignore_damage
 from ...text import pluralize
 from .findings import Finding
-from .inventory import is_unfinished, make_valid, rebuilt_message, rebuilt_session, records_in
+from .inventory import Inventory, InventoryItem, is_unfinished, make_valid, rebuilt_message, rebuilt_session, records_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from ...storage.protocol import FileTree, Store
-    from .inventory import Inventory, InventoryItem
 
 DAY_MS = 86_400_000
 _ID_PREFIXES = {"session": "ses", "message": "msg", "part": "prt"}

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from ...records import dumps
+from ...records import Document, dumps
 from ...text import pluralize
 from ..formatting import format_duration, relative_path, text, when
 from ..transcript import (
+    Block,
     MarkerBlock,
     ReasoningBlock,
     TextBlock,
@@ -39,9 +40,7 @@ from .visible_text import code, one_line, prose, visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ...records import Document
     from ...storage.protocol import StoredMessage
-    from ..transcript import Block
 
 SHOWN_LINES = 200
 """Lines of an output that are shown before all of them are asked for."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ...errors import StoreError
-from ...storage.change_feeds import UNSTABLE
+from ...storage.change_feeds import UNSTABLE, ChangeFeed, MessageState
 from ..cache.cache_layers import CacheLayer, feeds_with
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from sqlite3 import Connection
 
-    from ...storage.change_feeds import ChangeFeed, MessageState
     from .text_writer import TextWriter
 
 _WATCH_MS = 30 * 86_400_000

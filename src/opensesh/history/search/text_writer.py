@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import InvalidIDError, RecordError
 from ...ids import timestamp_of
-from ...storage.change_feeds import UNSTABLE
+from ...storage.change_feeds import UNSTABLE, ChangeFeed, RawRecord, StoredSession
 from ...storage.protocol import Damage
 from ..cache.cache_layers import merge_states, most_complete
 from . import extract
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
     from ...records import Document
-    from ...storage.change_feeds import ChangeFeed, RawRecord, StoredSession
     from .extract import ExtractedText
 
     PartsToRead = dict[tuple[str, str], tuple[int, "IndexedPart | None"]]

@@ -11,19 +11,16 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ...errors import RecordError
-from ...records import as_object, as_whole, side_calls
+from ...records import Document, as_object, as_whole, side_calls
 from ...sessions import removed_calls
-from ...storage.protocol import store_ids
+from ...storage.protocol import Store, StoredMessage, store_ids
 from .forks import may_be_fork
-from .session_usage import session_info
+from .session_usage import UsageEntry, session_info
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ...records import Document
-    from ...storage.protocol import Store, StoredMessage
     from .money import Repricer
-    from .session_usage import UsageEntry
 
 
 class CountedCalls:

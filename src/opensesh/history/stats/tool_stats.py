@@ -11,7 +11,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import RecordError
-from ...records import as_object
+from ...records import Document, as_object
 from ..cache.cache_layers import feeds_with
 from ..formatting import text
 from ..transcript import duration
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from sqlite3 import Connection
 
-    from ...records import Document
     from ...storage.change_feeds import ChangeFeed
     from .usage_layer import UsageTable
     from .usage_stats import UsageFilter

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ... import __version__
 from ...loading import load_msgspec
-from ...storage.change_feeds import UNSTABLE
+from ...storage.change_feeds import UNSTABLE, ChangeFeed
 from ...storage.protocol import Damage
 from ..cache.cache_layers import CacheLayer, feeds_with
 from .forks import copied_messages
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from sqlite3 import Connection
 
-    from ...storage.change_feeds import ChangeFeed
     from ..cache.derived_cache import DerivedCache
     from .usage_writer import UsageWriter
 

@@ -9,26 +9,22 @@ from __future__ import annotations
 
 import csv
 import time
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 from unicodedata import normalize
 
 from ...storage.families import children_by_parent, descendants
 from ...storage.keys import GLOBAL
-from ...storage.protocol import Damage, log_damage
+from ...storage.protocol import Damage, Store, log_damage
 from ..cache.derived_cache import DerivedCache
-from .money import dollars
-from .session_usage import QUARTER_MS, UsageBucket, UsageTotals, buckets_of
+from .money import PriceTable, Repricer, dollars
+from .session_usage import QUARTER_MS, SessionInfo, UsageBucket, UsageEntry, UsageTotals, buckets_of
 from .usage_layer import UsageLayer, UsageTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import TextIO
 
     from ...records import Document
-    from ...storage.protocol import Store
     from ..discovery import ProjectFilter
-    from .money import PriceTable, Repricer
-    from .session_usage import SessionInfo, UsageEntry
 
 _TOKENS = ("input", "output", "reasoning", "cache_read", "cache_write")
 _TOOL_COLUMNS = ("calls", "errors", "open", "seconds", "characters", "messages", "sessions")

@@ -12,22 +12,20 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import RecordError
-from ...records import EXTENSION_KEY, as_object, as_whole, side_calls
+from ...records import EXTENSION_KEY, Document, as_object, as_whole, side_calls
 from ...sessions import removed_calls
-from ...storage.change_feeds import UNSTABLE, RawRecord
+from ...storage.change_feeds import UNSTABLE, ChangeFeed, RawRecord, StoredSession
 from ...storage.protocol import Damage
 from ..formatting import text
 from .forks import may_be_fork
-from .money import units
+from .money import Repricer, units
 from .session_usage import UsageEntry, buckets_of, session_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from sqlite3 import Connection
 
-    from ...records import Document
-    from ...storage.change_feeds import ChangeFeed, StoredSession
-    from .money import Repricer, Used
+    from .money import Used
 
 _REPLACE = "INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
