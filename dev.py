@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,11 +66,12 @@ def test(rest: list[str]) -> int:
         (BIN / "lint-imports", "--no-cache"),
         (BIN / "pyright", "--pythonpath", BIN / "python"),
     ]
-    failed = [check for check in checks if not rest and run(*check)]
-    tests = run(BIN / "python", "-m", "pytest", *(rest or ("-n", "auto")))
-    for check in failed:
-        print(f"failed: {' '.join(map(str, check))}", file=sys.stderr)
-    return 1 if failed else tests
+    with ThreadPoolExecutor(1) as thread:  # pyright uses one processor, and the tests wait now and then
+        failed = thread.submit(lambda: [check for check in checks if not rest and run(*check, capture=True)])
+        tests = run(BIN / "python", "-m", "pytest", *(rest or ("-n", "auto")))
+        for check in failed.result():
+            print(f"failed: {' '.join(map(str, check))}", file=sys.stderr)
+        return 1 if failed.result() else tests
 
 
 def docs(rest: list[str]) -> int:
@@ -114,9 +116,23 @@ def pin() -> int:
     )  # fmt: skip
 
 
-def run(*words: str | Path, check: bool = False) -> int:
+def run(*words: str | Path, check: bool = False, capture: bool = False) -> int:
+    """Run a program of the environment. ``capture`` prints its output at its end, and only if it fails."""
     environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
-    return subprocess.run([str(word) for word in words], cwd=HERE, env=environment, check=check).returncode
+    # The tests start hundreds of programs; without bytecode on disk each of them compiles all modules again.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    done = subprocess.run(
+        [str(word) for word in words],
+        cwd=HERE,
+        env=environment,
+        check=check,
+        text=True,
+        stdout=subprocess.PIPE if capture else None,
+        stderr=subprocess.STDOUT if capture else None,
+    )
+    if capture and done.returncode:
+        print(f"\n{done.stdout}", file=sys.stderr)
+    return done.returncode
 
 
 if __name__ == "__main__":
