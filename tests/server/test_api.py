@@ -446,3 +446,39 @@ async def test_the_answer_to_changed_settings_has_what_opencode_adds_to_them(tmp
         everything = (await client.http.patch("/global/config", json={"username": "me"})).json()
         assert everything == await client.get("/global/config")
         assert everything["username"] == "me"
+
+
+async def test_a_change_of_a_project_is_published_to_the_listeners_of_all_directories_alone(tmp_path: Path) -> None:
+    async with serving(make_project(tmp_path / "p")) as client:
+        project = await client.get("/project/current")
+        async with listening(client) as here, listening(client, "/global/event") as everywhere:
+            renamed = await client.http.patch(f"/project/{project['id']}", json={"name": "Mine"})
+            assert renamed.json()["name"] == "Mine"
+            await client.create(title="After it")
+            await everywhere.wait_for("session.created")
+            await here.wait_for("session.created")
+        assert "project.updated" in everywhere.types()
+        assert "project.updated" not in here.types()
+
+
+async def test_a_prompt_whose_model_does_not_exist_changes_no_summary(tmp_path: Path) -> None:
+    async with serving(make_project(tmp_path / "p")) as client:
+        session_id = await client.create(title="One")
+        async with listening(client) as stream:
+            body = {"model": {"providerID": "scripted", "modelID": "absent"}, "parts": [{"type": "text", "text": "x"}]}
+            await client.http.post(f"/session/{session_id}/message", json=body)
+            await stream.wait_for("session.idle")
+        assert "session.diff" not in stream.types()
+        assert "summary" not in await client.get(f"/session/{session_id}")
+        assert "summary" not in (await client.get(f"/session/{session_id}/message"))[0]["info"]
+
+
+async def test_the_record_of_a_structured_answer_has_the_metadata_of_opencode(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "number"}}}
+    async with serving(make_project(tmp_path / "p")) as client:
+        session_id = await client.create(title="One")
+        answer = await client.prompt(
+            session_id, 'CALL StructuredOutput {"n": 1}', format={"type": "json_schema", "schema": schema}
+        )
+        call = next(part for part in answer["parts"] if part["type"] == "tool")
+        assert call["state"]["metadata"] == {"valid": True}

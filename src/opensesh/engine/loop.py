@@ -139,6 +139,8 @@ class Loop:
         self._is_abort_published = False
         self._asked_again = ""
         """The id of the prompt whose structured answer was asked for once more."""
+        self._unstarted = ""
+        """The id of the prompt that had no step, since its model or agent does not exist."""
         self._changed_by: list[str] = []
         """Ids of the prompts of this run that changed files."""
 
@@ -173,10 +175,6 @@ class Loop:
         is_followed = self._services.settings.opencode_events
         async with self._recording_end():
             self.drain_inbox()
-            if is_followed:
-                writer, session_id = self._session_writer, self.session.id
-                diff = await run_in_thread_uncancellable(writer.sessions.diff, session_id)
-                writer.publish(events.SessionDiff(session_id=session_id, diff=diff))
             store, known = self._session_writer.sessions.store, frozenset[str]()
             if isinstance(store, SharedSessions):
                 stored = await run_in_thread_uncancellable(store.list, ("message", self.session.id))
@@ -251,11 +249,16 @@ class Loop:
             planner = self._planner
             await planner.prepare(prompt.info)
             last_prompt, count = self._step_count
-            self._step_count = prompt.info["id"], count + 1 if last_prompt == prompt.info["id"] else 1
-            step = planner.step(prompt.info, self._step_count[1])
+            number = count + 1 if last_prompt == prompt.info["id"] else 1
+            step = planner.step(prompt.info, number)
         except OpenseshError as error:
             await self._fail_before_start(prompt.info, error)
             return
+        self._step_count = prompt.info["id"], number
+        if not last_prompt and self._services.settings.opencode_events:
+            writer, session_id = self._session_writer, self.session.id
+            diff = await run_in_thread_uncancellable(writer.sessions.diff, session_id)
+            writer.publish(events.SessionDiff(session_id=session_id, diff=diff))
         model, agent = step.model, step.agent.name
         answer = self._answer = self._session_writer.new_answer(prompt.info, model.provider_id, model.id, agent)
         if subtask is not None:
@@ -384,7 +387,11 @@ class Loop:
                 prompts = [*dict.fromkeys((*self._changed_by, prompt.info["id"]))]
                 snapshots = self._services.snapshots
                 summarize(writer.sessions, snapshots, self.session.id, *prompts, publish=writer.publish)
-            elif prompt is not None and not writer.sessions.diff(self.session.id):
+            elif (
+                prompt is not None
+                and prompt.info["id"] != self._unstarted
+                and not writer.sessions.diff(self.session.id)
+            ):
                 # OpenCode cannot share a session without a list of changed files, even if it is empty.
                 record_no_changes(writer.sessions, self.session.id, prompt.info["id"], publish=writer.publish)
             if self._services.config.settings.compaction.prune:
@@ -443,6 +450,7 @@ class Loop:
 
     async def _fail_before_start(self, prompt: Document, error: OpenseshError) -> None:
         """Record as the answer that the model, the agent or the key does not exist."""
+        self._unstarted = prompt["id"]
         failure = failure_of(error, str((as_object(prompt.get("model")) or {}).get("providerID", "")))
         await self._answer_with("failed", prompt, failure)
         self._publish_error(failure)

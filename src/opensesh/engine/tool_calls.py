@@ -119,7 +119,10 @@ class CallRunner:
                     arguments = changed
                     await self.start(part, call, tool.id, arguments)
             await context.authorise(tool, arguments)
-            output = await invoke(tool, arguments, context)
+            if isinstance(tool, StructuredOutput):
+                output = await tool.run(arguments, context)  # its record has no `truncated` in OpenCode
+            else:
+                output = await invoke(tool, arguments, context)
             if has_plugins:
                 hook_input = self._contexts.plugin_tool_call(tool.id, call.id)
                 output = await self._hooks.tool_after(hook_input, arguments, output)

@@ -118,7 +118,7 @@ class StreamPosition:
             self.sent.clear()
             self._due.clear()
             return self.disposed_frame(envelope.sequence)
-        if self.directory is not None and envelope.directory not in (None, self.directory):
+        if self.directory not in (None, envelope.directory):
             return b""
         rest = b""
         match event:
