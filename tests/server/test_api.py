@@ -482,3 +482,29 @@ async def test_the_record_of_a_structured_answer_has_the_metadata_of_opencode(tm
         )
         call = next(part for part in answer["parts"] if part["type"] == "tool")
         assert call["state"]["metadata"] == {"valid": True}
+
+
+@pytest.mark.parametrize("seen", ["message.updated", "message.part.updated", "session.status"])
+async def test_a_session_is_removed_while_its_prompt_begins(tmp_path: Path, seen: str) -> None:
+    async with serving(make_project(tmp_path / "p")) as client, listening(client) as events:
+        session_id = await client.create(title="One")
+        body = {"model": SCRIPTED, "parts": [{"type": "text", "text": "SLOW 20\nSAY late"}]}
+        async with asyncio.timeout(15), asyncio.TaskGroup() as group:
+            prompt = group.create_task(client.http.post(f"/session/{session_id}/message", json=body))
+            await events.wait_for(seen)
+            removed = await client.http.delete(f"/session/{session_id}")
+        assert (removed.status_code, removed.json()) == (200, True)
+        assert prompt.result().status_code in (200, 500)
+        assert await client.get("/session") == []
+
+
+async def test_sessions_below_a_removed_one_are_stopped_with_it(tmp_path: Path) -> None:
+    async with serving(make_project(tmp_path / "p")) as client, listening(client) as events:
+        parent = await client.create(title="Parent")
+        child = await client.create(title="Child", parentID=parent)
+        async with asyncio.timeout(15), asyncio.TaskGroup() as group:
+            body = {"model": SCRIPTED, "parts": [{"type": "text", "text": "SLOW 20\nSAY late"}]}
+            group.create_task(client.http.post(f"/session/{child}/message", json=body))
+            await events.wait_for("session.status", sessionID=child)
+            assert (await client.http.delete(f"/session/{parent}")).status_code == 200
+        assert await client.get("/session") == []

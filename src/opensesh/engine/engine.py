@@ -359,6 +359,10 @@ class Engine:
             ids.check(session_id, "ses")
         return self._runs.abort(session_id, announced=announced) if self._running is not None else False
 
+    def starting_lock(self, session_id: str) -> asyncio.Lock:
+        """Return the lock under which runs of a session begin; as long as it is taken, none does."""
+        return self._runs.session_lock(session_id)
+
     def status(self) -> Mapping[str, dict[str, Any]]:
         """Return the status of every session that this process runs, by session id."""
         return self.components.statuses.all()

@@ -119,10 +119,9 @@ class CallRunner:
                     arguments = changed
                     await self.start(part, call, tool.id, arguments)
             await context.authorise(tool, arguments)
-            if isinstance(tool, StructuredOutput):
-                output = await tool.run(arguments, context)  # its record has no `truncated` in OpenCode
-            else:
-                output = await invoke(tool, arguments, context)
+            # The record of a structured answer has no `truncated` in OpenCode.
+            run = tool.run if isinstance(tool, StructuredOutput) else partial(invoke, tool)
+            output = await run(arguments, context)
             if has_plugins:
                 hook_input = self._contexts.plugin_tool_call(tool.id, call.id)
                 output = await self._hooks.tool_after(hook_input, arguments, output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -25,7 +25,7 @@ from .web.browsers import Browsers
 from .web.fragments import FRAGMENTS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
     from ..bus import Bus
     from ..config import Origin
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _HISTORY_SLOTS = 4
 _ABORT_SECONDS = 5.0
-_ABORT_AGAIN_SECONDS = 0.5
 _DELIVERY_SECONDS = 2.0
 
 
@@ -142,14 +141,20 @@ class ServerState:
         """Return the engine that runs a session, if one does."""
         return next((engine for engine in self.pool.engines().values() if session_id in engine.status()), None)
 
-    async def stop_session(self, session_id: str) -> None:
-        """Abort the run of a session that is being removed, if there is one, and wait for its end."""
-        while (engine := self.running_engine(session_id)) is not None:
-            engine.abort(session_id, announced=False)
-            with suppress(TimeoutError):  # a prompt that waited may have begun meanwhile
-                async with asyncio.timeout(_ABORT_AGAIN_SECONDS):
-                    while self.running_engine(session_id) is not None:
-                        await asyncio.sleep(0.01)
+    @asynccontextmanager
+    async def stopped_sessions(self, session_ids: Iterable[str]) -> AsyncGenerator[None]:
+        """Abort the runs of sessions that are being removed, wait for their ends, and let no other run begin until the
+        body ends."""
+        chosen = sorted(session_ids)  # all requests take the locks in one order
+        async with AsyncExitStack() as locks:
+            for engine in self.pool.engines().values():
+                for session_id in chosen:
+                    await locks.enter_async_context(engine.starting_lock(session_id))
+            for session_id in chosen:
+                # A prompt that waits in a run begins when the one before it is aborted.
+                while any(engine.abort(session_id, announced=False) for engine in self.pool.engines().values()):
+                    await asyncio.sleep(0.01)
+            yield
 
     async def stop(self, grace_seconds: float) -> None:
         """Accept no more changes, let running sessions end, abort those that still run after ``grace_seconds``, and end

@@ -135,9 +135,8 @@ async def archive_sessions(call: Call, body: ArchiveSessionsBody) -> object:
 @routes.post("/history/sessions/remove", "history.sessions.remove", response=dict[str, Any], errors=(400,))
 async def remove_sessions(call: Call, body: RemoveBody) -> object:
     """Move sessions and those of their subagents to the trash; a running one is aborted first."""
-    for session_id in body.sessions:
-        await call.state.stop_session(session_id)
-    result = await run_in_thread_uncancellable(_remove, call.state, body.sessions)
+    async with call.state.stopped_sessions(set(body.sessions)):
+        result = await run_in_thread_uncancellable(_remove, call.state, body.sessions)
     return {
         "sessions": [session.id for session in result.sessions],
         "left": [{"id": left.path, "reason": left.reason} for left in result.left],

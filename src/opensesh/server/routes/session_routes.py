@@ -170,9 +170,10 @@ async def delete_session(call: Call) -> object:
         return result.sessions
 
     async with call.session_engine() as engine:
-        await call.state.stop_session(session_id)
-        for removed in reversed(await run_in_thread_uncancellable(remove, engine)):
-            call.state.bus.publish(SessionDeleted(info=removed.document), directory=engine.location.directory)
+        descendants = await run_in_thread_uncancellable(engine.sessions.descendants, session_id)
+        async with call.state.stopped_sessions([session_id, *(session.id for session in descendants)]):
+            for removed in reversed(await run_in_thread_uncancellable(remove, engine)):
+                call.state.bus.publish(SessionDeleted(info=removed.document), directory=engine.location.directory)
     return True
 
 
