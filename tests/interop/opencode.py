@@ -131,6 +131,7 @@ class OpenCode:
         if shutil.which("setpriv"):
             command = ["setpriv", "--pdeathsig", "KILL", *command]
         with self.log.open("ab") as log:
+            begin = log.tell()
             self._process = subprocess.Popen(
                 command,
                 cwd=self.directory,
@@ -143,7 +144,8 @@ class OpenCode:
         OpenCode.running.append(self)
         atexit.register(self.stop)
         deadline = time.monotonic() + timeout
-        while not self._answers():
+        # A request that OpenCode 1.17 and later accepts before it prints that it listens is never answered.
+        while b" listening on " not in self.log.read_bytes()[begin:] or not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 text = self.log_tail()
                 self.stop()
