@@ -281,6 +281,25 @@ def test_an_error_is_printed_even_with_quiet(terminal: Terminal) -> None:
     helps(terminal, 3)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        (["ERROR 401"], 1, "refused the key"),
+        (["--budget", "0.0001", "USAGE input=100000 output=1000"], 1, "does not pay the next request"),
+        (['CALL bash {"command": "rm a.txt", "description": "Remove"}'], 1, "! permission refused"),
+    ],
+)
+def test_why_a_run_failed_is_printed_even_with_quiet(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, error: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "opencode.json").write_text('{"permission": {"bash": "ask"}}')
+    terminal.run("run", "--quiet", "-m", "scripted/prompt", *arguments)
+    assert terminal.code == code
+    assert error in terminal.error
+    assert "continue with" not in terminal.error
+
+
 class Broken:
     __doc__ = "A command with a fault."
 

@@ -159,12 +159,14 @@ class _AttachedRun:
             case events.PermissionAsked(session_id=self._session_id):
                 approve = self._options.yes and event.permission != "doom_loop"
                 if not approve:
-                    self._screen.note(f"! {event.permission} {', '.join(event.patterns)}: rejected; --yes approves", 33)
+                    self._screen.error(
+                        f"! {event.permission} {', '.join(event.patterns)}: rejected; --yes approves", 33
+                    )
                 with suppress(OpenseshError):  # another client was faster
                     reply = {"reply": "once" if approve else "reject"}
                     await self._request("POST", f"/permission/{event.id}/reply", reply)
             case events.QuestionAsked(session_id=self._session_id):
-                self._screen.note("! a question of the model was dismissed: there is no user to ask", 33)
+                self._screen.error("! a question of the model was dismissed: there is no user to ask", 33)
                 with suppress(OpenseshError):
                     await self._request("POST", f"/question/{event.id}/reject")
             case _:

@@ -30,7 +30,7 @@ from .session_bulk import print_changed
 from .session_diff import print_changes
 from .session_revert import is_confirmed, previous_prompt, print_preview, print_result
 from .session_trash import confirm_deletion, print_restored, print_trash
-from .terminal import confirm, ensure_can_ask
+from .terminal import confirm, ensure_can_ask, error_stream
 
 _NOT_WITH_ATTACH = {
     "reverted": "--reverted",
@@ -317,7 +317,7 @@ def _archive(server: _AttachedSessions, options: Namespace) -> int:
                 state = "unarchived" if session.id in result["sessions"] else "is not archived"
                 print(f"{session.id} {state}: {output.clip(session.title, 100)}")
         for one in result["left"]:
-            print(f"{one['id']} not changed: {one['reason']}", file=sys.stderr)
+            print(f"{one['id']} not changed: {one['reason']}", file=error_stream())
         return 1 if result["left"] else 0
     answer: Document = {}
     if not options.dry_run and server.is_opensesh:

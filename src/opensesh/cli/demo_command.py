@@ -130,7 +130,7 @@ async def _run_prompt(project: str, *, quiet: bool) -> tuple[PromptRun, Outcome]
     settings = Settings(owner="opensesh demo", interactive=False)
     engine = open_engine(project, settings=settings, scripts={"demo": ScriptedModel(script)})
     screen = Screen(out, out, project)
-    responder = AutoResponder(engine, screen.note, approve=True)
+    responder = AutoResponder(engine, screen.error, approve=True)
     run = PromptRun(engine, NoView() if quiet else screen, responder, screen.note)
 
     async def new_session() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from contextlib import redirect_stderr
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .. import __version__, errors
@@ -15,7 +15,7 @@ from ..storage.locations import user_setting
 from ..storage.protocol import ignore_damage
 from ..text import close_matches
 from .command_arguments import CommandParser
-from .terminal import Stream, escape_terminals
+from .terminal import Stream, escape_terminals, only_errors
 
 if TYPE_CHECKING:
     import argparse
@@ -187,7 +187,7 @@ def _run(words: Sequence[str]) -> int:
     if name not in _NO_STORE:
         _check_store(name, options)
         _settle_unfinished(options)
-    with open(os.devnull, "w", encoding="utf-8") as null, redirect_stderr(null if options.quiet else sys.stderr):
+    with only_errors() if options.quiet else nullcontext():
         return module.run(options) or 0
 
 

@@ -20,7 +20,7 @@ from .command_arguments import CommandParser
 from .directory_config import add_directory_option, load_config
 from .logfile import show_warnings
 from .mcp_states import UNUSABLE, connect_servers, painted_status
-from .terminal import escape_control
+from .terminal import error_stream, escape_control
 
 if TYPE_CHECKING:
     from ..tools.mcp.server import McpServerState
@@ -89,7 +89,7 @@ def _print_servers(options: Namespace, config: Config, states: Mapping[str, McpS
         output.table(("SERVER", "STATUS", "ADDRESS OR COMMAND"), rows)
         for name, state in states.items():
             if state.error:
-                print(f"{name}: {escape_control(state.error)}", file=sys.stderr)
+                print(f"{name}: {escape_control(state.error)}", file=error_stream())
     return 1 if any(state.status in UNUSABLE for state in states.values()) else 0
 
 

@@ -106,9 +106,9 @@ class Keyboard:
 class AutoResponder:
     """Answers without a user: approves every permission request, or refuses every one."""
 
-    def __init__(self, engine: Engine, note: Callable[[str], None], *, approve: bool) -> None:
+    def __init__(self, engine: Engine, print_error: Callable[[str], None], *, approve: bool) -> None:
         self.engine = engine
-        self._note = note
+        self._print_error = print_error
         self._approve = approve
         self._hints: set[str] = set()
 
@@ -138,9 +138,9 @@ class AutoResponder:
             hint = "a rule may deny what this does, which cannot be seen from its text"
         else:
             hint = '--yes approves everything; "permission" in opencode.json approves what you choose'
-        self._note(f"! permission refused, because no user can be asked: {title}")
+        self._print_error(f"! permission refused, because no user can be asked: {title}")
         if hint and hint not in self._hints:
-            self._note(f"  {hint}")
+            self._print_error(f"  {hint}")
             self._hints.add(hint)
         with suppress(NotFoundError):
             reason = f"no user could be asked{f'; {hint}' if hint else ''}"
@@ -149,7 +149,7 @@ class AutoResponder:
     async def answer_question(self, request: QuestionAsked) -> None:
         """Reject the questions."""
         for question in request.questions:
-            self._note(f"! not answered, because no user can be asked: {question.get('question')}")
+            self._print_error(f"! not answered, because no user can be asked: {question.get('question')}")
         self.reject(request)
 
     def leave(self) -> None:
@@ -170,7 +170,7 @@ class TerminalResponder(AutoResponder):
     """Asks the user at the terminal."""
 
     def __init__(self, engine: Engine, screen: Screen, keyboard: Keyboard, *, approve: bool) -> None:
-        super().__init__(engine, screen.note, approve=approve)
+        super().__init__(engine, screen.error, approve=approve)
         self._screen = screen
         self._keyboard = keyboard
 

@@ -144,7 +144,7 @@ async def _run_prompt(
     screen = Screen(out, Stream(sys.stderr), engine.location.directory, quiet=options.quiet)
     as_text = options.format == "text" and not options.json
     view = screen if as_text else NoView() if options.json else EventLines(out)
-    responder = AutoResponder(engine, screen.note, approve=options.yes)
+    responder = AutoResponder(engine, screen.error, approve=options.yes)
     if keyboard is not None:
         responder = TerminalResponder(engine, screen, keyboard, approve=options.yes)
     run = PromptRun(engine, view, responder, screen.note)
@@ -189,9 +189,9 @@ def _print_result(options: Namespace, run: PromptRun, outcome: Outcome, screen: 
         return
     screen.close()
     if outcome.kind == "aborted":
-        screen.note("aborted", 33)
+        screen.error("aborted", 33)
     elif outcome.kind == "blocked":
-        screen.note("stopped, because a permission was refused", 33)
+        screen.error("stopped, because a permission was refused", 33)
     screen.gap()
     store = f" --store {options.store}" if options.store else ""
     screen.note(run.usage.summary(run.engine), 2)

@@ -13,7 +13,7 @@ from .. import events, ids
 from ..history import formatting
 from ..records import APIError, Document, Failure, MessageAbortedError, as_object, read_failure
 from . import output
-from .terminal import Stream, escape_control
+from .terminal import Stream, error_stream, escape_control
 
 if TYPE_CHECKING:
     from ..bus import Envelope
@@ -60,6 +60,13 @@ class Screen:
         self._notes.write(self._notes.paint(self._safe(text), *codes) + "\n")
         if kind != "ask":
             self._show_status()
+
+    def error(self, text: str, *codes: int) -> None:
+        """Write a line to standard error, also with ``--quiet``."""
+        self._begin_lines("note")
+        errors = Stream(error_stream())
+        errors.write(errors.paint(escape_control(text) if errors.is_terminal else text, *codes) + "\n")
+        self._show_status()
 
     def ask(self, text: str) -> None:
         """Write a prompt to standard error; the answer is typed on the same line."""
@@ -116,9 +123,9 @@ class Screen:
 
     def _show_failure(self, failure: Failure) -> None:
         if not isinstance(failure, MessageAbortedError):
-            self.note(f"! {getattr(failure, 'message', '') or type(failure).__name__}", 31)
+            self.error(f"! {getattr(failure, 'message', '') or type(failure).__name__}", 31)
         if isinstance(failure, APIError) and failure.status_code == 401:
-            self.note("  The provider refused the key; 'opensesh auth login PROVIDER' stores another one.", 31)
+            self.error("  The provider refused the key; 'opensesh auth login PROVIDER' stores another one.", 31)
 
     # -- messages and their parts --------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from ..storage.protocol import Store
 from ..text import format_bytes, pluralize
 from . import output
 from .command_arguments import named_session
-from .terminal import confirm, ensure_can_ask
+from .terminal import confirm, ensure_can_ask, error_stream
 
 _WORDS = {
     "remove": ("Move to the trash", "moved to the trash"),
@@ -150,7 +150,7 @@ def print_changed(
             print(f"{session.id}  {updated}  {output.clip(session.title, 60)}")
         for reason, number in Counter(reason for _, reason in left).items():
             first = next(session_id for session_id, why in left if why == reason)
-            print(f"{first if number == 1 else f'{number:,} sessions'} not changed: {reason}", file=sys.stderr)
+            print(f"{first if number == 1 else f'{number:,} sessions'} not changed: {reason}", file=error_stream())
         summary = f"would be {summary}" if options.dry_run else summary
         print(summary[0].upper() + summary[1:])
     if sessions or not left:

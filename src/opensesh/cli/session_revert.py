@@ -18,7 +18,7 @@ from ..workspace.revert import RevertResult, Reverts
 from . import output
 from .command_arguments import named_session
 from .session_diff import snapshots_of
-from .terminal import confirm, ensure_can_ask
+from .terminal import confirm, ensure_can_ask, error_stream
 
 _MARKS = {"restore": "~", "create": "+", "delete": "-", "keep": "="}
 _MAX_IGNORED_FILES = 10
@@ -115,7 +115,7 @@ def print_result(
             print("left alone:")
             _print_left_alone(preview)
     for file in left:
-        print(f"not {verb}: {_with_reason(file)}", file=sys.stderr)
+        print(f"not {verb}: {_with_reason(file)}", file=error_stream())
     return 1 if left else 0
 
 

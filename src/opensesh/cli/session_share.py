@@ -21,7 +21,7 @@ from ..storage import revocations
 from ..text import pluralize
 from . import output
 from .command_arguments import named_session
-from .terminal import confirm, ensure_can_ask
+from .terminal import confirm, ensure_can_ask, error_stream
 
 
 def run(options: Namespace, sessions: Sessions) -> int:
@@ -67,9 +67,9 @@ def _share(options: Namespace, sessions: Sessions) -> int:
         counts = ", ".join(f"{count:,} {name}" for name, count in sorted(shared.redacted.items()))
         print(f"redacted: {counts}", file=sys.stderr)
     for key in shared.too_large:
-        print(f"{key} is too large for the server and was not sent", file=sys.stderr)
+        print(f"{key} is too large for the server and was not sent", file=error_stream())
     if shared.behind:
-        print(f"The share is incomplete: {shared.behind}. Share it again to send the rest.", file=sys.stderr)
+        print(f"The share is incomplete: {shared.behind}. Share it again to send the rest.", file=error_stream())
     elif not shared.is_new:
         print(f"It was already shared; sent {pluralize(shared.sent, 'change')}.", file=sys.stderr)
     return 1 if shared.behind else 0
@@ -116,7 +116,7 @@ def _unshare(options: Namespace, sessions: Sessions) -> int:
         if not results:
             print("No shares are pending removal.")
     if failed:
-        print(f"Removal failed; {again}.", file=sys.stderr)
+        print(f"Removal failed; {again}.", file=error_stream())
     return 1 if failed else 0
 
 

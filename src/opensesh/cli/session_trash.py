@@ -16,7 +16,7 @@ from ..sessions.undo import Undone
 from ..storage.protocol import Store
 from ..text import pluralize
 from . import output
-from .terminal import confirm, ensure_can_ask
+from .terminal import confirm, ensure_can_ask, error_stream
 
 _SESSIONS_SHOWN = 8
 
@@ -82,7 +82,7 @@ def print_restored(result: Undone, options: Namespace) -> int:
         else:
             print("Nothing was restored." if result.left else "There was nothing to restore.")
         for path, reason in result.left:
-            print(f"not restored: {path}: {reason}", file=sys.stderr)
+            print(f"not restored: {path}: {reason}", file=error_stream())
     return 1 if result.left else 0
 
 

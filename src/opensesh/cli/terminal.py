@@ -13,7 +13,9 @@ import re
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, redirect_stderr
+from contextvars import ContextVar
 from typing import Any, Self, TextIO, cast
 
 from ..errors import UsageError
@@ -143,6 +145,28 @@ class Stream:
             return os.path.sameopenfile(self._stream.fileno(), other._stream.fileno())
         except (OSError, ValueError):
             return False
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+_ERRORS: ContextVar[TextIO | None] = ContextVar("errors", default=None)
+"""Where errors are printed while the rest of standard error is discarded."""
+
+
+@contextmanager
+def only_errors() -> Generator[None]:
+    """Discard what is written to standard error, except errors."""
+    token = _ERRORS.set(sys.stderr)
+    try:
+        with open(os.devnull, "w", encoding="utf-8") as null, redirect_stderr(null):
+            yield
+    finally:
+        _ERRORS.reset(token)
+
+
+def error_stream() -> TextIO:
+    """Return the stream for errors: standard error, also with ``--quiet``."""
+    return _ERRORS.get() or sys.stderr
 
 
 # -- questions ---------------------------------------------------------------------------------------------------------
