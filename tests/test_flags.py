@@ -13,12 +13,12 @@ def test_a_switch_is_on_for_1_and_true_only(text: str, on: bool) -> None:
     assert Flags({"OPENCODE_DISABLE_SHARE": text}).disable_share is on
 
 
-def test_a_flag_is_read_when_asked() -> None:
+def test_flags_are_those_of_the_moment_in_which_they_are_read() -> None:
     environ: dict[str, str] = {}
-    flags = Flags(environ)
-    assert (flags.client, flags.config_dir) == ("cli", None)
+    before = Flags(environ)
     environ |= {"OPENCODE_CLIENT": "app", "OPENCODE_CONFIG_DIR": "/x"}
-    assert (flags.client, flags.config_dir) == ("app", "/x")
+    after = Flags(environ)
+    assert [(flags.client, flags.config_dir) for flags in (before, after)] == [("cli", None), ("app", "/x")]
 
 
 def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,8 +167,7 @@ def parse_prompt(text: str) -> list[list[ScriptTurn]]:
     prompts, which also use ``SLOW 8`` (wait) and ``FAIL 429``.
     """
     groups = _groups(_scan(text, strict=False))
-    nonempty = [group for group in groups if group[0].step is not None]
-    return [[_turn(attempt) for attempt in _attempts(group)] for group in nonempty]
+    return [[_turn(attempt) for attempt in _attempts(group)] for group in groups if group[0].step is not None]
 
 
 class _ScriptLine(NamedTuple):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from msgspec import structs
 
 from ...errors import ModelConnectionError, ModelError
 from ...models import failures
-from ...models.answers import AnswerBuilder, StreamedPiece
 from ...models.model import Model
 from ...models.openai_chat_request import chat_messages
 from ...models.request import (
@@ -28,10 +28,15 @@ from ...models.stream_events import (
     Metadata,
     StartStep,
     StreamEvent,
-    ToolCall,
+    TextDelta,
+    TextEnd,
+    TextKind,
+    TextStart,
+    ToolInputDelta,
+    ToolInputStart,
     Usage,
 )
-from ...models.wire_helpers import encode_json
+from ...models.wire_helpers import encode_json, tool_call
 from .steps import (
     CallTool,
     Drip,
@@ -50,8 +55,6 @@ from .steps import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ...models.request import ModelMessage, Request
     from .language import ScriptTurn
     from .steps import FailureKind
@@ -125,100 +128,87 @@ def model_error(fail: Fail, now: float, *, begun: bool) -> ModelError:
 
 def actions_of(turn: ScriptTurn, usage: Usage, id_prefix: str) -> list[Action]:
     """Return the actions of ``turn``. Ids of calls begin with ``call_`` and ``id_prefix``."""
-    builder = _ActionBuilder(id_prefix)
-    for step in turn.steps:
-        builder.add(step)
-    return builder.actions if isinstance(turn.steps[-1], Fail | Hang) else builder.finished(turn, usage)
+    builder = _ActionBuilder(usage, id_prefix)
+    for step, following in pairwise((*turn.steps, None)):
+        builder.add(step, following.data if isinstance(following, Meta) else None)
+    if not isinstance(turn.steps[-1], Fail | Hang):
+        builder.begin(None)
+        reason = builder.reason or ("tool-calls" if builder.calls else "stop")
+        builder.actions.append(FinishStep(reason, builder.usage))
+    return builder.actions
 
 
 class _ActionBuilder:
     """Collects the actions of a turn, step by step."""
 
-    def __init__(self, id_prefix: str) -> None:
+    def __init__(self, usage: Usage, id_prefix: str) -> None:
         self.actions: list[Action] = []
+        self.usage = usage
+        self.reason: FinishReason | None = None
+        self.calls = 0
         self._id_prefix = id_prefix
-        self._started = False
-        self._answer = AnswerBuilder()
-        self._text: StreamedPiece | None = None
-        """The open text or reasoning."""
-        self._calls = 0
+        self._texts = 0
+        self._is_begun = False
+        self._text_end: TextEnd | None = None
+        """What will end the open text or reasoning."""
         self._size: int | str | None = None
         self._drip_seconds = 0.0
-        self._last: ScriptStep | None = None
 
-    def add(self, step: ScriptStep) -> None:
+    def add(self, step: ScriptStep | None, metadata: Metadata | None) -> None:
+        """Add a step, with the metadata of the text, reasoning or call that it is."""
         match step:
-            case Say() | Title():
-                self._add_text("text", step.text)
-            case Think():
-                self._add_text("reasoning", step.text)
+            case Say() | Title() | Think():
+                self._add_text("reasoning" if isinstance(step, Think) else "text", step.text, metadata)
             case CallTool():
-                self._add_call(step)
-            case Meta():
-                self._add_metadata(step.data)
+                self._add_call(step, metadata)
             case Split():
                 self._size = step.size
             case Drip():
                 self._drip_seconds = step.seconds
+            case ReportUsage():
+                self.usage = step.usage
+            case FinishWith():
+                self.reason = step.reason
             case Wait() | Hang() | Fail():
                 self.actions.append(step)
             case _:
                 pass
-        self._last = step
 
-    def finished(self, turn: ScriptTurn, usage: Usage) -> list[Action]:
-        usage = next((step.usage for step in turn.steps if isinstance(step, ReportUsage)), usage)
-        reason: FinishReason = "tool-calls" if self._calls else "stop"
-        for step in turn.steps:
-            reason = step.reason if isinstance(step, FinishWith) else reason
-        self._end_text()
-        self._take(FinishStep(reason, usage))
-        return self.actions
+    def begin(self, kind: TextKind | None) -> None:
+        """End what is open, unless it is text of this kind; ``None`` begins something other than text."""
+        if not self._is_begun:
+            self._is_begun = True
+            self.actions.append(StartStep())
+        if self._text_end is not None and self._text_end.kind != kind:
+            self.actions.append(self._text_end)
+            self._text_end = None
 
-    def _add_text(self, kind: Literal["text", "reasoning"], text: str) -> None:
-        if self._text is None or self._text.kind != kind:
-            self._end_text()
-            self._text = self._answer.begin_text(kind)
-        self._add_chunks(self._text, _chunks(text, self._size))
+    def _add_text(self, kind: TextKind, text: str, metadata: Metadata | None) -> None:
+        self.begin(kind)
+        if self._text_end is None:
+            self._text_end = TextEnd(f"{kind}-{self._texts}", None, kind)
+            self._texts += 1
+            self.actions.append(TextStart(self._text_end.id, None, kind))
+        for chunk in _chunks(text, self._size):
+            if self._drip_seconds:
+                self.actions.append(Wait(self._drip_seconds))
+            self.actions.append(TextDelta(self._text_end.id, chunk, kind))
+        if metadata is not None:
+            self.actions.append(TextEnd(self._text_end.id, metadata, kind))
+            self._text_end = None
 
-    def _end_text(self, metadata: Metadata | None = None) -> None:
-        if self._text is not None:
-            self._text.end(metadata)
-            self._text = None
-            self._take()
-
-    def _add_call(self, step: CallTool) -> None:
-        self._end_text()
-        call = self._answer.begin_call(step.id or f"call_{self._id_prefix}_{self._calls}", step.name)
-        self._calls += 1
-        size = self._size if isinstance(self._size, int) else None
-        self._add_chunks(call, step.fragments or _chunks(step.arguments, size))
-        call.end()
-        self._take()
-
-    def _add_chunks(self, piece: StreamedPiece, chunks: Sequence[str]) -> None:
-        self._take()
+    def _add_call(self, step: CallTool, metadata: Metadata | None) -> None:
+        self.begin(None)
+        call_id = step.id or f"call_{self._id_prefix}_{self.calls}"
+        self.calls += 1
+        self.actions.append(ToolInputStart(call_id, step.name))
+        chunks = step.fragments or _chunks(step.arguments, self._size if isinstance(self._size, int) else None)
         for chunk in chunks:
             if self._drip_seconds:
                 self.actions.append(Wait(self._drip_seconds))
-            piece.add(chunk)
-            self._take()
-
-    def _add_metadata(self, metadata: Metadata) -> None:
-        """Add metadata to what the step before has added."""
-        match self._last, self.actions[-1:]:
-            case CallTool(), [ToolCall() as call]:
-                self.actions[-1] = structs.replace(call, metadata=metadata)
-            case Say() | Think() | Title(), _:
-                self._end_text(metadata)
-            case _:
-                pass
-
-    def _take(self, *last: StreamEvent) -> None:
-        if not self._started:
-            self._started = True
-            self.actions.append(StartStep())
-        self.actions += (*self._answer.take(), *last)
+            if chunk:
+                self.actions.append(ToolInputDelta(call_id, chunk))
+        self.actions.append(tool_call(call_id, step.name, "".join(chunks), metadata))
 
 
 def _chunks(text: str, size: int | str | None) -> list[str]:

@@ -200,7 +200,7 @@ class ScriptedModel:
         with self._lock:
             record = self._titles if title else self._calls
             number = len(record)
-            source = self._sources.get(self._route(request) or "") or self._main
+            source = self._sources.get(self._route(request) or "", self._main) if self._sources else self._main
             try:
                 turn, id_prefix = source.take(request, title=title)
             except LookupError as error:
@@ -245,8 +245,6 @@ class ScriptedModel:
         return error
 
     def _session_key(self, request: Request) -> str | None:
-        if not self._sources:
-            return None
         prompts = "\n".join(text_of(message) for message in request.messages if isinstance(message, User))
         return next((key for key in self._sources if key in prompts), None)
 
@@ -292,11 +290,13 @@ class _PromptedTurns:
         if title:
             return ScriptTurn((Title(TITLE),)), "title"
         texts, since = _last_prompt(request)
-        try:  # the first of them that has a script
-            calls = next((calls for text in texts if (calls := parse_prompt(text))), None)
+        calls: list[list[ScriptTurn]] = []
+        try:
+            for text in texts:
+                calls = calls or parse_prompt(text)
         except InvalidScriptError as error:
             raise LookupError(f"the script in the prompt is invalid: {error}") from None
-        if calls is None:
+        if not calls:
             # A system reminder is not part of the prompt.
             prompt = [text for text in texts if not text.lstrip().startswith("<system-reminder>")]
             answer = "You said: " + "\n".join(prompt) if request.tools else SUMMARY
@@ -321,11 +321,12 @@ class _PromptedTurns:
 
 def _last_prompt(request: Request) -> tuple[list[str], Sequence[ModelMessage]]:
     """Return the texts of the last user message, and the messages after it."""
-    messages = request.messages
-    last = max((index for index, message in enumerate(messages) if isinstance(message, User)), default=-1)
-    prompt = messages[last] if last >= 0 else None
-    texts = [part.text for part in prompt.content if isinstance(part, Text)] if isinstance(prompt, User) else []
-    return texts, messages[last + 1 :]
+    for index in range(len(request.messages) - 1, -1, -1):
+        message = request.messages[index]
+        if isinstance(message, User):
+            texts = [part.text for part in message.content if isinstance(part, Text)]
+            return texts, request.messages[index + 1 :]
+    return [], request.messages
 
 
 def _position(since: Sequence[ModelMessage], calls: list[list[ScriptTurn]]) -> int:
