@@ -444,7 +444,7 @@ async def test_tools_do_not_wait_for_ever_for_a_snapshot_and_the_engine_leaves_n
     repository()
     settings = Settings(snapshot_timeout_seconds=0.05)
     async with open_harness('CALL echo {"n": 1}\n---\nSAY done', tools=[echo()], settings=settings) as harness:
-        with harness.engine.components.snapshots.repository.index_lock().exclusive(
+        with harness.engine.components.snapshots.repository.index_lock().hold(
             "index"
         ):  # so that no snapshot is finished
             assert (await harness.ask()).kind == "answered"

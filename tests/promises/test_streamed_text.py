@@ -155,7 +155,7 @@ async def test_promise_2_a_long_answer_costs_the_tree_less_than_1_6_bytes_for_ea
     disk, journaled = CountingDisk(), list[int]()
 
     def measure() -> None:
-        folder = StreamJournals.of(store).folder
+        folder = StreamJournals(store).folder
         paths = [os.path.join(above, name) for above, _, names in os.walk(folder) for name in names]
         journaled.append(sum(map(os.path.getsize, paths)))
 
@@ -163,7 +163,7 @@ async def test_promise_2_a_long_answer_costs_the_tree_less_than_1_6_bytes_for_ea
     async with open_harness(Long(text, measure), store=store) as harness:
         assert (await harness.ask()).text == text.rstrip()
     assert journaled[0] > 10_000, "it was in the journal"
-    assert not os.path.exists(StreamJournals.of(store).folder)
+    assert not os.path.exists(StreamJournals(store).folder)
     assert (disk.count + journaled[0]) / len(text.encode()) < 1.6
 
 

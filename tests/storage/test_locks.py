@@ -46,7 +46,7 @@ def hold(tell: Report, folder: str, kind: str) -> None:
 def count(tell: Report, number: int, folder: str, counter: str, rounds: int) -> None:
     locks = Locks(folder)
     for _ in range(rounds):
-        with locks.exclusive("counter"), open(counter, "r+", encoding="ascii") as file:
+        with locks.hold("counter"), open(counter, "r+", encoding="ascii") as file:
             value = int(file.read())
             file.seek(0)
             file.write(str(value + 1))
@@ -55,13 +55,13 @@ def count(tell: Report, number: int, folder: str, counter: str, rounds: int) -> 
 def of_kind(locks: Locks, kind: str) -> AbstractContextManager[None]:
     match kind:
         case "exclusive":
-            return locks.exclusive("name")
+            return locks.hold("name")
         case "shared":
-            return locks.shared("name")
+            return locks.hold("name", shared=True)
         case "everything":
-            return locks.exclusive_store_lock()
+            return locks.hold()
         case _:
-            return locks.shared_store_lock()
+            return locks.hold(shared=True)
 
 
 def waits(
@@ -119,7 +119,7 @@ def test_readers_and_writers_wait_for_each_other_between_processes_and_death_rel
     assert waiter.wait_for(seconds=60) == ["holding"]
     waiter.kill()
     holder.kill()
-    with locks.exclusive_store_lock(), locks.exclusive("name"):
+    with locks.hold(), locks.hold("name"):
         pass
 
 
@@ -132,29 +132,29 @@ def test_no_increment_is_lost_between_processes(processes: ProcessGroup, locks: 
 
 @pytest.mark.parametrize("inner", ["exclusive", "shared"])
 def test_waiting_for_oneself_is_refused(locks: Locks, inner: str) -> None:
-    with locks.exclusive("name"):
+    with locks.hold("name"):
         with pytest.raises(StoreError, match="would wait forever"), of_kind(locks, inner):
             pass
         with pytest.raises(StoreError, match="would wait forever"), of_kind(Locks(locks.folder), inner):
             pass
-    with locks.exclusive("name"):
+    with locks.hold("name"):
         pass
 
 
 def test_the_same_name_in_two_stores_is_two_locks(tmp_path: Path) -> None:
-    with Locks(str(tmp_path / "a")).exclusive("name"), Locks(str(tmp_path / "b")).exclusive("name"):
+    with Locks(str(tmp_path / "a")).hold("name"), Locks(str(tmp_path / "b")).hold("name"):
         pass
 
 
 def test_an_exception_inside_lets_go(locks: Locks) -> None:
-    with pytest.raises(ValueError, match="inside"), locks.exclusive_store_lock(), locks.exclusive("name"):
+    with pytest.raises(ValueError, match="inside"), locks.hold(), locks.hold("name"):
         raise ValueError("inside")
-    assert not waits(locks.shared_store_lock, lambda: locks.exclusive("name"), seconds=60)
+    assert not waits(lambda: locks.hold(shared=True), lambda: locks.hold("name"), seconds=60)
 
 
 def test_any_number_of_names_needs_a_bounded_number_of_files(locks: Locks) -> None:
     for number in range(3000):
-        with locks.exclusive(f"message/ses_{number}/msg_{number}"):
+        with locks.hold(f"message/ses_{number}/msg_{number}"):
             pass
     assert 200 < len(os.listdir(locks.folder)) <= 256
 
@@ -184,7 +184,7 @@ def test_a_disk_without_space_for_locks_is_a_refused_write(tmp_path: Path) -> No
 
 @pytest.mark.skipif(sys.platform == "win32", reason="modes are something else there")
 def test_lock_files_and_their_folder_are_the_owners_alone(locks: Locks) -> None:
-    with locks.exclusive_store_lock():
+    with locks.hold():
         pass
     assert stat.S_IMODE(os.stat(locks.folder).st_mode) == 0o700
     assert stat.S_IMODE(os.stat(os.path.join(locks.folder, "all")).st_mode) == 0o600
@@ -197,7 +197,7 @@ def test_a_file_system_without_locks_is_named(locks: Locks, monkeypatch: pytest.
 
     monkeypatch.setattr("fcntl.flock", refuse)
     with pytest.raises(StoreError, match=r"all: this file system does not support locks: No locks available$"):
-        locks.exclusive_store_lock().__enter__()
+        locks.hold().__enter__()
 
 
 def test_a_lock_that_is_taken_is_not_waited_for_by_who_only_tries(locks: Locks) -> None:
@@ -221,13 +221,13 @@ def test_an_exclusive_lock_is_granted_in_the_end(locks: Locks) -> None:
 
     def work(_: Any) -> None:
         while not done.is_set():
-            with locks.shared_store_lock():
+            with locks.hold(shared=True):
                 time.sleep(0.001)
             time.sleep(0.001)
 
     with ThreadPoolExecutor(3) as pool:
         others = [pool.submit(work, number) for number in range(3)]
-        with locks.exclusive_store_lock():
+        with locks.hold():
             pass
         done.set()
         for other in others:

@@ -272,7 +272,7 @@ def test_t8_1_what_an_interrupted_gc_left_is_swept_up(workspace: Workspace) -> N
 
 
 async def test_t8_2_the_first_word_does_not_wait_for_the_snapshot(workspace: Workspace) -> None:
-    with workspace.snapshots.repository.index_lock().exclusive("index"):
+    with workspace.snapshots.repository.index_lock().hold("index"):
         taking = workspace.begin_snapshot()  # it would never return if it waited for the lock
         assert not taking.done
     assert await taking is not None

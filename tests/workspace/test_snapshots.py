@@ -494,7 +494,7 @@ async def test_a_snapshot_begun_early_is_of_the_moment_it_was_awaited_at_the_lat
 
 
 async def test_beginning_never_waits_even_while_another_snapshot_is_taken(workspace: Workspace) -> None:
-    with workspace.snapshots.repository.index_lock().exclusive("index"):
+    with workspace.snapshots.repository.index_lock().hold("index"):
         takings = [workspace.begin_snapshot() for _ in range(3)]  # none would return if it waited for the lock
         assert not any(taking.done for taking in takings)
         assert await takings[0].result(0.05) is None
@@ -504,7 +504,7 @@ async def test_beginning_never_waits_even_while_another_snapshot_is_taken(worksp
 
 
 async def test_who_is_cancelled_while_waiting_leaves_the_snapshot_to_others(workspace: Workspace) -> None:
-    with workspace.snapshots.repository.index_lock().exclusive("index"):
+    with workspace.snapshots.repository.index_lock().hold("index"):
         taking = workspace.begin_snapshot()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):

@@ -31,7 +31,7 @@ MAX_DOLLARS = 1e30
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
-_SCALAR_TYPES = (str, int, bool)
+_SHORT_TYPES = (int, bool)
 _BYTE = r"\(byte (\d+)\)"
 _SURROGATE = "[\ud800-\udfff]"
 _CHUNK_CHARACTERS = 262_144
@@ -118,7 +118,7 @@ def merged(*documents: Mapping[str, Any]) -> Document:
 def dumps(value: Any) -> bytes:
     """Encode like ``JSON.stringify(value, null, 2)``."""
     try:
-        data = msgspec.json.format(_encode(_format_numbers(value)), indent=2)
+        data = msgspec.json.format(_encode(_prepared(value)), indent=2)
     except UnicodeEncodeError:
         data = _dumps_surrogates(value, dumps)
     except RecursionError:
@@ -131,15 +131,8 @@ def dumps(value: Any) -> bytes:
 def dumps_in_chunks(value: Any) -> Iterable[bytes]:
     """Encode like :func:`dumps`, in chunks, so that a text of many megabytes is not copied as a whole."""
     mark, texts = os.urandom(16).hex(), list[str]()
-
-    def lift(text: str) -> str:
-        if len(text) < _CHUNK_CHARACTERS:
-            return text
-        texts.append(text)
-        return mark
-
     try:
-        frame = dumps(_with_texts(value, lift))
+        frame = dumps(_prepared(value, mark, texts))
     except RecursionError:
         raise RecordError(_TOO_DEEP_TO_STORE) from None
     return _fill(frame.split(mark.encode()), texts) if texts else (frame,)
@@ -148,7 +141,7 @@ def dumps_in_chunks(value: Any) -> Iterable[bytes]:
 def dumps_compact(value: Any) -> bytes:
     """Encode like ``JSON.stringify(value)``, on one line."""
     try:
-        return _encode(_format_numbers(value))
+        return _encode(_prepared(value))
     except UnicodeEncodeError:
         return _dumps_surrogates(value, dumps_compact)
     except RecursionError:
@@ -180,23 +173,27 @@ def _expand(text: str) -> str:
     return sign + digits.ljust(point, "0")
 
 
-def _format_numbers(value: Any) -> Any:
-    """Return ``value`` with its floats formatted; the same object if it has none."""
+def _prepared(value: Any, mark: str = "", texts: list[str] | None = None) -> Any:
+    """Return ``value`` with its floats formatted; the same object if it has none. With ``texts``, long texts are moved
+    there, and ``mark`` takes their place."""
     kind: object = type(cast("object", value))
     if kind is float:
         return msgspec.Raw(js_number(value).encode())
+    if kind is str and texts is not None and len(value) >= _CHUNK_CHARACTERS:
+        texts.append(value)
+        return mark
     if kind is dict:
         changed: Document | None = None
         for key, item in cast("Document", value).items():
-            if type(item) in _SCALAR_TYPES:
+            if type(item) in _SHORT_TYPES or (type(item) is str and len(item) < _CHUNK_CHARACTERS):
                 continue
-            formatted = _format_numbers(item)
-            if formatted is not item:
+            prepared = _prepared(item, mark, texts)
+            if prepared is not item:
                 changed = cast("Document", value).copy() if changed is None else changed
-                changed[key] = formatted
+                changed[key] = prepared
         return value if changed is None else changed
     if kind is list:
-        items = [_format_numbers(item) for item in value]
+        items = [_prepared(item, mark, texts) for item in value]
         return items if any(map(is_not, items, value)) else value
     return value
 

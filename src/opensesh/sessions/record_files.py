@@ -60,7 +60,7 @@ class TreeFiles:
 
     def lock(self) -> AbstractContextManager[None]:
         """Exclude every other writer of the tree."""
-        return self._tree.locks.exclusive_store_lock()
+        return self._tree.locks.hold()
 
     def locate(self, path: str) -> str:
         """Return the absolute path."""

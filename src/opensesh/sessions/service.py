@@ -118,8 +118,9 @@ class Sessions:
 
     def get(self, session_id: str) -> Session:
         """Return the session, of any project."""
-        key, info = self._read(session_id)
-        return session_at(key, info, self.store.locate(key))
+        return self._with_session_key(
+            session_id, lambda key: session_at(key, self.store.read(key), self.store.locate(key))
+        )
 
     def list(self, *, project: str | None = None, report: Report = log_damage) -> Iterator[Session]:
         """Iterate over all readable sessions of the store, or those of one project, in no particular order.
@@ -148,7 +149,7 @@ class Sessions:
 
     def children(self, session_id: str) -> list[Session]:
         """Return the sessions created by this one, oldest first."""
-        self._read(session_id)
+        self._with_session_key(session_id, self.store.read)
         return sorted((session for session in self.list() if session.parent_id == session_id), key=_oldest_first)
 
     def descendants(self, session_id: str) -> Iterator[Session]:
@@ -169,11 +170,12 @@ class Sessions:
             parent_id = ancestors[-1].parent_id
         return ancestors
 
-    def update(self, session_id: str, edit: Callable[[Document], None], *, touch: bool = True) -> Session:
+    def update(self, session_id: str, edit: Callable[[Document], None] | None = None, *, touch: bool = True) -> Session:
         """Change the record under its lock. With ``touch``, this counts as activity."""
 
         def change(info: Document) -> None:
-            edit(info)
+            if edit is not None:
+                edit(info)
             info["id"] = session_id  # missing in records of other programs
             if touch:
                 info.setdefault("time", {})["updated"] = self._clock()
@@ -207,7 +209,7 @@ class Sessions:
 
     def touch(self, session_id: str) -> Session:
         """Record activity."""
-        return self.update(session_id, lambda info: None)
+        return self.update(session_id)
 
     def rename(self, session_id: str, title: str) -> Session:
         """Set the title. This is not activity."""
@@ -439,9 +441,6 @@ class Sessions:
     def _key(self, info: Document) -> Key:
         self._projects[info["id"]] = info["projectID"]
         return keys.session(info["projectID"], info["id"])
-
-    def _read(self, session_id: str) -> tuple[Key, Document]:
-        return self._with_session_key(session_id, lambda key: (key, self.store.read(key)))
 
     def _with_session_key(self, session_id: str, act: Callable[[Key], T]) -> T:
         """Call ``act`` with the key of a session: of the project it was last seen in, of this one, or of any."""

@@ -19,7 +19,6 @@ from .disk import write_failed
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from contextlib import AbstractContextManager
 
 _LOCK_FILES = 256
 _POLL_SECONDS = 0.02
@@ -32,25 +31,12 @@ class Locks:
     def __init__(self, folder: str) -> None:
         self.folder = folder
 
-    def exclusive(self, name: str) -> AbstractContextManager[None]:
-        """Hold the lock of ``name`` exclusively until the block ends."""
-        return self._hold(_lock_file_of(name), shared=False)
-
-    def shared(self, name: str) -> AbstractContextManager[None]:
-        """Hold the lock of ``name`` together with other shared holders."""
-        return self._hold(_lock_file_of(name), shared=True)
-
-    def exclusive_store_lock(self) -> AbstractContextManager[None]:
-        """Hold the store lock exclusively: wait for every writer, and make new ones wait."""
-        return self._hold("all", shared=False)
-
-    def shared_store_lock(self) -> AbstractContextManager[None]:
-        """Hold the store lock shared, as every writer does."""
-        return self._hold("all", shared=True)
-
     @contextmanager
-    def _hold(self, name: str, *, shared: bool) -> Generator[None]:
-        path = os.path.join(self.folder, name)
+    def hold(self, name: str | None = None, *, shared: bool = False) -> Generator[None]:
+        """Hold the lock of ``name`` until the block ends, or that of the whole store, which every writer holds
+        ``shared``."""
+        file = "all" if name is None else f"{zlib.crc32(name.encode()) % _LOCK_FILES:02x}"
+        path = os.path.join(self.folder, file)
         held_paths: set[str] = _held.__dict__.setdefault("paths", set())
         if path in held_paths:
             raise StoreError("a store was called from inside its own update; that would wait forever")
@@ -68,10 +54,6 @@ class Locks:
                 held_paths.discard(path)
         finally:
             os.close(descriptor)
-
-
-def _lock_file_of(name: str) -> str:
-    return f"{zlib.crc32(name.encode()) % _LOCK_FILES:02x}"
 
 
 def open_lock_file(path: str) -> int:

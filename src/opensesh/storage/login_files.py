@@ -26,7 +26,7 @@ def change_entry(path: str, name: str, change: Callable[[Document | None], Docum
 
     Other entries stay as they are. A file that cannot be read, or is not a JSON object, raises and stays as it is.
     """
-    with Locks(os.path.join(paths.state(), "locks", paths.digest(path))).exclusive(os.path.basename(path)):
+    with Locks(os.path.join(paths.state(), "locks", paths.digest(path))).hold(os.path.basename(path)):
         try:
             content = read_file(path)
         except FileNotFoundError:

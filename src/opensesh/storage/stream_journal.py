@@ -36,13 +36,8 @@ _MAX_TEXT_BYTES = 1 << 28
 class StreamJournals:
     """The journals of one store."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
-
-    @classmethod
-    def of(cls, store: Store) -> StreamJournals:
-        """Return the journals of a store, in the state folder."""
-        return cls(os.path.join(_root(), paths.digest(store.id)))
+    def __init__(self, store: Store) -> None:
+        self.folder = os.path.join(_root(), paths.digest(store.id))
 
     def begin(self, session_id: str, part_id: str) -> StreamJournal:
         """Create the journal of a part."""
@@ -106,7 +101,7 @@ def with_streamed_text(store: Store, session_id: str, messages: Sequence[StoredM
     """Return the messages of a session with the text of its journals in parts that are not complete."""
     if not os.path.isdir(_root()):  # no session is being streamed: the usual case
         return messages
-    texts = StreamJournals.of(store).texts(session_id)
+    texts = StreamJournals(store).texts(session_id)
     if not texts:
         return messages
     return [

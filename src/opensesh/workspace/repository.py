@@ -76,7 +76,7 @@ class Repository:
     def prepare(self) -> Git:
         """Create what is missing, and return git for :meth:`git`."""
         own_objects = self.settings.objects
-        with self.locks.exclusive("store"):
+        with self.locks.hold("store"):
             self._make_store()
             if own_objects and "\n" not in own_objects:
                 # Git then uses the objects of the user's repository instead of storing them again.

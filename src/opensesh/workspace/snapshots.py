@@ -231,7 +231,7 @@ class Snapshots:
                     "GB; 'opensesh doctor --tidy' deletes those that no session needs"
                 )
         moment = time.time()
-        with self.repository.index_lock().exclusive("index"):
+        with self.repository.index_lock().hold("index"):
             self.repository.drop_stale_lock()
             first = self.repository.refresh_rules() or first
             try:

@@ -164,7 +164,7 @@ def tidy_snapshots(
     if not os.path.isdir(repository.store):
         return 0, None
     alternates = os.path.join(repository.store, "objects", "info", "alternates")
-    with repository.locks.exclusive("store"):
+    with repository.locks.hold("store"):
         lines = read_or_empty(alternates).splitlines(keepends=True)
         existing = [line for line in lines if os.path.isdir(line.rstrip(b"\n"))]
         if existing != lines:

@@ -66,7 +66,7 @@ def complete_journals(store: Store) -> int:
         tree = trees.get(os.path.realpath(root))
         if tree is None:
             continue
-        with tree.locks.exclusive_store_lock():
+        with tree.locks.hold():
             completed += sum(_complete(root, change, disk) for change in journal.changes)
         unfinished.forget(note)
     return completed

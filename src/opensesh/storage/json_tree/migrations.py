@@ -105,7 +105,7 @@ def prepare(tree: FileTree, disk: Disk, *, creates: bool) -> None:
     if not pending(tree):
         if not creates and not os.path.isdir(tree.root):
             return
-        with tree.locks.exclusive_store_lock():
+        with tree.locks.hold():
             if not version(tree):
                 disk.replace(_counter(tree), str(LAYOUT).encode())
         return
@@ -123,7 +123,7 @@ def migrate(
 
     The tree is locked exclusively meanwhile.
     """
-    with tree.locks.exclusive_store_lock():
+    with tree.locks.hold():
         taken = version(tree)
         if left_behind(tree):
             taken = 0

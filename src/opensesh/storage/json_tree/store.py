@@ -97,7 +97,7 @@ class JsonTree:
 
     def stream_journals(self) -> StreamJournals:
         """Return the journals of text that is being streamed."""
-        return StreamJournals.of(self)
+        return StreamJournals(self)
 
     def close(self) -> None:
         """Do nothing: no file stays open between operations."""
@@ -206,7 +206,7 @@ class JsonTree:
     def _lock(self, key: Key, *, creates: bool = False) -> Generator[None]:
         if not self._prepared:
             self.prepare(creates=creates)
-        with self.locks.shared_store_lock(), self.locks.exclusive("/".join(key)):
+        with self.locks.hold(shared=True), self.locks.hold("/".join(key)):
             yield
 
     def list(self, prefix: Key = ()) -> Sequence[Key]:

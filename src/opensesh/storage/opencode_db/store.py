@@ -159,7 +159,7 @@ class OpencodeDB(TableRows):
 
     def stream_journals(self) -> StreamJournals:
         """Return the journals of text that is being streamed."""
-        return StreamJournals.of(self)
+        return StreamJournals(self)
 
     def locate(self, key: Key) -> str:
         """Return the table and row of a record."""

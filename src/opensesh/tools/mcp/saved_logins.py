@@ -118,4 +118,4 @@ def remove_login(name: str) -> bool:
 
 def renewal_lock(name: str) -> AbstractContextManager[None]:
     """Return the lock to hold while tokens are renewed: many servers accept a refresh token only once."""
-    return Locks(os.path.join(paths.state(), "locks", "mcp-renewal")).exclusive(name)
+    return Locks(os.path.join(paths.state(), "locks", "mcp-renewal")).hold(name)
