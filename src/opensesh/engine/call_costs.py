@@ -50,17 +50,23 @@ class RequestEstimate(Struct, frozen=True, kw_only=True):
         The conversation up to the last answer was sent before, so that it has the price of cached input, where the
         model has one; everything has the full price in the first request of a conversation.
         """
-        model, messages = request.model, request.messages
-        sizes = [message.tokens for message in messages]
-        total = sum(sizes) + sum([spec.tokens for spec in request.tools])
-        last = next((at for at in range(len(messages) - 1, -1, -1) if isinstance(messages[at], Assistant)), None)
-        cached = 0
-        if last is not None and pricing.charge(model.price, Usage(input=total)).rates.cache_read is not None:
-            cached = total - sum(sizes[last:])
+        model, total, cached = request.model, 0, 0
+        for spec in request.tools:
+            total += spec.tokens
+        last_answer = len(request.messages) - 1
+        while last_answer >= 0 and not isinstance(request.messages[last_answer], Assistant):
+            last_answer -= 1
+        for at, message in enumerate(request.messages):
+            if at == last_answer:
+                cached = total
+            total += message.tokens
+        if pricing.charge(model.price, Usage(input=total)).rates.cache_read is None:
+            cached = 0
         sent = Usage(input=total - cached, cache_read=cached)
         charge = pricing.charge(model.price, sent)
-        thinking = sum(thinking_tokens(request, name) for name in THINKING_OPTIONS)
-        output = (request.max_output_tokens or options.max_output_tokens(model)) + thinking
+        output = request.max_output_tokens or options.max_output_tokens(model)
+        for name in THINKING_OPTIONS:
+            output += thinking_tokens(request, name)
         return RequestEstimate(
             input=sent,
             input_cost=charge.known,

@@ -89,10 +89,12 @@ def is_full(tokens: Document, model: Model, config: Config) -> bool:
 def visible(messages: Sequence[StoredMessage]) -> list[StoredMessage]:
     """Return the messages that a model sees: the newest compaction that has a summary, the tail that it kept, and
     everything after it. A summary that failed hides nothing."""
-    summarised: set[Any] = {message.info.get("parentID") for message in messages if is_summary(message.info)}
+    summarised = set[Any]()
     for at in range(len(messages) - 1, -1, -1):
         request = messages[at]
-        if request.info["id"] in summarised and compaction_part(request):
+        if is_summary(request.info):
+            summarised.add(request.info.get("parentID"))
+        elif request.info["id"] in summarised and compaction_part(request):
             break
     else:
         return list(messages)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..records import Document, Failure, Session
     from ..storage.protocol import StoredMessage
+    from ..tools.structured_output import StructuredOutput
     from ..workspace.snapshots import Snapshots
     from .compaction import Compactions
     from .plugin_hooks import PluginHooks
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from .session_writer import AnswerWriter, SessionWriter
     from .settings import Settings
     from .step import Planner, Step
-    from .tool_calls import StructuredOutput
 
 log = logging.getLogger("opensesh.engine")
 ABORTED = "The user stopped this"
@@ -265,8 +265,8 @@ class Loop:
             await self._run_subtask(planner, step, answer, subtask)
             return
         await answer.save()
-        contexts = planner.call_contexts(step, answer.info)
-        calls = self._calls = CallRunner(answer, step.tools, contexts, self._detector, hooks)
+        context = planner.call_context(step, answer.info)
+        calls = self._calls = CallRunner(answer, step.tools, context, self._detector, hooks)
         result = await self._call_model(planner, step, answer, calls)
         await self._finish_step(step, answer, calls, result)
 
@@ -275,9 +275,9 @@ class Loop:
         answer.info |= {"mode": subtask["agent"], "agent": subtask["agent"]}
         answer.info |= as_object(subtask.get("model")) or {}
         await answer.save()
-        contexts = planner.call_contexts(step, answer.info, user_requested=True)
+        context = planner.call_context(step, answer.info, user_requested=True)
         tools = {"task": planner.registry.tools["task"]}  # whether or not the model is offered it
-        calls = self._calls = CallRunner(answer, tools, contexts, self._detector, self._services.hooks)
+        calls = self._calls = CallRunner(answer, tools, context, self._detector, self._services.hooks)
         part = answer.new_tool_part("task")
         arguments = {
             "prompt": subtask["prompt"],

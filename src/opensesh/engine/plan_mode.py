@@ -21,10 +21,10 @@ from ..config.rules import EDITING, decide, matches
 from ..errors import InvalidArgumentsError, PermissionDeniedError
 from ..records import Rule
 from ..tools.arguments import decode
+from ..tools.structured_output import StructuredOutput
 from ..tools.tool import BuiltinTool
 from .cancellation import uncancellable
 from .prompts import prompt_text
-from .tool_calls import StructuredOutput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -168,7 +168,6 @@ class Runs:
 
     def _acquire(self, session_id: str, to_append: bool) -> tuple[Session, Lease, list[StoredMessage]]:
         sessions, settings = self._services.writer.sessions, self._services.settings
-        session = sessions.get(session_id)
         sessions.ensure_writable(session_id)
         # When a runner is killed while it starts a command, the command holds the lease too for an instant, until it
         # has become a program of its own.
@@ -185,15 +184,18 @@ class Runs:
                 time.sleep(0.05)
         reverts = self._services.reverts
         try:
-            if lease.previous is None:  # otherwise the unfinished answer is that of a runner of ours, which has died
-                self._wait_for_other_program(session_id)
+            store = sessions.store
+            # With a previous lease, the unfinished answer is that of a runner of ours, which has died.
+            if lease.previous is None and isinstance(store, SharedSessions) and not settings.ignore_other_programs:
+                self._wait_for_other_program(store, session_id)
             reverts.recover(session_id)
+            session = sessions.get(session_id)
             stored: Sequence[StoredMessage] = ()
             if to_append and lease.previous is None and session.revert is None:
                 # Reading a long history would take longer than the append.
                 stored = sessions.messages(session_id, last=_APPEND_HISTORY)
             if not any(message.info.get("role") == "user" for message in stored):
-                stored = reverts.remaining(session_id)
+                stored = reverts.remaining(session)
             messages = recover(sessions, session_id, stored)
             if lease.previous is not None:
                 self._recover_subagents(session_id)
@@ -215,12 +217,9 @@ class Runs:
                 finally:
                     lease.release()
 
-    def _wait_for_other_program(self, session_id: str) -> None:
+    def _wait_for_other_program(self, store: SharedSessions, session_id: str) -> None:
         """Wait for a program that runs the session without a lease, as OpenCode does, or raise :class:`BusyError`."""
-        store, settings = self._services.writer.sessions.store, self._services.settings
-        if not isinstance(store, SharedSessions) or settings.ignore_other_programs:
-            return
-        seconds = settings.other_program_timeout_seconds
+        seconds = self._services.settings.other_program_timeout_seconds
         deadline = time.monotonic() + seconds
         is_waiting = False
         while other := store.foreign_run(session_id):
@@ -243,14 +242,15 @@ class Runs:
     async def commit_revert(self, run: Run) -> None:
         """Make a revert of the session final before anything is added after it. Only when a prompt is valid: one that
         is refused must not cost what could still be restored."""
-        if run.task is None:
+        if run.task is None and run.loop.session.revert is not None:
             await run_in_thread_uncancellable(self._services.reverts.cleanup, run.session_id)
 
     def prepare_for_prompt(self, run: Run) -> None:
         """Do what comes before a valid prompt is stored, in a thread: :meth:`commit_revert`, and the outcome of a
         prompt whose runner died."""
         if run.task is None:
-            self._services.reverts.cleanup(run.session_id)
+            if run.loop.session.revert is not None:
+                self._services.reverts.cleanup(run.session_id)
             close_interrupted(self._services.writer.sessions, run.loop.history)
 
     async def add_prompt(self, run: Run, prompt: Prompt) -> StoredMessage:

@@ -72,7 +72,9 @@ class History:
             self.last_prompt, self.answers = message, []
         elif message.info.get("role") == "assistant":
             self.last_answer = message
-            self._masked.setdefault(str(message.info.get("providerID")), set()).update(masked_part_ids(message.info))
+            if EXTENSION_KEY in message.info:
+                masked = self._masked.setdefault(str(message.info.get("providerID")), set())
+                masked.update(masked_part_ids(message.info))
             # Before OpenCode 0.15.14 an answer had no parentID; it answers the prompt before it.
             if self.last_prompt and message.info.get("parentID") in (None, self.last_prompt.info["id"]):
                 self.answers.append(message)

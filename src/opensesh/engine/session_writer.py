@@ -371,11 +371,6 @@ class AnswerWriter:
         await self.save(is_final=True)
 
 
-def _ends_in_half(text: str) -> bool:
-    """Whether the last character is the first of a pair of surrogates."""
-    return bool(text) and 0xD800 <= ord(text[-1]) <= 0xDBFF
-
-
 class StreamingPart:
     """A text or reasoning part that is still being received.
 
@@ -414,9 +409,9 @@ class StreamingPart:
     def add(self, text: str, metadata: Metadata | None = None) -> str:
         """Append ``text``, and replace the metadata if there is any. Returns what was appended: a server may split a
         character into two surrogates, of which the first waits for the second."""
-        if self._half or _ends_in_half(text):
+        if self._half or "\ud800" <= text[-1:] <= "\udbff":
             text = (self._half + text).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-            self._half = text[-1:] if _ends_in_half(text) else ""
+            self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
             text = text[: len(text) - len(self._half)]
         self._text += text.encode(*ENCODING)
         self.length += len(text)

@@ -14,14 +14,14 @@ from ..models.request import Assistant, Request, Text, ToolSpec, User
 from ..permissions import disabled
 from ..records import as_object, merged, object_at
 from ..tools.custom import load_installed_tools
+from ..tools.structured_output import StructuredOutput
 from ..tools.tool_registry import CatalogEntry, DescriptionVariables, Features, Registry, to_spec
 from .model_choice import subagents
 from .plan_mode import SessionModes, plan_agent_rules, plan_file, plan_mode_guard, plan_session_rules
 from .projection import mark_cache_points
 from .prompts import prompt_text, system_prompt
 from .subtasks import USER_REQUESTED, ChildSessions
-from .tool_calls import StructuredOutput
-from .tool_context import ToolCallContextFactory, add_recall_hint, has_hidden_messages, output_limits
+from .tool_context import StepContext, add_recall_hint, has_hidden_messages, output_limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -206,8 +206,8 @@ class Planner:
         replacement = await hooks.messages(call, self.history.messages)
         return await hooks.request(call, step.request(replacement))
 
-    def call_contexts(self, step: Step, answer: Document, *, user_requested: bool = False) -> ToolCallContextFactory:
-        """Return the contexts for the tool calls of an ``answer``, or for a subtask that the user requested."""
+    def call_context(self, step: Step, answer: Document, *, user_requested: bool = False) -> StepContext:
+        """Return what the tool calls of an ``answer`` have in common, or for a subtask that the user requested."""
         plan = step.plan
         children = ChildSessions(
             self._subagent_services,
@@ -219,7 +219,7 @@ class Planner:
             user_requested=user_requested,
         )
         writer = self._environment.writer
-        return ToolCallContextFactory(
+        return StepContext(
             environment=self._environment,
             session_id=self._session.id,
             message_id=answer["id"],

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from .. import ids
 from ..containment import ends_task
 from ..errors import (
-    InvalidArgumentsError,
     OpenseshError,
     PermissionCorrectedError,
     PermissionDeniedError,
@@ -25,25 +24,24 @@ from ..errors import (
 from ..models import stream_events as stream
 from ..permissions import disabled
 from ..records import EXTENSION_KEY, as_object, dumps_compact
-from ..tools.json_schema import schema_problems
 from ..tools.question import QuestionTool
-from ..tools.tool import ToolOutput, invoke
+from ..tools.structured_output import StructuredOutput
+from ..tools.tool import invoke
 from .cancellation import run_uncancellable
 from .settings import LoopLimits
+from .tool_context import CallContext
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ..models.stream_events import Metadata
     from ..records import Document
-    from ..tools.tool import Context, Tool
+    from ..tools.tool import Tool, ToolOutput
     from .plugin_hooks import PluginHooks
     from .session_writer import AnswerWriter
-    from .tool_context import CallContext, ToolCallContextFactory
+    from .tool_context import StepContext
 
 ABORTED = "Tool execution aborted"
-_MAX_PROBLEMS = 5
-"""How many problems of a structured answer the model is given at once."""
 
 
 class CallRunner:
@@ -53,13 +51,13 @@ class CallRunner:
         self,
         writer: AnswerWriter,
         tools: Mapping[str, Tool],
-        contexts: ToolCallContextFactory,
+        step: StepContext,
         detector: LoopDetector,
         hooks: PluginHooks,
     ) -> None:
         self._writer = writer
         self._tools = tools
-        self._contexts = contexts
+        self._step = step
         self._detector = detector
         self._hooks = hooks
         self._rejected = self._corrected = False
@@ -78,16 +76,16 @@ class CallRunner:
     async def run(self, part: Document, call: stream.ToolCall) -> None:
         """Run a call of the model to its final state. Raises nothing but cancellation and storage errors."""
         tool, arguments = self._tools.get(call.name) or self._tools.get(call.name.lower()), call.input
-        contexts = self._contexts
-        is_denied = tool is None and call.problem is None and disabled((call.name,), contexts.rules)
-        by_session = is_denied and call.name not in contexts.absent
-        if self._tools and by_session and not disabled((call.name,), contexts.agent.permission):
+        step = self._step
+        is_denied = tool is None and call.problem is None and disabled((call.name,), step.rules)
+        by_session = is_denied and call.name not in step.absent
+        if self._tools and by_session and not disabled((call.name,), step.agent.permission):
             await self.start(part, call)
             await self.fail(part["id"], f"Error: A rule of the user forbids {call.name}; do not try to get around it")
             return
         if tool is None or call.problem is not None:
             missing = f"there is no tool called {call.name}" if self._tools else "no tool may be called now"
-            tool, arguments = self._contexts.invalid, {"tool": call.name, "error": call.problem or missing}
+            tool, arguments = self._step.invalid, {"tool": call.name, "error": call.problem or missing}
         result = await self._run(part, call, tool, arguments, detect_loop=True)
         self._detector.record_result(tool.id, str(result) if isinstance(result, Exception) else None)
 
@@ -104,7 +102,7 @@ class CallRunner:
         self, part: Document, call: stream.ToolCall, tool: Tool, arguments: Mapping[str, Any], *, detect_loop: bool
     ) -> ToolOutput | Exception:
         """Run a call to its final state; return its output, or the error with which it failed."""
-        context = self._contexts.context(self, part["id"], call.id)
+        context = CallContext(self._step, self, part["id"], call.id)
         self._late_starts[part["id"]] = partial(self.start, part, call, tool.id, arguments)
         if tool.id != QuestionTool.id or not context.starts_late:
             await self.start_late(part["id"])
@@ -114,7 +112,7 @@ class CallRunner:
             if detect_loop:
                 await self._check_doom_loop(context, tool.id, arguments)
             if has_plugins:
-                changed = await self._hooks.tool_before(self._contexts.plugin_tool_call(tool.id, call.id), arguments)
+                changed = await self._hooks.tool_before(self._step.plugin_tool_call(tool.id, call.id), arguments)
                 if changed is not arguments:  # the record shows what runs
                     arguments = changed
                     await self.start(part, call, tool.id, arguments)
@@ -123,7 +121,7 @@ class CallRunner:
             run = tool.run if isinstance(tool, StructuredOutput) else partial(invoke, tool)
             output = await run(arguments, context)
             if has_plugins:
-                hook_input = self._contexts.plugin_tool_call(tool.id, call.id)
+                hook_input = self._step.plugin_tool_call(tool.id, call.id)
                 output = await self._hooks.tool_after(hook_input, arguments, output)
         except BaseException as error:
             self._rejected |= isinstance(error, (PermissionRejectedError, QuestionRejectedError))
@@ -196,9 +194,10 @@ class CallRunner:
         """Store which files a running call is about to change, before it does."""
         part = self._writer.parts.get(part_id)
         if part is not None and part["state"].get("status") == "running":
-            changed = {name: value for name, value in part["state"].items() if name != "time"}
-            changed["metadata"] = (as_object(changed.get("metadata")) or {}) | metadata
-            await self._writer.put(part | {"state": changed | {"time": part["state"]["time"]}})
+            state = part["state"].copy()
+            time = state.pop("time")
+            state["metadata"] = (as_object(state.get("metadata")) or {}) | metadata
+            await self._writer.put(part | {"state": state | {"time": time}})
 
     async def complete(
         self,
@@ -242,35 +241,6 @@ class CallRunner:
 def _start_of(part: Document) -> int:
     time = as_object(part["state"].get("time")) or {}
     return time.get("start") or ids.now_ms()
-
-
-class StructuredOutput:
-    """The tool ``StructuredOutput``, made from a schema, with which a model gives an answer of that structure."""
-
-    id = "StructuredOutput"
-    description = "Give your final answer with this tool, in the structure that its parameters describe. Call it once."
-
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        self.schema = {key: value for key, value in schema.items() if key != "$schema"}
-        self.was_called = False
-        self.value: dict[str, Any] = {}
-        self.problem = ""
-        """Why the last answer was not taken."""
-
-    async def run(self, arguments: Mapping[str, Any], ctx: Context) -> ToolOutput:
-        """Take the answer, if it fits the schema."""
-        try:
-            problems = schema_problems(dict(arguments), self.schema)
-        except ValueError as error:
-            problems = [str(error)]
-        if problems:
-            self.problem = "; ".join(problems[:_MAX_PROBLEMS])
-            raise InvalidArgumentsError(
-                f"The answer does not fit its schema. {self.problem}. Give it again, corrected."
-            )
-        self.was_called = True
-        self.value = dict(arguments)
-        return ToolOutput("Structured Output", "The answer was taken.", {"valid": True})
 
 
 class LoopDetector:

@@ -87,8 +87,8 @@ def output_limits(config: Config, *, delegate: bool = False) -> Outputs:
     )
 
 
-class ToolCallContextFactory(NamedTuple):
-    """Creates the contexts for the calls of one step."""
+class StepContext(NamedTuple):
+    """What the calls of one step have in common."""
 
     environment: ToolEnvironment
     session_id: str
@@ -119,32 +119,28 @@ class ToolCallContextFactory(NamedTuple):
             agent=self.agent.name,
         )
 
-    def context(self, runner: CallRunner, part_id: str, call_id: str) -> CallContext:
-        """Return the context of one call."""
-        return CallContext(self, runner, part_id, call_id)
-
 
 class CallContext:
     """The context of one call."""
 
-    def __init__(self, factory: ToolCallContextFactory, runner: CallRunner, part_id: str, call_id: str) -> None:
-        environment = factory.environment
-        self._factory = factory
+    def __init__(self, step: StepContext, runner: CallRunner, part_id: str, call_id: str) -> None:
+        environment = step.environment
+        self._step = step
         self._environment = environment
         self._runner = runner
         self._part_id = part_id
         self._permission_needed: str | None = None
         self._is_lifted = False
-        self.session_id = factory.session_id
-        self.message_id = factory.message_id
+        self.session_id = step.session_id
+        self.message_id = step.message_id
         self.call_id = call_id
-        self.agent = factory.agent.name
+        self.agent = step.agent.name
         self.directory = environment.writer.location.directory
         self.worktree = environment.writer.location.sandbox
-        self.files = factory.files
-        self.outputs = factory.outputs
-        self.subtasks = factory.subtasks
-        self.modes = factory.modes
+        self.files = step.files
+        self.outputs = step.outputs
+        self.subtasks = step.subtasks
+        self.modes = step.modes
         self.writes = CallWrites(environment.originals, environment.snapshots, self.directory)
 
     @property
@@ -169,12 +165,12 @@ class CallContext:
     @property
     def skills(self) -> _Skills:
         """The skills that the agent's rules allow."""
-        return _Skills(self._factory)
+        return _Skills(self._step)
 
     @property
     def instructions(self) -> NearbyInstructions:
         """Instruction files near what the call reads, each given once."""
-        return NearbyInstructions(self._environment.config, self._factory.known_instructions)
+        return NearbyInstructions(self._environment.config, self._step.known_instructions)
 
     @property
     def hidden_messages(self) -> HiddenHistory:
@@ -196,10 +192,10 @@ class CallContext:
         possible: Sequence[str] = (),
     ) -> None:
         """Return if every pattern is allowed, by a rule or by the user."""
-        guarded = self._factory.guard if permission == self._permission_needed else None
+        guarded = self._step.guard if permission == self._permission_needed else None
         is_lifted = guarded is not None and guarded.is_explicitly_allowed(permission, patterns)
         ask_anew = guarded is not None and not is_lifted
-        uncertain = may_be_denied(permission, patterns, possible, self._factory.rules)
+        uncertain = may_be_denied(permission, patterns, possible, self._step.rules)
         await self._environment.permissions.ask(
             session_id=self.session_id,
             permission=permission,
@@ -210,7 +206,7 @@ class CallContext:
                 **({"mode": PLAN} if ask_anew else {}),
                 **({"uncertain": True} if uncertain else {}),
             },
-            rules=self._factory.rules,
+            rules=self._step.rules,
             tool={"messageID": self.message_id, "callID": self.call_id},
         )
         self._is_lifted = self._is_lifted or is_lifted
@@ -220,18 +216,19 @@ class CallContext:
         from ..tools.shell.sandbox import Confinement, sandbox_policy  # loads tempfile; only commands need it
 
         return Confinement(
-            planning=self._factory.guard is not None and not self._is_lifted,
+            planning=self._step.guard is not None and not self._is_lifted,
             policy=sandbox_policy(self._environment.config, (self.worktree, self.directory)),
         )
 
     def allow_check(self, permission: str) -> Callable[[str], bool]:
         """Return a function that tells whether a pattern is allowed without asking."""
-        return self._environment.permissions.allow_check(permission, self._factory.rules)
+        return self._environment.permissions.allow_check(permission, self._step.rules)
 
     async def authorise(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
         """In plan mode, ask the user about a call that is not known to be read-only."""
-        guard = self._factory.guard
-        self._permission_needed = guard.permission_needed_for(tool, arguments) if guard is not None else None
+        if self._step.guard is None:
+            return
+        self._permission_needed = self._step.guard.permission_needed_for(tool, arguments)
         if self._permission_needed is not None and self._permission_needed != "bash":  # bash asks for each command
             await self.ask(self._permission_needed, ["*"], metadata=arguments)
             self._permission_needed = None
@@ -298,11 +295,11 @@ class _UserQuestions(NamedTuple):
 
 
 class _Skills(NamedTuple):
-    factory: ToolCallContextFactory
+    step: StepContext
 
     async def all(self) -> Sequence[Skill]:
-        rules = self.factory.rules
-        return [skill for skill in self.factory.skills if evaluate("skill", skill.name, rules) != "deny"]
+        rules = self.step.rules
+        return [skill for skill in self.step.skills if evaluate("skill", skill.name, rules) != "deny"]
 
 
 class NearbyInstructions(NamedTuple):

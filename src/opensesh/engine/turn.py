@@ -113,19 +113,26 @@ class Turn:
                 await self._settings.sleep(delay / 1000)
                 self._set_status({"type": "busy"})
         except asyncio.CancelledError:
-            if self._pending is not None and self._pending.done:  # an abort does not wait for that of a large project
-                await self._add_snapshot(self._pending)
-            await self._writer.break_off_call(self._received_tokens())
-            if self._finished is not None:  # record usage even though the tools were cancelled
-                if self._settings.opencode_events:  # as in OpenCode, the message itself has no cost then
-                    add_side_call(self._writer.info, self._writer.ended_call)
-                else:
-                    await self._finish_step(self._finished, request.model, None)
-            if self._called and not self._compared:
-                await self._add_patch((await self._snapshot_after())[1])
+            await self._break_off(request.model)
             raise
         finally:
             await self._store_streaming(is_interrupted=self._settings.opencode_events)
+
+    async def _break_off(self, model: Model) -> None:
+        """Record what a call that is cancelled has cost and changed."""
+        if self._pending is not None and self._pending.done:  # an abort does not wait for that of a large project
+            await self._add_snapshot(self._pending)
+        await self._writer.break_off_call(self._received_tokens())
+        if self._finished is not None:  # record usage even though the tools were cancelled
+            if self._settings.opencode_events:  # as in OpenCode, the message itself has no cost then
+                add_side_call(self._writer.info, self._writer.ended_call)
+            else:
+                finished, self._finished = self._finished, None  # it must not be charged twice
+                await self._writer.finish_step(finished, model, None)
+        if self._called and not self._compared and self._pending is not None:
+            _, patch = await self._snapshot_after(self._pending)
+            if patch is not None:
+                await self._writer.add_patch(patch)
 
     async def _attempt(self, provider: Provider, request: Request) -> ModelError | None:
         """Make one attempt. Tools start as soon as their call is complete, and are waited for."""
@@ -251,28 +258,23 @@ class Turn:
         if self._called or finished.reason in ("tool-calls", "unknown"):
             reason: stream.FinishReason = "tool-calls" if self._called else "other"
             finished = stream.FinishStep(reason=reason, usage=finished.usage)
+        snapshot, patch = None, None
         if self._pending is not None:
             await self._add_snapshot(self._pending)
-        snapshot, patch = await self._snapshot_after()
-        await self._finish_step(finished, model, snapshot)
+            snapshot, patch = await self._snapshot_after(self._pending)
+        self._finished = None  # before the write: if that is cancelled it is complete, and must not be charged twice
+        await self._writer.finish_step(finished, model, snapshot)
+        self._compared = True
         # Without a tool call, files that changed meanwhile were not changed by the model.
-        await self._add_patch(patch if self._called else None)
+        if patch is not None and self._called:
+            await self._writer.add_patch(patch)
         final_error = error if error is not None and not error.retryable else None
         return TurnResult(error=final_error, called=self._called)
 
-    async def _finish_step(self, finished: stream.FinishStep, model: Model, snapshot: str | None) -> None:
-        self._finished = None  # before the write: if that is cancelled it is complete, and must not be charged twice
-        await self._writer.finish_step(finished, model, snapshot)
-
-    async def _add_patch(self, patch: Patch | None) -> None:
-        self._compared = True
-        if patch is not None:
-            await self._writer.add_patch(patch)
-
-    async def _snapshot_after(self) -> tuple[str | None, Patch | None]:
+    async def _snapshot_after(self, pending: PendingSnapshot) -> tuple[str | None, Patch | None]:
         """Take a snapshot after the step, and return it and what has changed since the one before."""
-        pending, snapshots = self._pending, self._snapshots
-        before = None if pending is None else await pending.result(self._settings.snapshot_timeout_seconds)
+        snapshots = self._snapshots
+        before = await pending.result(self._settings.snapshot_timeout_seconds)
         if before is None:
             return None, None
 

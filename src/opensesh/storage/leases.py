@@ -14,6 +14,7 @@ import os
 import socket
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -98,8 +99,8 @@ class FileLeases:
         """Become the session's runner, or raise :class:`BusyError`. A dead runner's lease is taken over."""
         path = self._file(session_id)
         descriptor = open_lock_file(path)
-        messages = MessagesLock(self._messages(session_id))
-        if not _is_locked(lambda: try_lock_file(descriptor)) or not _is_locked(messages.attempt):
+        messages = MessagesLock(self._root, session_id)
+        if not _is_locked(partial(try_lock_file, descriptor)) or not _is_locked(messages.attempt):
             os.close(descriptor)
             raise _busy(session_id, self.holder(session_id))
         previous = _read_holder(path)
@@ -119,7 +120,7 @@ class FileLeases:
             with attempt_lock(path, shared=True) as is_free:
                 if not is_free:
                     return _read_holder(path)
-        messages = MessagesLock(self._messages(session_id))
+        messages = MessagesLock(self._root, session_id)
         if messages.attempt(shared=True):
             messages.release()
             return None
@@ -138,15 +139,13 @@ class FileLeases:
     def _file(self, session_id: str) -> str:
         return os.path.join(self.folder, *check_key((session_id,)))
 
-    def _messages(self, session_id: str) -> str:
-        return os.path.join(self._root, "message", session_id) if self._root else ""
-
 
 class MessagesLock:
-    """A lock on the folder of a session's messages. A folder that does not exist yet is not locked."""
+    """A lock on the folder of a session's messages in the tree at ``root``. A folder that does not exist yet is not
+    locked."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, root: str, session_id: str) -> None:
+        self._folder = os.path.join(root, "message", session_id) if root else ""
         self._descriptor = -1
 
     def attempt(self, *, shared: bool = False) -> bool:

@@ -42,9 +42,9 @@ def store_folders(kind: str, store: Store) -> list[str]:
 
 def searched_folders(kind: str, store: Store) -> list[str]:
     """Return these, and those of the data folders that the store may be a part of, which others may use too."""
-    data_folders = [os.path.dirname(store_id) for store_id in store_ids(store) if os.path.isabs(store_id)]
-    shared = [store_folder(kind, data_folder) for data_folder in data_folders]
-    return [*store_folders(kind, store), *shared]
+    known = store_ids(store)
+    data_folders = [os.path.dirname(store_id) for store_id in known if os.path.isabs(store_id)]
+    return [store_folder(kind, store_id) for store_id in dict.fromkeys((store.id, *known, *data_folders))]
 
 
 def remove_session_state(store: Store, session_id: str) -> None:

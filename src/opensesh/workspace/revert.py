@@ -211,11 +211,10 @@ class Reverts:
         with self._leased(session_id), _RevertOperation(self, session_id) as operation:
             return operation.recover()
 
-    def remaining(self, session_id: str) -> Sequence[StoredMessage]:
+    def remaining(self, session: Session) -> Sequence[StoredMessage]:
         """Return a session's messages without those that a revert hides: what :meth:`cleanup` would leave."""
-        revert = self.sessions.get(session_id).revert
-        history = self.sessions.messages(session_id)
-        point = recorded_point(history, revert) if revert is not None else None
+        history = self.sessions.messages(session.id)
+        point = recorded_point(history, session.revert) if session.revert is not None else None
         return history if point is None else point.before(history)
 
     def cleanup(self, session_id: str) -> list[str]:

@@ -149,9 +149,9 @@ class JsonTree:
             batch.discard()
 
     def _apply(self, staged: list[tuple[Key, str | None]]) -> None:
-        messages = {key[-1 if key[0] == "message" else 1] for key, _ in staged if key[0] in ("message", "part")}
-        others = sum(key[0] not in ("message", "part") for key, _ in staged)
-        if len(messages) + others <= 1:
+        # A part belongs to its message; every other record stands for itself.
+        owners = {key[1] if key[0] == "part" else key[2] if key[0] == "message" else key for key, _ in staged}
+        if len(owners) <= 1:
             self._apply_in_order(staged)
             return
         files = [(self.locate(key), temporary) for key, temporary in staged]
