@@ -432,10 +432,7 @@ EXPECTED: dict[str, Expected] = {
     "structured answer accepted": Expected(
         "words",
         "what the model is told",
-        (
-            Position("*-tool-StructuredOutput.state.output"),
-            Position("*-tool-StructuredOutput.state.metadata.truncated", MISSING, False),
-        ),
+        (Position("*-tool-StructuredOutput.state.output"),),
     ),
     "structured answer missing": Expected(
         "fix",

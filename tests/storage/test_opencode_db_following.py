@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from opensesh import ids
-from opensesh.storage.opencode_db.other_programs import other_processes
+from opensesh.storage.opencode_db.other_programs import Follower, other_processes
 from opensesh.storage.opencode_db.store import OpencodeDB
 
 from .opencode_databases import (
@@ -118,6 +118,31 @@ def test_changes_of_this_store_are_reported_once_and_as_its_own(tmp_path: Path, 
         store.write(SESSION, new_session())
         store.update(SESSION, lambda info: info.update(title="ours"))
         store.write(PROMPT, new_message())
+        store.remove(SESSION)
+        last = ("session", PROJECT, "ses_2")
+        other.write(last, new_session("ses_2"))
+        received.until(last)
+        assert [change for change in received.changes if change[2] is False] == [(last, False, False)]
+
+
+@pytest.mark.parametrize("source", [V1_18, V1_2], ids=["1.18", "1.2"])
+def test_a_change_that_is_seen_while_the_next_one_is_being_made_is_its_own(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip = Follower.skip
+
+    def skip_slowly(self: Follower, *arguments: Any) -> None:
+        skip(self, *arguments)
+        time.sleep(0.15)  # several comparisons of the follower, between the note and the commit
+
+    monkeypatch.setattr(Follower, "skip", skip_slowly)
+    database = empty_database(tmp_path / source.parent.name, source)
+    received = Received()
+    with OpencodeDB(database) as store, OpencodeDB(database) as other:
+        store.subscribe(received)
+        store.write(SESSION, new_session())
+        store.update(SESSION, lambda info: info.update(title="ours"))
+        store.update(SESSION, lambda info: info.update(title="ours again"))
         store.remove(SESSION)
         last = ("session", PROJECT, "ses_2")
         other.write(last, new_session("ses_2"))

@@ -36,6 +36,8 @@ _BETWEEN_STEPS_SECONDS = 5
 _OPEN_BYTE = 128
 """SQLite holds a shared lock on this byte of the ``-shm`` file as long as a connection is open."""
 _SESSION_COLUMNS = ("id", "project_id", "time_updated", "time_archived", "title", "revert")
+SessionRow = tuple[Any, ...]
+"""The values of a session's columns after its id, the project first."""
 _log = logging.getLogger("opensesh.storage")
 
 
@@ -90,11 +92,13 @@ class Follower:
     def __init__(self, file: SqliteReader, report: Callable[[list[RecordChange]], None]) -> None:
         self._file = file
         self._report = report
-        self._own: set[str] = set()
+        self._own_events: set[str] = set()
+        self._own_rows: dict[str, list[SessionRow | None]] = {}
+        """What this store object made of the rows of sessions without an event, and what was not seen in them yet."""
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._sequences: dict[str, int] = {}
-        self._sessions: dict[str, tuple[Any, ...]] = {}
+        self._sessions: dict[str, SessionRow] = {}
         try:
             self._version = file.data_version()
             with file.snapshot() as connection:
@@ -108,10 +112,13 @@ class Follower:
         """Stop following. Changes that are being reported may still arrive."""
         self._stopped.set()
 
-    def skip(self, names: Iterable[str]) -> None:
+    def skip(self, connection: Connection, event_ids: Iterable[str], unlogged_sessions: Collection[str]) -> None:
         """Note what this store object is about to commit, and reports itself: events, and sessions without an event."""
+        rows = {name: _sessions(connection, name).get(name) for name in unlogged_sessions}
         with self._lock:
-            self._own.update(names)
+            self._own_events.update(event_ids)
+            for name, row in rows.items():
+                self._own_rows.setdefault(name, []).append(row)
 
     def _follow(self) -> None:
         while not self._stopped.wait(_POLL_SECONDS):
@@ -130,7 +137,7 @@ class Follower:
                 _log.debug("a database could not be followed: %s", error)
 
     def _from_log(
-        self, connection: Connection, sessions: dict[str, tuple[Any, ...]], logged: set[str]
+        self, connection: Connection, sessions: dict[str, SessionRow], logged: set[str]
     ) -> Iterator[RecordChange]:
         """Yield the changes of the log, and add the sessions with new events to ``logged``."""
         sequences = _sequences(connection)
@@ -141,26 +148,38 @@ class Follower:
                 [name, self._sequences.get(name, -1)],
             )
             for event_id, kind, data in rows.fetchall():
-                key = None if self._is_own(event_id.decode()) else _key_of(kind.decode(), loads_object(data), sessions)
+                if self._is_own_event(event_id.decode()):
+                    continue
+                key = _key_of(kind.decode(), loads_object(data), sessions)
                 if key is not None:
                     yield RecordChange(key, removed=b".removed." in kind, own=False)
         self._sequences = sequences
 
-    def _from_sessions(self, sessions: dict[str, tuple[Any, ...]], logged: set[str]) -> Iterator[RecordChange]:
+    def _from_sessions(self, sessions: dict[str, SessionRow], logged: set[str]) -> Iterator[RecordChange]:
         """Yield the removed sessions, which leave no event, and those whose row changed without an event."""
         for name in sessions.keys() | self._sessions.keys():
             before, now = self._sessions.get(name), sessions.get(name)
-            if before != now and not (now and name in logged) and not self._is_own(name):
+            is_own = before != now and self._is_own_row(name, now)
+            if before != now and not is_own and not (now and name in logged):
                 project = (now or before or (b"",))[0]
                 yield RecordChange(("session", project.decode(), name), removed=now is None, own=False)
         self._sessions = sessions
 
-    def _is_own(self, name: str) -> bool:
-        """Return whether this store object wrote it, and forget that it did."""
+    def _is_own_event(self, event_id: str) -> bool:
+        """Return whether this store object logged it, and forget that it did."""
         with self._lock:
-            is_own = name in self._own
-            self._own.discard(name)
+            is_own = event_id in self._own_events
+            self._own_events.discard(event_id)
         return is_own
+
+    def _is_own_row(self, name: str, row: SessionRow | None) -> bool:
+        """Return whether this store object made a row so, or removed it, and forget that and what it made before."""
+        with self._lock:
+            rows = self._own_rows.pop(name, [])
+            later = rows[rows.index(row) + 1 :] if row in rows else rows
+            if later:
+                self._own_rows[name] = later
+        return row in rows
 
 
 def _sequences(connection: Connection) -> dict[str, int]:
@@ -170,17 +189,18 @@ def _sequences(connection: Connection) -> dict[str, int]:
     return {name.decode(errors="replace"): number for name, number in rows}
 
 
-def _sessions(connection: Connection) -> dict[str, tuple[Any, ...]]:
-    """Return the rows of sessions, with the columns that this version has; none if it has no such table."""
+def _sessions(connection: Connection, name: str | None = None) -> dict[str, SessionRow]:
+    """Return the rows of all sessions or one, with the columns that this version has; none if there is no table."""
     present = {column[1].decode() for column in connection.execute("PRAGMA table_info(session)")}
     columns = [name for name in _SESSION_COLUMNS if name in present]
     if columns[:2] != ["id", "project_id"]:
         return {}
-    rows = connection.execute(" ".join(("SELECT", ", ".join(columns), "FROM session")))
+    query = " ".join(("SELECT", ", ".join(columns), "FROM session"))
+    rows = connection.execute(query) if name is None else connection.execute(f"{query} WHERE id = ?", [name])
     return {row[0].decode(errors="replace"): row[1:] for row in rows}
 
 
-def _key_of(kind: str, data: dict[str, Any], sessions: dict[str, tuple[Any, ...]]) -> Key | None:
+def _key_of(kind: str, data: dict[str, Any], sessions: dict[str, SessionRow]) -> Key | None:
     """Return the record that an event is about; ``None`` for unknown events and for removed sessions.
 
     A session is filed under the project in its row, since it may have been moved after the event.

@@ -28,6 +28,7 @@ from .tables import DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+    from sqlite3 import Connection
     from types import TracebackType
 
     from ...records import Document
@@ -229,7 +230,7 @@ class OpencodeDB(TableRows):
                 if stored is not None:
                     self.check_restorable(key, stored)
                 raise
-            self._apply(writer, [(key, record)])
+            self._apply(connection, writer, [(key, record)])
         return before, value
 
     def remove(self, key: Key) -> None:
@@ -257,8 +258,8 @@ class OpencodeDB(TableRows):
                 ]
         with self._change_lock:
             if batch.operations or outdated:
-                with self._transactions.begin() as (_, writer):
-                    self._apply(writer, [*batch.operations, *outdated])
+                with self._transactions.begin() as (connection, writer):
+                    self._apply(connection, writer, [*batch.operations, *outdated])
             if batch.diffs:
                 with self._files.batch() as files:
                     for key, value in batch.diffs:
@@ -347,12 +348,12 @@ class OpencodeDB(TableRows):
         names = (key[-1] for key in self.list(("message", session_id)))
         return [name for name in names if name not in known and name not in self._own_messages]
 
-    def _apply(self, writer: RecordWriter, operations: Sequence[tuple[Key, Any]]) -> None:
+    def _apply(self, connection: Connection, writer: RecordWriter, operations: Sequence[tuple[Key, Any]]) -> None:
         """Apply operations inside a transaction, and note them as those of this object before others can see them."""
         writer.apply(operations)
         self._own_messages.update(key[2] for key, value in operations if key[0] == "message" and value is not None)
         if self._follower is not None:
-            self._follower.skip([*writer.event_ids, *writer.unlogged_sessions])
+            self._follower.skip(connection, writer.event_ids, writer.unlogged_sessions)
 
     def _announced(self, session_id: str) -> tuple[Document, Document | None] | None:
         """Return what a server is asked to announce: a session, and the last part of its newest answer."""
