@@ -20,6 +20,13 @@ def prepare(folder: str) -> None:
     for name in ("victim", "a.txt", "options/-exec", "options/-execdir"):
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             file.write("a[$(touch pwned)]\n")
+    for name in ("0", "5"):  # what a variable such as PATH may become
+        os.makedirs(os.path.join(folder, name))
+        for program in ("ls", "cat"):
+            path = os.path.join(folder, name, program)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("#!/bin/sh\n: >pwned\n")
+            os.chmod(path, 0o755)
 
 
 def state(folder: str) -> dict[str, tuple[int, int, int]]:

@@ -33,6 +33,9 @@ from opensesh.tools.shell.known_commands import shell_language
 from opensesh.tools.shell.sandbox import SandboxPolicy, find_lock, sandboxed_arguments
 
 READERS = "ls echo cat true false pwd wc head printf test [ : type find".split()
+DESCRIPTORS = "/dev/stdin /dev/stdout /dev/stderr /dev/fd/0 /dev/fd/1 /dev/fd/3 /proc/self/fd/3".split()
+FLAGS = """-c -n -i -s -u -a -I -E -P -S -0 -t 5 1 ls --process-slot-var=PATH --replace=ls --arg-file=victim --chdir=0
+--unset=PATH --foreground --adjustment=5 --signal=9""".split()
 SHELL_WORDS = "read export set command exec wait shift exit return break continue umask jobs".split()
 WRAPPERS = "env nice timeout xargs bash sh zsh dash nohup".split()
 ALLOWED = (
@@ -76,6 +79,8 @@ class LineGenerator:
         if self._chance(0.2):
             known = self._random.choice(KNOWN_ATTACKS)
             text = self._mutated(known.replace("touch canary", self._pick(*PAYLOADS)))
+        elif self._chance(0.2):
+            return self._plain()
         else:
             text = self._list(3)
         while self._random.random() < 0.25:
@@ -106,6 +111,29 @@ class LineGenerator:
                 return text[:low] + text[low:high] + text[low:]
             case _:
                 return text[:at] + piece + text[at + 1 :]
+
+    def _plain(self) -> str:
+        """Return a line of ordinary commands and files: most of these run, and tell about descriptors and flags."""
+        pieces: list[str] = []
+        for _ in range(self._random.choice((1, 1, 2))):
+            words = [
+                self._pick(*READERS[:4], "printf", "find .", f"bash -c '{self._pick('ls', 'cat')}'"),
+                self._pick("", "a", "1"),
+            ]
+            if self._chance(0.4):
+                flags = [self._pick(*FLAGS) for _ in range(self._random.randint(0, 2))]
+                words = [self._pick(*WRAPPERS), *flags, *words]
+            for _ in range(self._random.choice((0, 1, 2, 2))):
+                operator = self._pick("<", "<", ">", ">", ">>", "<>", ">|")
+                target = (
+                    self._pick("victim", "/dev/null", *DESCRIPTORS)
+                    if operator != "<"
+                    else self._pick("victim", "a.txt")
+                )
+                words.append(f"{self._pick('', '', '1', '2', '3')}{operator}{target}")
+            command = " ".join(words)
+            pieces.append(self._pick(command, command, f"{{ {command}; }} 3<victim", f"({command}) <victim"))
+        return self._pick("; ", " | ", " && ").join(pieces)
 
     def _list(self, depth: int) -> str:
         count = self._random.choice((1, 1, 1, 2, 2, 3))
@@ -160,7 +188,7 @@ class LineGenerator:
         words = [self._assignment(depth)] if self._chance(0.1) else []
         words.append(self._command_name(depth))
         words += [self._word(depth) for _ in range(self._random.randint(0, 3))]
-        if self._chance(0.25):
+        while self._chance(0.25):
             words.insert(self._random.randrange(len(words) + 1), self._redirection(depth))
         return " ".join(words)
 
@@ -169,7 +197,8 @@ class LineGenerator:
             case 0:
                 return self._pick(*SHELL_WORDS)
             case 1:
-                return f"{self._pick(*WRAPPERS)} {self._pick('', '-c', '-n 1', '5', '-i', '-s')} {self._pick(*READERS)}"
+                flags = " ".join(self._pick(*FLAGS) for _ in range(self._random.randint(0, 2)))
+                return f"{self._pick(*WRAPPERS)} {flags} {self._pick(*READERS)}"
             case 2:
                 return self._pick("declare -i", "let", "unset", "eval", "trap", "mapfile", "local", "typeset", "alias")
             case 3:
@@ -244,10 +273,13 @@ class LineGenerator:
 
     def _redirection(self, depth: int) -> str:
         descriptor = self._pick(
-            "", "", "", "2", "1", "10", "{x}", "{x[a]}", f"{{x[{self._quoted_payload()}]}}", "{PATH}"
+            "", "", "", "2", "1", "3", "10", "{x}", "{x[a]}", f"{{x[{self._quoted_payload()}]}}", "{PATH}"
         )
         operator = self._pick(">", ">>", "<", ">&", "<&", "<>", ">|", "&>", "<<<", "<<", ">")
-        target = self._pick("/dev/null", "/dev/null", "1", "2", "victim", "pwned", self._word(0), self._expansion(0))
+        target = self._pick(
+            "/dev/null", "/dev/null", "1", "2", "victim", "victim", "pwned", self._pick(*DESCRIPTORS),
+            self._pick(*DESCRIPTORS), self._word(0), self._expansion(0),
+        )  # fmt: skip
         if operator == "<<":
             return f"<<{self._pick('E', 'E', repr('E'))}\n{self._word(depth)}\n{self._expansion(0)}\nE\n"
         return f"{descriptor}{operator}{self._pick('', ' ')}{target}"

@@ -67,6 +67,11 @@ async def test_h3_nothing_goes_to_an_address_on_this_machine_that_a_parent_folde
         ({"models": {"m": {"headers": {"x": "y"}}}}, True),
         ({"env": ["OTHER_SECRET"]}, True),
         ({"options": {"timeout": 5}}, False),
+        ({"options": {"region": "attacker.example/#"}}, True),
+        ({"options": {"profile": "another-account"}}, True),
+        ({"npm": "@ai-sdk/openai"}, True),
+        ({"models": {"m": {"provider": {"npm": "@ai-sdk/openai"}}}}, True),
+        ({"models": {"m": {"limit": {"context": 1, "output": 1}, "options": {"effort": "low"}}}}, False),
         ({"models": {"m": {"name": "M"}}}, False),
     ],
 )
@@ -146,7 +151,8 @@ def test_h3_nothing_in_a_folder_that_another_user_can_change_is_used_before_it_i
     "part",
     [
         *("opencode.json", "AGENTS.md", ".opencode/agent", ".opencode/command", ".opencode/plugins"),
-        *(".claude", ".claude/skills", ".claude/skills/evil"),
+        *(".opencode/agent/evil.md", ".opencode/agent/deep", ".opencode/command/evil.md"),
+        *(".claude", ".claude/skills", ".claude/skills/evil", ".claude/skills/evil/SKILL.md"),
     ],
 )
 def test_a_part_of_the_configuration_that_another_user_can_change_needs_trust_as_its_folder_does(
@@ -154,6 +160,7 @@ def test_a_part_of_the_configuration_that_another_user_can_change_needs_trust_as
 ) -> None:
     fill(project)
     (project / ".opencode" / "plugins").mkdir()
+    (project / ".opencode" / "agent" / "deep").mkdir()
     (project / part).chmod(0o666 if (project / part).is_file() else 0o777)
     config = loaded(project)
     assert effects(config) == [False] * 5
@@ -362,6 +369,21 @@ def test_placeholders_of_a_project_reveal_nothing_by_descriptions_and_names(
     assert config.document.pop("username") == "the secret"  # which no model is sent
     assert "the secret" not in json.dumps(config.document)
     assert config.document["agent"]["x-{env:TOKEN}"]["description"] == "{env:TOKEN}"
+
+
+def test_placeholders_of_a_project_reveal_nothing_by_parts_of_requests(
+    project: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", "the secret")
+    options = '{"instructions": "{env:TOKEN}", "deep": {"list": ["{file:~/secret}"]}}'
+    agents = f'{{"build": {{"options": {options}, "user": "{{env:TOKEN}}", "model": "p/{{env:MODEL}}"}}}}'
+    models = f'{{"p": {{"models": {{"m": {{"options": {options}, "variants": {{"v": {options}}}}}}}}}}}'
+    (project / "opencode.json").write_text(f'{{"agent": {agents}, "provider": {models}}}')
+    monkeypatch.setenv("MODEL", "m")
+    config = loaded(project)
+    assert "the secret" not in json.dumps(config.document)
+    assert config.document["agent"]["build"]["model"] == "p/m"
+    assert len({problem.column for problem in config.problems if "left as written" in str(problem)}) == 7
 
 
 def test_placeholders_of_a_project_stand_for_whole_settings_of_its_own_files_only(project: Path, secret: Path) -> None:

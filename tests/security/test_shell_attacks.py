@@ -33,7 +33,8 @@ SOME_ALLOWED: Permission = {
 READERS_ALLOWED: Permission = {
     "bash": {
         "*": "ask",
-        **dict.fromkeys((f"{name} *" for name in ("cat", "echo", "fd", "find", "git diff", "ls", "printf")), "allow"),
+        **dict.fromkeys((f"{name} *" for name in "cat echo fd find ls printf tee xargs".split()), "allow"),
+        "git diff *": "allow",
     },
     "edit": "deny",
     "external_directory": "ask",
@@ -97,7 +98,7 @@ class Unattended(Bench):
 def project(isolated: Path) -> Path:
     work = isolated / "work"
     outside = isolated / "outside"
-    for folder in ("evil", "evilhome", "10", "options", "sub", "xé="):
+    for folder in ("evil", "evilhome", "0", "10", "options", "sub", "xé="):
         (work / folder).mkdir()
     outside.mkdir()
     (outside / "secret").write_text("secret\n")
@@ -110,7 +111,7 @@ def project(isolated: Path) -> Path:
     (work / "evilhome" / "git").mkdir()
     (work / "evilhome" / "git" / "config").write_text(f'[core]\n\tfsmonitor = "touch {work}/canary; false"\n')
     (work / "x[1]").mkdir()
-    for name in ("evil/ls", "10/ls", "xé=/evil", "x[1]/evil]=1"):
+    for name in ("evil/ls", "0/ls", "10/ls", "xé=/evil", "x[1]/evil]=1"):
         (work / name).write_text(f"#!/bin/sh\n: >{work}/canary\n")
         (work / name).chmod(0o755)
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "begin"], ["init", "-q", "--bare", "bare"]):

@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -120,6 +121,37 @@ def test_sockets_are_opened_as_the_policy_says(
 ) -> None:
     policy = SandboxPolicy(strict=strict, network=network)
     done = run(f'python3 -c "{CONNECT.format(family=family)}"', folder, policy, lock)
+    assert (done.stdout == "opened\n") is opens, done
+
+
+_SEND = """
+import socket, sys
+for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET, socket.SOCK_STREAM):
+    try:
+        socket.socketpair(socket.AF_UNIX, kind)[0].sendto(b"from inside", "service")
+    except OSError:
+        print("refused")
+"""
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("network", [True, False])
+def test_no_socket_of_a_pair_reaches_a_service(lock: Lock, network: bool, folder: Path) -> None:
+    (folder / "send.py").write_text(_SEND)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as service:
+        service.bind(os.path.relpath(folder / "service"))
+        run(f"{sys.executable} send.py", folder, SandboxPolicy(network=network), lock)
+        with pytest.raises(BlockingIOError):
+            service.recv(100, socket.MSG_DONTWAIT)
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize(("protocol", "opens"), [(0, True), (9, False), (15, False), (16, False)])
+def test_a_strict_policy_lets_programs_ask_the_kernel_for_addresses_only(
+    lock: Lock, protocol: int, opens: bool, folder: Path
+) -> None:
+    code = f"import socket; socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, {protocol}); print('opened')"
+    done = run(f'{sys.executable} -c "{code}"', folder, SandboxPolicy(network=True), lock)
     assert (done.stdout == "opened\n") is opens, done
 
 

@@ -170,6 +170,15 @@ def test_what_is_forbidden_is_found_in_a_line_that_cannot_be_read(line: str, tmp
         "script -qc 'rm x' /dev/null",
         "fd old -x rm",
         "busybox rm x",
+        "gosu root rm x",
+        "su-exec root rm x",
+        "setuidgid root rm x",
+        "faketime 2020-01-01 rm x",
+        "lckdo lock rm x",
+        "runcon context rm x",
+        "perf stat rm x",
+        "rr record rm x",
+        "systemd-inhibit rm x",
         "[[ 'a[$(rm x)]' -eq 0 ]]",
         "[[ -v 'a[`rm x`]' ]]",
         "test -v 'a[$(rm x)]'",
@@ -337,6 +346,29 @@ def test_redirections_and_tee_write_files(tmp_path: Path) -> None:
     assert result.writes == [str(tmp_path / name) for name in "xyzv"]
 
 
+@pytest.mark.parametrize("target", ["/dev/stdin", "/dev/stdout", "/dev/fd/3", "/dev/{fd/3,null}"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "echo a 3<x >{}",
+        "tee {} <x",
+        "while read y; do ls 2>>{}; done <x",
+        "y={}; (exec 3<x; ls >$y)",
+        "bash -c 'ls >{}' <x",
+    ],
+)
+def test_to_write_what_is_open_writes_the_file_that_was_opened_to_be_read(
+    line: str, target: str, tmp_path: Path
+) -> None:
+    result = analyse_command(line.format(target), str(tmp_path))
+    assert result.any_write or result.writes == [str(tmp_path / "x")]
+
+
+def test_a_command_that_changes_what_is_open_changes_the_file_that_was_opened_to_be_read(tmp_path: Path) -> None:
+    assert analyse_command("dd of=/dev/stdin <x", str(tmp_path)).changed == (str(tmp_path / "x"),)
+    assert analyse_command("cat <x; ls >/dev/null 2>&1", str(tmp_path)).writes == []
+
+
 @pytest.mark.parametrize(
     "target", ["x$Y", "${Y:-x}", "$(echo x)", "`echo x`", "*", "x?", "[x]", "{x,y}", "{a..b}", "$1x", '"$@"x']
 )
@@ -404,6 +436,13 @@ def test_a_value_that_is_certainly_assigned_is_the_only_one(tmp_path: Path) -> N
         "env PATH=. ls",
         "nice {a,b} ls",
         "echo rm x | xargs env",
+        "echo -exec rm x | xargs find .",
+        "echo -x rm x | xargs fd .",
+        "xargs --process-slot-var=PATH ls",
+        "strace -o '|x' ls",
+        "strace -E PATH=. ls",
+        "fakeroot --faked ./x ls",
+        "dbus-run-session --dbus-daemon ./x ls",
         "echo rm x | parallel",
         "echo rm x | xargs -I ls ls",
         "((ls))",

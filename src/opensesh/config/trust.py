@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-from contextlib import suppress
 from copy import deepcopy
 from hashlib import sha256
 from itertools import islice
@@ -43,7 +42,14 @@ _CONTENTS = (
     *("AGENTS.md", "CLAUDE.md", "CONTEXT.md"),
 )
 """What makes a folder one with configuration."""
-_MAX_PARTS = 500
+_KINDS = frozenset("agent agents command commands mode modes plugin plugins skill skills tool tools".split())
+"""The folders with files of configuration in a folder such as ``.opencode``."""
+_MAX_PARTS = 5_000
+_NOT_SENT = frozenset(
+    "agent color disable hidden maxSteps mode model permission steps subtask temperature tools top_p variant".split()
+)
+"""Settings of agents and commands that choose something by its name. All others are texts for models, or become a part
+of their requests as they are."""
 
 
 def digest(*pieces: bytes) -> str:
@@ -134,16 +140,16 @@ def without_revealing_prompts(config: Config) -> Config:
     origins, problems = dict(config.origins), list(config.problems)
     for path, origin in config.origins.items():
         match path:
-            case (
-                ("agent" | "mode", str(), "prompt" | "description")
-                | ("command", str(), "template" | "description")
-                | ("provider", str(), "models", str(), "name" | "id")
-                | ("instructions", int())
+            case ("agent" | "mode" | "command", str(), name, *_):
+                is_sent = name not in _NOT_SENT
+            case ("provider", str(), "models", str(), "name" | "id" | "options" | "variants", *_) | (
+                "instructions",
+                *_,
             ):
-                reveals = origin.written is not None and _reveals(config, origin)
+                is_sent = True
             case _:
-                reveals = False
-        if not reveals or owner_of(origin, config) != "project":
+                is_sent = False
+        if not is_sent or not _reveals(config, origin) or owner_of(origin, config) != "project":
             continue
         document = document or deepcopy(config.document)
         holder: Any = document
@@ -159,12 +165,14 @@ def without_revealing_prompts(config: Config) -> Config:
 
 
 def _reveals(config: Config, origin: Origin) -> bool:
+    if not origin.written:
+        return False
     root = config.project_folders.root(origin.source)
-    for file in re.findall(r"\{file:([^{}]*)\}", origin.written or ""):
+    for file in re.findall(r"\{file:([^{}]*)\}", origin.written):
         path = config.folders.resolve(file.replace("\\/", "/"), os.path.dirname(origin.source))
         if os.path.commonpath((os.path.realpath(path), root)) != root:
             return True
-    return "{env:" in (origin.written or "")
+    return "{env:" in origin.written
 
 
 def why_untrusted(config: Config, item: UntrustedItem | None) -> str:
@@ -239,15 +247,19 @@ def _walk(directory: str, worktree: str, home: str) -> Iterator[str]:
 
 
 def _parts(folder: str) -> Iterator[str]:
-    """Yield a folder, the files and folders in it that are read, and what is in these."""
+    """Yield a folder, the files and folders in it that are read, and what is in these, at any depth."""
     yield folder
     for name in _CONTENTS:
         path = os.path.join(folder, name)
         yield path
-        bases = (path, os.path.join(path, "skill"), os.path.join(path, "skills"))
-        for base in bases if not any(map(os.path.islink, bases)) else ():  # links out of a project are not searched
-            with suppress(OSError), os.scandir(base) as entries:
-                yield from (entry.path for entry in islice(entries, _MAX_PARTS))
+        if not os.path.islink(path):  # links out of a project are not searched
+            yield from islice(_entries(path), _MAX_PARTS)
+
+
+def _entries(path: str) -> Iterator[str]:
+    for parent, folders, files in os.walk(path):
+        yield from (os.path.join(parent, name) for name in (*folders, *files))
+        folders[:] = [name for name in folders if (name in _KINDS if parent == path else name != "node_modules")]
 
 
 def _why_shared(folder: str) -> str:

@@ -4,8 +4,8 @@ A server at a URL that a project configures receives the whole conversation and 
 decides which tools are called. So nothing is sent to it before the user has trusted it. That includes a server on this
 machine: any user of it, or a container, may listen on a port. A key or header of the project's sends the conversation
 to another person's account, so these need trust, too; only the name of a variable with the user's own key does not.
-Trust covers the URLs and what goes with each request: the key, the variables that contain it, and headers. Names,
-limits and prices may change.
+Trust covers every setting that is not known to leave the server, the account and the way to it as they are: names,
+limits, prices and what a model can do may change.
 
 A script decides which tools are called, too: it is a program. Trust covers its text.
 """
@@ -26,10 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..config import Config
+    from ..config.config import Origin
     from ..config.source import SettingPath
 
 
 _VARIABLE = r'"\{env:[A-Za-z0-9_]+\}"'
+_OPTIONS = frozenset(("chunkTimeout", "includeUsage", "setCacheKey", "timeout"))
+"""Options of a provider that only change how it is waited for or counted."""
 
 
 def provider_trust_items(config: Config) -> list[UntrustedItem]:
@@ -74,25 +77,25 @@ def _script_items(config: Config) -> Iterator[UntrustedItem]:
 
 def _provider_item(config: Config, name: str) -> UntrustedItem | None:
     """Return the item for a provider if the project gives it a URL, a key or headers."""
-    origin = None
+    by_project: list[tuple[bool, Origin]] = []
     for path, _ in leaf_values(config.document["provider"].get(name), ("provider", name)):
         own = config.origins.get(path)
         # A key that only names the variable with the user's key is the user's own.
         written = (own.written if own is not None else None) or ""
         is_own_key = path[2:] == ("options", "apiKey") and re.fullmatch(_VARIABLE, written) is not None
-        is_covered = _is_url(path[2:]) or (_is_sent(path[2:]) and not is_own_key)
-        if is_covered and owner_of(own, config) == "project":
-            origin = own
-            break
-    if origin is None:
+        if own is not None and _is_covered(path[2:]) and not is_own_key and owner_of(own, config) == "project":
+            by_project.append((_is_url(path[2:]), own))
+    if not by_project:
         return None
+    origin = max(by_project, key=lambda item: item[0])[1]  # the address, which is what is shown
     values = configured_values(config, "provider", name, files=True)
-    covered = {path: value for path, value in values.items() if _is_url(path) or _is_sent(path)}
+    covered = {path: value for path, value in values.items() if _is_covered(path)}
     urls = [str(value) for path, value in configured_values(config, "provider", name).items() if _is_url(path)]
+    settings = dict.fromkeys(".".join(map(str, path[:2])) for path in covered)
     return UntrustedItem(
         kind="provider",
         name=name,
-        what=", ".join(dict.fromkeys(urls)),
+        what=", ".join(dict.fromkeys(urls)) or f"an account or server of its choice ({', '.join(settings)})",
         setting=("provider", name),
         named_by=origin,
         key=f"{origin.source}#provider.{name}",
@@ -108,9 +111,16 @@ def _is_url(path: SettingPath) -> bool:
             return False
 
 
-def _is_sent(path: SettingPath) -> bool:
+def _is_covered(path: SettingPath) -> bool:
+    """Return whether trust covers a setting of a provider: all but those that choose neither server nor account."""
     match path:
-        case ("env", *_) | ("options", "apiKey") | ("options", "headers", *_) | ("models", _, "headers", *_):
-            return True
-        case _:
+        case ("name",) | ("whitelist" | "blacklist", *_):
             return False
+        case ("options", name):
+            return name not in _OPTIONS
+        case ("models", _, name, *_):
+            return name in ("headers", "provider")
+        case ("models", *_):
+            return False
+        case _:
+            return True

@@ -129,9 +129,9 @@ _WRAPPERS: dict[str, _Flags] = {
         """
             aa-exec builtin busybox bwrap capsh catchsegv cgexec chpst daemonize dbus-launch dumb-init eatmydata
             entr fakechroot faketime firejail gosu heaptrack i386 linux32 linux64 nocorrect noglob nohup perf
-            chronic i486 i586 i686 ifne lckdo proxychains proxychains4 repeat rlwrap rr runcon s6-setuidgid schedtool
-            setarch setuidgid sg softlimit start-stop-daemon su-exec systemd-run taskset tini torsocks toybox tsocks
-            uname26 unbuffer valgrind x86_64 xvfb-run
+            chronic dbus-run-session i486 i586 i686 ifne lckdo proot proxychains proxychains4 repeat rlwrap rr run0
+            runcon s6-setuidgid schedtool setarch setuidgid sg softlimit start-stop-daemon su-exec systemd-inhibit
+            systemd-run taskset tini torsocks toybox tsocks uname26 unbuffer valgrind x86_64 xvfb-run
         """.split(),
         _NONE,
     ),
@@ -141,11 +141,10 @@ _WRAPPERS: dict[str, _Flags] = {
     "chrt": _Flags("DPT", "sched-deadline sched-period sched-runtime", "abdfiomrv"),
     "command": _Flags("", "", "p"),
     "cpulimit": _Flags("cepl"),
-    "dbus-run-session": _Flags("", "config-file dbus-daemon"),
     "doas": _Flags("Cu", "", "ns"),
     "env": _Flags("Cu", "chdir unset", "iv0 ignore-environment null"),
     "exec": _Flags("a", "", "cl"),
-    "fakeroot": _Flags("bils", "fd-base faked lib"),
+    "fakeroot": _Flags("bis", "fd-base"),
     "flock": _Flags("Ew", "conflict-exit-code timeout wait", "enosuxF nonblock shared exclusive"),
     "gtimeout": _Flags("ks", "kill-after signal", "v foreground preserve-status"),
     "ionice": _Flags("cnpPu", "class classdata pgid pid uid", "t"),
@@ -156,11 +155,10 @@ _WRAPPERS: dict[str, _Flags] = {
     "parallel": _Flags("ajINnS", "arg-file jobs max-args sshlogin"),
     "pkexec": _Flags("", "user"),
     "prlimit": _Flags("p", "pid"),
-    "proot": _Flags("bmqrwi"),
     "setpriv": _Flags("", "bounding-set egid euid groups inh-caps regid reuid rgid ruid securebits"),
     "setsid": _Flags("", "", "cfw ctty fork wait"),
     "stdbuf": _Flags("eio", "error input output"),
-    "strace": _Flags("abeEIoOpPsSuUX", "attach env output string-limit trace user", "cCdfFhiknqrtTvwxyzZ"),
+    "strace": _Flags("abeIOpPsSuUX", "attach string-limit trace user", "cCdfFhiknqrtTvwxyzZ"),
     "sudo": _Flags(
         "CDRTghprtuU",
         "chdir chroot close-from command-timeout group host other-user prompt role type user",
@@ -173,7 +171,7 @@ _WRAPPERS: dict[str, _Flags] = {
     "watch": _Flags("nq", "equexit interval", "bcdegtx"),
     "xargs": _Flags(
         "adELnPs",
-        "arg-file delimiter max-args max-chars max-procs process-slot-var",
+        "arg-file delimiter max-args max-chars max-procs",
         "0oprtx null no-run-if-empty verbose",
     ),
 }
@@ -185,7 +183,12 @@ _LOADER = re.compile(r"ld(?:-linux[\w.-]*|64|-musl[\w.-]*)?\.so(?:\.\d+)*")
 # The flag that gives env a command line as one word; -C and -u take the rest of their word as a value.
 _ENV_SPLIT_STRING = re.compile(r"--s|-(?!-)[^CuS]*S", re.DOTALL)
 
-_FIRST_IS_OWN = frozenset("chroot chrt flock gtimeout repeat setarch sg taskset timeout".split())
+_FIRST_IS_OWN = frozenset(
+    """
+    chroot chrt faketime flock gosu gtimeout lckdo perf repeat rr runcon s6-setuidgid setarch setuidgid sg su-exec
+    taskset timeout
+    """.split()
+)
 """Wrappers whose first argument is not the command."""
 
 _JOINING = frozenset(("parallel", "watch"))
@@ -231,6 +234,11 @@ def runs_other_commands(name: str) -> bool:
     """Return whether a command of this name runs what its arguments say, so that the name alone means nothing."""
     base = os.path.basename(name)
     return _is_wrapper(base) or base in _WITH_SHELL_TEXT or base in (".", "eval", "source", "trap")
+
+
+def _may_run_arguments(name: str) -> bool:
+    """Return whether more arguments than are known could make a command of this name run another."""
+    return runs_other_commands(name) or os.path.basename(name) in _EXEC_FLAGS
 
 
 def runs_in_same_shell(name: str) -> bool:
@@ -344,7 +352,7 @@ def _wrapped_command(name: str, words: Sequence[Word]) -> ParsedLine:
         index += 1
     rest = words[index:]
     doubts += [f"{name} with a word that may become the command" for word in words[:index] if not word.literal]
-    if name == "parallel" or (name == "xargs" and rest and runs_other_commands(rest[0].value)):
+    if name == "parallel" or (name == "xargs" and rest and _may_run_arguments(rest[0].value)):
         doubts.append(f"{name}, which runs a command from its input")
     is_text = name in ("flock", "sg") and bool(rest) and rest[0].value in ("-c", "--command")
     line = parse(_joined(rest[1:2] if is_text else rest)) if is_text or name in _JOINING else None

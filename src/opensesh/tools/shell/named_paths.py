@@ -29,6 +29,8 @@ _CHANGING_LAST = frozenset("cp install ln mv rsync".split())
 
 _ASSIGNING_COMMANDS = frozenset("declare export local readonly typeset".split())
 _DEVICES = re.compile(r"/dev/(?:null|zero|u?random|tty|full|std(?:in|out|err)|fd/\d+)")
+_DESCRIPTORS = re.compile(r"/dev/(?:std(?:in|out|err)|fd/\d+)")
+"""Names of what the command has open. To write one opens the file again, even if it was open for reading only."""
 _CONNECTIONS = ("/dev/tcp/", "/dev/udp/")
 _PWD = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`")
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
@@ -71,6 +73,15 @@ class NamedPath(NamedTuple):
     """Whether it may be a name of a redirection that some shells take for a network address."""
 
 
+class _Target(NamedTuple):
+    """A word that names a file."""
+
+    word: str
+    is_written: bool = False
+    is_changed: bool = False
+    is_redirected: bool = False
+
+
 class _ShellDirectories(NamedTuple):
     """Directories that a shell may be in, and that it may have been in."""
 
@@ -92,6 +103,8 @@ def named_paths(
     """Yield the absolute paths that ``commands`` name."""
     by_scope: dict[_Scope, _ShellDirectories] = {(): _ShellDirectories([directory], [directory])}
     variables = _ShellVariables(environment)
+    inputs: list[NamedPath] = []
+    opened_again: list[_Target] = []
     for command in commands:
         scope = command.scope
         while scope not in by_scope:  # a subshell starts where the outer shell is
@@ -101,22 +114,42 @@ def named_paths(
         words = [word.value for word in command.words]
         name = os.path.basename(words[0]) if words else ""
         operands = _path_operands(name, words[1:])
-        targets = [(operand, name == "tee") for operand in operands]
-        redirects = [redirect for redirect in command.redirects if redirect.writes or redirect.operator == "<"]
-        targets += [(redirect.target.value, redirect.writes) for redirect in redirects]
-        for at, (target, is_written) in enumerate(targets):
-            yield from (NamedPath(path, is_written) for path in _expand(target, directories, variables))
-            if (is_written or at >= len(operands)) and _is_unknown(target, directories, variables):
-                yield NamedPath(None, is_written)
-            if at >= len(operands) and _may_connect(target, directories, variables):
-                yield NamedPath(None, is_written, may_connect=True)
-        for target in _changed_operands(name, words[1:], operands):
-            yield from (NamedPath(path, is_changed=True) for path in _expand(target, directories, variables))
+        for target in _targets(command, name, operands):
+            named = list(_named(target, directories, variables))
+            yield from named
+            if (target.is_written or target.is_changed) and _is_descriptor(target.word, directories, variables):
+                opened_again.append(target)
+            elif target.is_redirected and not target.is_written:
+                inputs += named
         if name in ("cd", "popd", "pushd"):
             unknown = any(_is_unknown(operand, directories, variables) for operand in operands)
             by_scope[command.scope] = _after_cd(directories, operands[:1], variables, unknown=unknown)
             if unknown:
                 yield NamedPath(None)
+    for target in opened_again:
+        for item in inputs:
+            yield item._replace(is_written=target.is_written, is_changed=target.is_changed)
+
+
+def _targets(command: ShellCommand, name: str, operands: Sequence[str]) -> Iterator[_Target]:
+    """Yield the words of a command that name files."""
+    for operand in operands:
+        yield _Target(operand, is_written=name == "tee")
+    for redirect in command.redirects:
+        if redirect.writes or redirect.operator == "<":
+            yield _Target(redirect.target.value, is_written=redirect.writes, is_redirected=True)
+    for operand in _changed_operands(name, [word.value for word in command.words[1:]], operands):
+        yield _Target(operand, is_changed=True)
+
+
+def _named(target: _Target, directories: _ShellDirectories, variables: _ShellVariables) -> Iterator[NamedPath]:
+    """Yield the paths that a word may stand for."""
+    for path in _expand(target.word, directories, variables):
+        yield NamedPath(path, target.is_written, target.is_changed)
+    if (target.is_written or target.is_redirected) and _is_unknown(target.word, directories, variables):
+        yield NamedPath(None, target.is_written)
+    if target.is_redirected and _may_connect(target.word, directories, variables):
+        yield NamedPath(None, target.is_written, may_connect=True)
 
 
 def possible_paths(words: Iterable[str], directory: str, environment: Mapping[str, str]) -> Iterator[str]:
@@ -141,6 +174,12 @@ def _may_connect(target: str, directories: _ShellDirectories, variables: _ShellV
         if any(known.startswith(name) or (not is_whole and name.startswith(known)) for name in _CONNECTIONS):
             return True
     return False
+
+
+def _is_descriptor(target: str, directories: _ShellDirectories, variables: _ShellVariables) -> bool:
+    """Return whether a word may name what the command has open."""
+    words = brace_alternatives(target)
+    return any(_DESCRIPTORS.fullmatch(path) for word in words for path in variables.substitute(word, directories))
 
 
 class _ShellVariables:

@@ -29,7 +29,6 @@ _ALWAYS_READ_ONLY = frozenset(
 _READ_ONLY_WRAPPERS = frozenset(("nice", "timeout", "xargs"))
 """Commands that run another one and do nothing else. Not ``time``: the program of that name can write a file."""
 
-_HARMLESS_TARGETS = ("/dev/null", "/dev/stdout", "/dev/stderr")
 _BIN = re.compile(r"(?:/usr)?/bin/")
 
 _SED_PRINT = re.compile(r"[0-9$]+(?:,[0-9$]+)?p")
@@ -75,7 +74,7 @@ def _is_literal(command: ShellCommand) -> bool:
 
 def _only_reads(command: ShellCommand) -> bool:
     writes = [redirect for redirect in command.redirects if redirect.writes]
-    if command.assignments or any(redirect.target.value not in _HARMLESS_TARGETS for redirect in writes):
+    if command.assignments or any(redirect.target.value != "/dev/null" for redirect in writes):
         return False
     if not command.words:
         return True

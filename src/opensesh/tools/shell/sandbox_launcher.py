@@ -128,6 +128,12 @@ _OTHER_PROGRAMS = {
 """Messages to other programs, and memory and semaphores shared with them: what they do then, they do outside of the
 sandbox. The kernel keeps these objects until they are removed."""
 _SOCKET = (41, 198)
+_SOCKET_PAIR = (53, 199)
+_CONNECTED_SOCKETS = (1, 5)
+"""Streams and sequences of packets. One of another type, even of a pair, can send to any socket of its family."""
+_SOCKET_TYPE = 0xF
+_NETLINK_ROUTE = 0
+"""What programs look up addresses with. Through other protocols, root could have the services of the system act."""
 _PRLIMIT = (302, 261)
 _IOCTL = (16, 29)
 _TYPED_INPUT = (0x5412, 0x541C)
@@ -147,7 +153,7 @@ _READING_IOCTLS = (0x1, 0x2, 0x1260, 0x80081272, 0x80086601, 0x801C581F, 0xC0206
 
 _LOAD, _EQUAL, _AT_LEAST, _RETURN, _AND = 0x20, 0x15, 0x35, 0x06, 0x54
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | 1  # the error is EPERM
-_NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
+_NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _FIRST_ARGUMENT, _SECOND_ARGUMENT, _THIRD_ARGUMENT = 0, 4, 16, 24, 32
 
 
 class LockError(Exception):
@@ -239,11 +245,17 @@ def filter_program(machine: str, *, strict: bool, network: bool) -> list[tuple[i
     for numbers in (*_ALWAYS_REFUSED.values(), *(({**_METADATA, **_OTHER_PROGRAMS}).values() if strict else ())):
         if numbers[column] != _NONE:
             program += [(_EQUAL, 0, 1, numbers[column]), refuse]
-    families = [_AF_UNIX] * (not strict) + [_AF_INET, _AF_INET6] * network + [_AF_NETLINK] * (network or not strict)
+    families = [_AF_UNIX] * (not strict) + [_AF_INET, _AF_INET6] * network + [_AF_NETLINK] * (not strict)
     if strict or not network:
         allowed = [step for family in families for step in ((_EQUAL, 0, 1, family), allow)]
+        if strict and network:
+            routes = [(_LOAD, 0, 0, _THIRD_ARGUMENT), (_EQUAL, 0, 1, _NETLINK_ROUTE), allow]
+            allowed += [(_EQUAL, 0, len(routes), _AF_NETLINK), *routes]
         program += [(_EQUAL, 0, len(allowed) + 2, _SOCKET[column]), (_LOAD, 0, 0, _FIRST_ARGUMENT), *allowed, refuse]
     if strict:
+        allowed = [step for kind in _CONNECTED_SOCKETS for step in ((_EQUAL, 0, 1, kind), allow)]
+        checks = [(_LOAD, 0, 0, _SECOND_ARGUMENT), (_AND, 0, 0, _SOCKET_TYPE), *allowed, refuse]
+        program += [(_EQUAL, 0, len(checks), _SOCKET_PAIR[column]), *checks]
         # A limit of processor time or file size ends another process as a signal does. 0 is the process itself.
         program += [(_EQUAL, 0, 4, _PRLIMIT[column]), (_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 0, 1, 0), allow, refuse]
         # File systems have too many of their own to list what they change, so only what is known to read is allowed.
