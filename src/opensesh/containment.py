@@ -11,6 +11,15 @@ import asyncio
 from typing import Any
 
 
+def describe(error: BaseException) -> str:
+    """Return the class and the message of an error. A message is made by such code, too."""
+    try:
+        message = str(error)
+    except BaseException as failure:
+        message = f"its message could not be read: {type(failure).__name__}"
+    return f"{type(error).__name__}: {message}"
+
+
 def ends_task(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
     """Return whether ``error``, raised by code that ``task`` called, is the end of the task itself: its cancellation,
     or its coroutine being closed with the event loop. Everything else is a failure of the code."""

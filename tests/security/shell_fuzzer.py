@@ -37,9 +37,11 @@ DESCRIPTORS = "/dev/stdin /dev/stdout /dev/stderr /dev/fd/0 /dev/fd/1 /dev/fd/3 
 FLAGS = """-c -n -i -s -u -a -I -E -P -S -0 -t 5 1 ls --process-slot-var=PATH --replace=ls --arg-file=victim --chdir=0
 --unset=PATH --foreground --adjustment=5 --signal=9""".split()
 SHELL_WORDS = "read export set command exec wait shift exit return break continue umask jobs".split()
-WRAPPERS = "env nice timeout xargs bash sh zsh dash nohup".split()
+SHELLS = "bash sh zsh dash".split()
+WRAPPERS = [*"env nice timeout xargs nohup".split(), *SHELLS]
 ALLOWED = (
-    *(f"{name} *" for name in (*READERS, *SHELL_WORDS, *WRAPPERS)),
+    *(f"{name} *" for name in (*READERS, *SHELL_WORDS, *WRAPPERS) if name not in SHELLS),
+    *(f"{name} -c *" for name in SHELLS),  # a file that is named would be a program
     *(f"{name}=* {reader} *" for name in ("x", "FOO") for reader in READERS),
     *("IFS= read *", "cd *", "x=*", "y=*", "> *", "< *"),
 )

@@ -14,6 +14,7 @@ from opensesh.engine.settings import Settings
 from opensesh.plugins import ChatInput, ChatParamsOutput, Plugin
 from opensesh.storage.memory import Memory
 from opensesh.testing.scripted import ScriptedModel
+from opensesh.tools.tool import ToolOutput
 
 from ..engine.harness import Acting, echo, open_harness
 
@@ -56,6 +57,57 @@ async def test_m11_a_function_in_a_thread_that_raises_ends_itself_alone(error: B
     async with open_harness("CALL leave {}\n---\nSAY end", tools=[leave], rules=ALLOW) as harness:
         await harness.ask()
         assert [part["state"]["status"] for part in harness.parts("tool")] == ["error"]
+        assert harness.text() == "end"
+        harness.assert_sound()
+
+
+class Leaving:
+    """Raises when it is shown."""
+
+    def __repr__(self) -> str:
+        raise SystemExit(2)
+
+
+class Text(str):
+    __slots__ = ()
+
+
+CYCLE: dict[str, Any] = {}
+CYCLE["itself"] = CYCLE
+UNSTORABLE = [Leaving(), object, Text("x"), CYCLE, 10**5_000, {1: object()}, iter("ab")]
+unstorable = pytest.mark.parametrize("value", UNSTORABLE, ids=lambda value: type(value).__name__)
+
+
+@unstorable
+@pytest.mark.parametrize("place", ["metadata", "attachments", "title", "output", "progress", "ask", "error"])
+async def test_m11_a_tool_that_returns_or_says_what_cannot_be_stored_ends_itself_alone(place: str, value: Any) -> None:
+    async def act(arguments: dict[str, Any], ctx: Any) -> ToolOutput:
+        if place == "progress":
+            await ctx.progress(metadata={"value": value})
+        if place == "ask":
+            await ctx.ask("x", ["x"], metadata={"value": value})
+        if place == "error":
+            raise ValueError(value)
+        fields: dict[str, Any] = {"title": "t", "output": "o", "metadata": {}, "attachments": ()}
+        fields |= {"metadata": {"m": value}} if place == "metadata" else {place: value}
+        return ToolOutput(fields["title"], fields["output"], fields["metadata"], fields["attachments"])
+
+    script = "CALL leave {}\n---\nCALL echo {}\n---\nSAY end"
+    async with open_harness(script, tools=[Acting("leave", act), echo()], rules=ALLOW) as harness:
+        outcome = await harness.ask()
+        assert (outcome.kind, harness.text()) == ("answered", "end")
+        assert [part["state"]["status"] for part in harness.parts("tool")] == ["error", "completed"]
+        harness.assert_sound()
+
+
+@pytest.mark.parametrize("hook", ["provider", "chat_params", "tool_execute_after", "event"])
+async def test_m11_a_hook_whose_error_cannot_be_shown_is_skipped(hook: str) -> None:
+    def act(self: Plugin, *arguments: object) -> None:
+        raise BaseExceptionGroup("several", [SystemExit(2)]) if hook == "provider" else ValueError(Leaving())
+
+    plugin: type[Plugin] = type("Showing", (Plugin,), {hook: act})
+    async with open_harness("CALL echo {}\n---\nSAY end", tools=[echo()], plugins=[plugin], rules=ALLOW) as harness:
+        await harness.ask()
         assert harness.text() == "end"
         harness.assert_sound()
 

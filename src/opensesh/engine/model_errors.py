@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from .. import errors
+from ..containment import describe
 from ..errors import ModelError, RateLimitedError
 from ..models.failures import retry_after_ms
 from ..records import (
@@ -49,7 +50,7 @@ def failure_of(error: BaseException, provider_id: str) -> Failure:
             )
         case _:
             is_ours = isinstance(error, errors.OpenseshError)
-            return UnknownError(message=error.message if is_ours else f"{type(error).__name__}: {error}")
+            return UnknownError(message=error.message if is_ours else describe(error))
 
 
 def retry_delay_ms(policy: RetryPolicy, error: ModelError, attempt: int) -> int | None:

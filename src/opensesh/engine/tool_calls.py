@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import ids
-from ..containment import ends_task
+from ..containment import describe, ends_task
 from ..errors import (
     OpenseshError,
     PermissionCorrectedError,
@@ -87,7 +87,7 @@ class CallRunner:
             missing = f"there is no tool called {call.name}" if self._tools else "no tool may be called now"
             tool, arguments = self._step.invalid, {"tool": call.name, "error": call.problem or missing}
         result = await self._run(part, call, tool, arguments, detect_loop=True)
-        self._detector.record_result(tool.id, str(result) if isinstance(result, Exception) else None)
+        self._detector.record_result(tool.id, describe(result) if isinstance(result, Exception) else None)
 
     async def run_nested(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
         """Run a call that another call makes, with a part of its own."""
@@ -129,7 +129,7 @@ class CallRunner:
             is_aborted = ends_task(error, task)
             if is_aborted and isinstance(error, GeneratorExit):  # nothing can be awaited in a coroutine that is closed
                 raise
-            reason = error.message if isinstance(error, OpenseshError) else f"{type(error).__name__}: {error}"
+            reason = error.message if isinstance(error, OpenseshError) else describe(error)
             text = ABORTED if is_aborted else f"Error: {reason}"
 
             async def fail() -> None:

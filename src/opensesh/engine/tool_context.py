@@ -26,6 +26,7 @@ from ..records import (
     ToolPart,
     document_of,
     dumps_compact,
+    plain,
     read_part,
 )
 from ..tools.tool import HiddenMessage
@@ -202,7 +203,7 @@ class CallContext:
             patterns=patterns,
             always=None if ask_anew or uncertain else always,
             metadata={
-                **(metadata or {}),
+                **plain(dict(metadata or {})),
                 **({"mode": PLAN} if ask_anew else {}),
                 **({"uncertain": True} if uncertain else {}),
             },
@@ -235,7 +236,7 @@ class CallContext:
 
     async def progress(self, *, title: str | None = None, metadata: Mapping[str, Any] | None = None) -> None:
         """Show the progress of the call."""
-        await self._runner.progress(self._part_id, title, metadata)
+        await self._runner.progress(self._part_id, *plain([title, metadata and dict(metadata)]))
 
     async def before_write(self, contents: Mapping[str, bytes | None]) -> None:
         """Save what files hold before they are changed, and record the intended changes with the call."""

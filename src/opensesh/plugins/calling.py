@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 from msgspec import Struct
 
 from ..config.config import replace_document
-from ..containment import ends_task
+from ..containment import describe, ends_task
 from ..errors import PluginError
 from ..events import PluginFailed
 from . import hooks
@@ -154,8 +154,9 @@ class Plugins:
                 candidate.check()
                 if check is not None:
                     check(plugin.name, candidate)
-            except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:
-                # Not KeyboardInterrupt: while an engine is being opened, Ctrl-C raises it here.
+            except KeyboardInterrupt:  # Ctrl-C, while an engine is being opened
+                raise
+            except BaseException as error:
                 failures.append((plugin.name, self._contain(plugin, hook, error, plugin.host)))
             else:
                 if candidate != output:
@@ -207,14 +208,14 @@ def reject_awaitable(returned: object) -> None:
 
 def explain(error: BaseException) -> str:
     """Describe an error in one line: its class, its message, and the last line outside of this package."""
-    message = " ".join(str(error).split())
+    message = " ".join(describe(error).split()).removesuffix(":")
     trace, where = error.__traceback__, ""
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
         if not path.startswith((_PACKAGE, "<frozen ")):
             where = f" ({os.path.basename(path)}:{trace.tb_lineno})"
         trace = trace.tb_next
-    return f"{type(error).__name__}{': ' if message else ''}{message}{where}"
+    return message + where
 
 
 def apply_config_hooks(plugins: Plugins, config: Config) -> Config:

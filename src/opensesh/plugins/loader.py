@@ -12,7 +12,6 @@ loaded does not affect the others.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import os
@@ -225,7 +224,9 @@ class _PluginLoader:
                 self.skipped.append(SkippedPlugin(candidate.name, candidate.source, "untrusted", reason))
                 return
             self._add(candidate.name, candidate.source, _import(candidate, content), candidate.options)
-        except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:
+        except KeyboardInterrupt:  # Ctrl-C
+            raise
+        except BaseException as error:
             self.skipped.append(SkippedPlugin(candidate.name, candidate.source, "broken", explain(error)))
 
     def load_extra(self, thing: Pluggable) -> None:
@@ -238,7 +239,9 @@ class _PluginLoader:
                 candidate = PluginCandidate(name, source, own=True, path=path, module=thing)
                 plugin = _import(candidate, read_file(path) if path else b"")
             self._add(name, source, plugin, {})
-        except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:
+        except KeyboardInterrupt:  # Ctrl-C
+            raise
+        except BaseException as error:
             self.skipped.append(SkippedPlugin(name, source, "broken", explain(error)))
 
     def _add(self, name: str, source: PluginSource, thing: object, options: dict[str, Any]) -> None:

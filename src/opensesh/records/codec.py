@@ -60,6 +60,11 @@ def loads(data: bytes, path: str = "") -> Any:
     return value
 
 
+def plain(value: Any) -> Any:
+    """Return a copy of ``value`` as it is read back once it was stored. Raises what encoding it raises."""
+    return loads(dumps(value))
+
+
 def loads_object(data: bytes, path: str = "") -> Document:
     """Decode one JSON object, or raise :class:`RecordError`."""
     value = loads(data, path)

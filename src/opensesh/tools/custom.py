@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_type_hints, overloa
 
 import msgspec
 
+from ..containment import describe
 from ..errors import ToolFailedError
 from ..loading import entry_points
 from .arguments import decode, schema_of
@@ -117,7 +118,7 @@ class FunctionTool:
             return self._function(**fields)
         except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError) as error:
             # Not one of these may reach the task that waits for the thread: some would leave it waiting for ever.
-            raise ToolFailedError(f"The tool {self.id!r} raised {type(error).__name__}: {error}") from error
+            raise ToolFailedError(f"The tool {self.id!r} raised {describe(error)}") from error
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself, from Python."""
@@ -184,7 +185,7 @@ def load_installed_tools() -> InstalledTools:
             for new in _tools_of(entry.load(), entry):
                 _add(loaded, InstalledTool(new, package))
         except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:
-            reason = str(error) if isinstance(error, (ValueError, TypeError)) else f"{type(error).__name__}: {error}"
+            reason = str(error) if isinstance(error, (ValueError, TypeError)) else describe(error)
             unusable.append(UnusableEntryPoint(entry.name, package, reason))
             log.warning("cannot use the tool %s of the package %s: %s", entry.name, package, reason)
     return InstalledTools(tuple(loaded.values()), tuple(unusable))

@@ -29,9 +29,10 @@ from abc import ABC, abstractmethod
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, convert
 
 from .. import ids
+from ..records import plain
 from .arguments import Arguments, decode, schema_of
 
 if TYPE_CHECKING:
@@ -224,6 +225,9 @@ def _markdown(name: str) -> str:
 async def invoke(tool: Tool, arguments: Mapping[str, Any], ctx: Context) -> ToolOutput:
     """Run ``tool`` and truncate its output unless the tool has done so. The engine calls tools through this."""
     result = await tool.run(arguments, ctx)
+    if not isinstance(tool, BuiltinTool):  # what cannot be stored is the error of the tool
+        fields = {"title": result.title, "output": result.output, "metadata": dict(result.metadata)}
+        result = convert(plain(fields | {"attachments": list(result.attachments)}), ToolOutput)
     if "truncated" in result.metadata:
         return result
     preview = ctx.outputs.shorten(result.output)
