@@ -1,10 +1,12 @@
-"""``python -m benchmarks [NAME...]``: run all benchmarks, or those named, and print a table each."""
+"""``python -m benchmarks [--quick] [NAME...]``: run all benchmarks, or those named, and print a table each."""
 
 from __future__ import annotations
 
 import platform
 import sys
 from importlib import import_module
+
+from . import report
 
 NAMES = (
     "startup",
@@ -30,6 +32,8 @@ NAMES = (
 
 
 def main(words: list[str]) -> int:
+    report.is_quick = "--quick" in words
+    words = [word for word in words if word != "--quick"]
     unknown = [word for word in words if word not in NAMES]
     if unknown:
         print(f"no benchmark called {unknown[0]!r}; there are: {', '.join(NAMES)}", file=sys.stderr)

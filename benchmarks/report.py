@@ -9,6 +9,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+is_quick = False
+"""Whether benchmarks that have a short form run in it."""
+
 
 def line(what: str, ratio: float, against: str, budget: float | None = None, *, at_least: bool = False) -> None:
     """Print a row: what was measured, its ratio to a reference, and whether the ratio is within the budget."""

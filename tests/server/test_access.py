@@ -89,6 +89,10 @@ async def test_a_foreign_page_can_read_nothing_and_open_no_stream(tmp_path: Path
             assert (await request(client, "GET", path, {"origin": EVIL})).status_code == 403
         browser = {"origin": EVIL, "sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"}
         assert (await request(client, "GET", "/session", browser)).status_code == 403
+        link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+        assert (await request(client, "GET", "/session", link)).status_code == 200
+        assert (await request(client, "GET", "/session", link | {"sec-fetch-dest": "iframe"})).status_code == 403
+        assert (await request(client, "GET", "/tui/control/next", link)).status_code == 403
 
 
 async def test_an_address_of_the_network_needs_a_password(tmp_path: Path) -> None:
@@ -171,6 +175,20 @@ async def test_a_request_whose_head_never_ends_is_dropped(tmp_path: Path) -> Non
         writer.write(b"GET /global/health HTTP/1.1\r\nHost: localhost\r\nX: ")
         async with asyncio.timeout(20):
             assert await reader.read() == b""
+        writer.close()
+
+
+async def test_nothing_is_read_after_a_request_with_two_lengths(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        host = client.url.removeprefix("http://")
+        reader, writer = await asyncio.open_connection(*host.split(":"))
+        second = f"GET /global/health HTTP/1.1\r\nHost: {host}\r\n\r\n"
+        head = f"POST /session HTTP/1.1\r\nHost: {host}\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+        writer.write(f"{head}0\r\n\r\n{second}".encode())
+        async with asyncio.timeout(30):
+            answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert b"healthy" not in answer
         writer.close()
 
 

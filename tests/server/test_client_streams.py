@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+import pytest
+
 from opensesh.bus import Bus
 from opensesh.events import PartDelta, PartRemoved, PartUpdated, SessionIdle
 from opensesh.server.client_streams import ClientChannels, ClientStream
@@ -122,6 +124,29 @@ async def test_a_resumed_client_shares_the_channel_after_what_it_missed() -> Non
         grow(bus, " d")
         idle(bus, 3)
         assert (await read_until(resumed, 1)) == (await read_until(other, 1))
+
+
+@pytest.mark.parametrize(
+    ("directory", "expected"),
+    [(DIRECTORY, ["server.instance.disposed"]), (None, ["global.disposed", "server.instance.disposed"])],
+)
+@pytest.mark.parametrize("is_restarted", [True, False])
+async def test_a_client_that_missed_events_reads_everything_again(
+    directory: str | None, expected: list[str], is_restarted: bool
+) -> None:
+    bus = Bus(keep=4)
+    channels = channels_of(bus)
+    idle(bus, 0)
+    last_id = "another.1" if is_restarted else channels.streams.event_id(bus.last)
+    for number in range(8):
+        idle(bus, number)
+    async with aclosing(aiter(ClientStream(channels, directory, last_event_id=last_id, with_ids=True))) as chunks:
+        content = await anext(chunks)
+        if not is_restarted:
+            content += await anext(chunks)
+    events = [json.loads(line[6:]) for line in content.split(b"\n") if line.startswith(b"data: ")]
+    kinds = [event.get("payload", event)["type"] for event in events]
+    assert kinds == ["server.connected", *expected, *["session.idle"] * (0 if is_restarted else 4)]
 
 
 async def test_the_last_client_that_leaves_ends_its_channel() -> None:

@@ -39,3 +39,7 @@ def test_two_letters_may_be_wrong(query: str, count: int) -> None:
 
 def test_a_query_that_ends_in_a_slash_finds_folders_only() -> None:
     assert rank_paths("src/", [*NAMES, "src/deep/b.py"], ()) == ["src/", "src/deep/"]
+
+
+def test_a_query_that_is_longer_than_any_path_finds_nothing_at_once() -> None:
+    assert rank_paths("ab" * 20_000, ["ab" * 100], ()) == []

@@ -33,7 +33,7 @@ async def test_a_terminal_runs_a_program_that_a_websocket_talks_to(tmp_path: Pat
             assert "/dev/" in seen
         async with connect(address(client, terminal["id"]), proxy=None) as socket:
             assert "done-42" in str(await socket.recv())
-            await socket.send("exit 3\n")
+            await socket.send(b"exit 3\n")
             async with asyncio.timeout(30):
                 await socket.wait_closed()
         exited = await events.wait_for("pty.exited", id=terminal["id"])

@@ -268,3 +268,11 @@ async def test_a_monitor_that_the_repository_names_is_not_started(
     git(bench.directory, "config", "core.fsmonitor", str(monitor))
     assert (await bench.run(GrepTool(), pattern="needle")).metadata["matches"] == 1
     assert not bench.path("started").exists()
+
+
+async def test_a_pattern_that_keeps_python_busy_forever_is_given_up() -> None:
+    line = "x" * 60 + " é a"
+    assert await search.spans("é|a", [line, "b"]) == [[(61, 63), (64, 65)], []]
+    assert await search.spans("(x+x+)+y|a", [line], timeout_seconds=0.5) == [[]]
+    assert await search.spans(r"\p{Greek}", [line]) == [[]]
+    assert await search.spans("a", []) == []

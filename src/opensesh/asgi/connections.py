@@ -22,6 +22,8 @@ _REFUSAL = (
     b"content-length: %d\r\nretry-after: 1\r\n\r\n%b"
 )
 _REFUSAL_BODY = b'{"name":"UnknownError","data":{"message":"too many connections"}}'
+_LENGTHS = {b"content-length", b"transfer-encoding"}
+"""A proxy may disagree about where the body of a request with both ends, so that nothing after it is read."""
 _RESERVED_DESCRIPTORS = 256
 """For files, programs and connections to models."""
 
@@ -70,6 +72,8 @@ class LimitedProtocol(H11Protocol):
         super().data_received(data)
         if not self.is_idle:
             self._stop_head_timer()
+            if {name for name, _ in self.headers} >= _LENGTHS:
+                self.cycle.keep_alive = False
         elif self._head_timer is None:
             self._start_head_timer()  # the first bytes of a further request
 

@@ -171,12 +171,11 @@ class AccessMiddleware:
 
 def _is_cross_site(scope: Scope, headers: dict[str, str]) -> bool:
     """Whether a request comes from a page of another site and is more than a read."""
-    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        return headers.get("sec-fetch-mode") != "navigate" or scope.get("method") not in _SAFE_METHODS
-    if "origin" not in headers:
-        return False
     is_read = scope["type"] == "http" and scope["method"] in _SAFE_METHODS and scope["path"] not in _STREAMS
-    return not is_read
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        return not (is_link and is_read)
+    return "origin" in headers and not is_read
 
 
 def _preflight(headers: dict[str, str], *, is_accepted: bool) -> Response:

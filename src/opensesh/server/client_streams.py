@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from .event_streams import EventStreams
 
 DISPOSED = "server.instance.disposed"
+_GLOBAL = "global"
+"""The directory of events of all directories, in OpenCode."""
 _HEARTBEAT = b'{"type":"server.heartbeat","properties":{}}'
 _CHUNK_BYTES = 256 << 10
 _KEPT_BYTES = 2 << 20
@@ -104,12 +106,16 @@ class StreamPosition:
         number = f"id: {self.streams.event_id(sequence)}\n".encode() if sequence and self._with_ids else b""
         return number + b"data: " + payload + b"\n\n"
 
-    def disposed_frame(self, sequence: int | None = None) -> bytes:
-        """Return the event upon which clients read everything again; empty for a stream of all directories."""
+    def disposed_frames(self, sequence: int | None = None) -> bytes:
+        """Return the events upon which clients read everything again.
+
+        On a stream of all directories, OpenCode's web interface does so upon one, its terminal client upon the other.
+        """
+        directory = self.directory or _GLOBAL
+        events: list[Document] = [{"type": DISPOSED, "properties": {"directory": directory}}]
         if self.directory is None:
-            return b""
-        payload = dumps_compact({"type": DISPOSED, "properties": {"directory": self.directory}})
-        return self.frame(payload, self.directory, sequence)
+            events.insert(0, {"type": "global.disposed", "properties": {}})
+        return b"".join(self.frame(dumps_compact(event), directory, sequence) for event in events)
 
     def _frame_of(self, envelope: Envelope) -> bytes:
         """Return what clients are sent for an event; empty if it is nothing, or nothing yet."""
@@ -117,7 +123,7 @@ class StreamPosition:
         if isinstance(event, Missed):
             self.sent.clear()
             self._due.clear()
-            return self.disposed_frame(envelope.sequence)
+            return self.disposed_frames(envelope.sequence)
         if self.directory not in (None, envelope.directory):
             return b""
         rest = b""
@@ -380,7 +386,7 @@ class ClientStream:
         position = self._channel.position
         frames = [position.frame(dumps_compact({"type": "server.connected", "properties": {}}), None)]
         if self._is_incomplete:
-            frames.append(position.disposed_frame())
+            frames.append(position.disposed_frames())
         frames += [position.frame(dumps_compact(document), self.directory) for document in self._first()]
         return b"".join(frames)
 

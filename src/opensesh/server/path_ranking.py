@@ -59,7 +59,8 @@ def rank_paths(query: str, names: list[str], changed: Collection[str]) -> list[s
 
 def _score(query: str, path: str) -> int:
     """Return the score of a path: 0 if more letters of the query are wrong than may be."""
-    if len(set(query.lower()) - set(path.lower())) > MAX_WRONG_LETTERS:
+    missing = max(len(query) - len(path), len(set(query.lower()) - set(path.lower())))
+    if missing > MAX_WRONG_LETTERS:
         return 0
     best = _alignment(query, path)
     is_in_name = best.position > path.rstrip("/").rfind("/")

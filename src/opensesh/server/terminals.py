@@ -11,6 +11,7 @@ import signal
 import struct
 import subprocess
 import termios
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ class Terminal:
         self._cwd = cwd
         self._process: subprocess.Popen[bytes] | None = None
         self._descriptor = -1
-        self._output: list[str] = []
+        self._output: deque[str] = deque()
         self._output_length = 0
         self._clients: set[asyncio.Queue[str | None]] = set()
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -101,9 +102,9 @@ class Terminal:
         """Remove a client."""
         self._clients.discard(queue)
 
-    async def write(self, text: str) -> None:
+    async def write(self, content: bytes) -> None:
         """Send input to the program."""
-        data = memoryview(text.encode(errors="replace"))
+        data = memoryview(content)
         while data and self.exit_code is None:
             try:
                 data = data[os.write(self._descriptor, data) :]
@@ -159,7 +160,7 @@ class Terminal:
         self._output.append(text)
         self._output_length += len(text)
         while self._output_length > _MAX_OUTPUT:
-            self._output_length -= len(self._output.pop(0))
+            self._output_length -= len(self._output.popleft())
         for queue in list(self._clients):
             self._send(queue, text)
 

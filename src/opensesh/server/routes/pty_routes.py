@@ -132,8 +132,10 @@ def websocket_route(state: ServerState) -> WebSocketRoute:
         output, queue = terminal.connect()
 
         async def read_input() -> None:
-            while True:
-                await terminal.write(await websocket.receive_text())
+            while (message := await websocket.receive())["type"] != "websocket.disconnect":
+                text = message.get("text")
+                await terminal.write((message.get("bytes") or b"") if text is None else text.encode(errors="replace"))
+            raise WebSocketDisconnect
 
         try:
             if output:
