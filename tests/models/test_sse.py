@@ -90,11 +90,11 @@ def test_a_payload_is_the_object_in_the_data() -> None:
     assert json_payload('{"a": [1, "é"]}') == {"a": [1, "é"]}
 
 
-def test_half_characters_in_a_payload_are_replaced_and_pairs_joined() -> None:
+def test_pairs_of_surrogates_in_a_payload_are_joined_and_half_characters_are_kept_for_the_next() -> None:
     assert json_payload(r'{"a": "x\ud83d", "b": "\ud83d\ude80", "c": "\ude80"}') == {
-        "a": "x\ufffd",
+        "a": "x\ud83d",
         "b": "🚀",
-        "c": "\ufffd",
+        "c": "\ude80",
     }
 
 

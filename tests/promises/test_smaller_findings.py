@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,12 @@ from opensesh.engine.prompts import format_day
 from opensesh.engine.settings import Settings
 from opensesh.errors import UsageError
 from opensesh.history.stats.money import Repricer, units
-from opensesh.models import stream_events as stream
 from opensesh.models.catalogue import Catalogue
+from opensesh.models.openai_chat import OpenAIChat
 from opensesh.storage.memory import Memory
 from tests.cli.running import Terminal
-from tests.engine.harness import Playing, open_harness
+from tests.engine.harness import echo, open_harness
+from tests.models.wires import Server, lines
 
 DAY_MS = 86_400_000
 SLOW = "SPLIT word\nDRIP 0.05\nSAY one two three four five six seven eight nine ten\n---\nSAY never asked"
@@ -81,16 +83,32 @@ def test_promise_19_a_pipe_gets_the_answer_as_it_is_streamed(tmp_path: Path, mon
     assert read_from_pipe("--quiet") == (answer, "")
 
 
+def chunk(delta: dict[str, Any], reason: str | None = None) -> str:
+    # json.dumps escapes a surrogate, as servers do that cut text by UTF-16 units.
+    return json.dumps({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
+
+
 async def test_promise_19_a_character_that_a_server_splits_is_one_character() -> None:
-    halves = ["Go \ud83d", "\ude80!", " \ud83d", "", "\ude80"]
-    deltas = [stream.TextDelta("t", text) for text in halves]
-    calls = [stream.StartStep(), stream.TextStart("t"), *deltas, stream.TextEnd("t"), stream.FinishStep("stop")]
-    async with open_harness(Playing(calls)) as harness:
+    halves = ["Go \ud83d", "\ude80!", " \ud83d", "", "\ude80", " alone \ud83d", " and \ude80", " last \ud83d"]
+    raw = ['{"id": "\ud83d', "\ude80", '"}']
+    calls = [{"index": 0, "id": "c", "function": {"name": "echo", "arguments": raw[0]}}]
+    calls += [{"index": 0, "function": {"arguments": text}} for text in raw[1:]]
+    first = [
+        *(chunk({"reasoning_content": text}) for text in halves),
+        *(chunk({"tool_calls": [call]}) for call in calls),
+        chunk({}, "tool_calls"),
+    ]
+    second = [*(chunk({"content": text}) for text in halves), chunk({}, "stop")]
+    provider = OpenAIChat("key", "http://127.0.0.1/v1", transport=Server(lines(*first), lines(*second)).transport)
+    async with open_harness(provider, tools=[echo()]) as harness:
         outcome = await harness.ask()
         published = [envelope.event for envelope in harness.received if isinstance(envelope.event, events.PartDelta)]
         assert all(event.delta.encode() for event in published)
-    assert outcome.text == "Go \N{ROCKET}! \N{ROCKET}"
-    outcome.text.encode()
+        parts = [part for message in harness.messages() for part in message.parts]
+    whole = "Go \N{ROCKET}! \N{ROCKET} alone \ufffd and \ufffd last \ufffd"
+    assert outcome.text == whole
+    assert [part["text"] for part in parts if part["type"] == "reasoning"] == [whole]
+    assert [part["state"]["input"] for part in parts if part["type"] == "tool"] == [{"id": "\N{ROCKET}"}]
 
 
 def test_promise_19_a_retired_model_is_priced_and_not_offered(tmp_path: Path) -> None:

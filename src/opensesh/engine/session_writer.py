@@ -388,8 +388,6 @@ class StreamingPart:
         self._text: bytearray = bytearray()  # grows in place; many small strings would fragment the memory
         self.length = 0
         """Characters that were received."""
-        self._half: str = ""
-        """The first surrogate of a character whose second one has not arrived."""
         self._stored_length = 0
         self._stored_at = 0.0
         self._written = 0
@@ -406,23 +404,17 @@ class StreamingPart:
         """Whether text was added since it was last stored."""
         return self.length > self._stored_length
 
-    def add(self, text: str, metadata: Metadata | None = None) -> str:
-        """Append ``text``, and replace the metadata if there is any. Returns what was appended: a server may split a
-        character into two surrogates, of which the first waits for the second."""
-        if self._half or "\ud800" <= text[-1:] <= "\udbff":
-            text = (self._half + text).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-            self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-            text = text[: len(text) - len(self._half)]
+    def add(self, text: str, metadata: Metadata | None = None) -> None:
+        """Append ``text``, and replace the metadata if there is any."""
         self._text += text.encode(*ENCODING)
         self.length += len(text)
         if metadata is not None:
             self.metadata = metadata
-        return text
 
     def end(self) -> str:
         """Return the whole text, without trailing white space. Nothing can be added afterwards."""
         if self._ended is None:
-            self._ended = (self._text.decode(*ENCODING) + self._half).rstrip()
+            self._ended = self._text.decode(*ENCODING).rstrip()
             self._text.clear()
         return self._ended
 

@@ -198,7 +198,8 @@ class Turn:
         if part is None:
             return
         if isinstance(event, stream.TextDelta):
-            await self._writer.append(part, part.add(event.text))
+            part.add(event.text)
+            await self._writer.append(part, event.text)
             return
         part.add("", event.metadata)
         text = part.end() if kind == "text" else None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ModelConnectionError, ModelError
 from . import failures
-from .sse import json_payload
+from .sse import json_payload, replace_surrogates
 from .stream_events import StartStep, TextDelta, TextEnd, TextStart, ToolInputDelta, ToolInputStart
 from .wire_helpers import tool_call
 
@@ -54,7 +54,7 @@ class AnswerBuilder:
 class StreamedPiece:
     """A text, reasoning or tool call while it streams in."""
 
-    __slots__ = ("_chunks", "_events", "_executed", "_name", "arguments", "id", "is_open", "kind", "metadata")
+    __slots__ = ("_chunks", "_events", "_executed", "_half", "_name", "arguments", "id", "is_open", "kind", "metadata")
 
     def __init__(
         self,
@@ -74,6 +74,8 @@ class StreamedPiece:
         self.is_open = True
         self._events = events
         self._chunks: list[str] = []
+        self._half = ""
+        """The first surrogate of a character whose second one has not arrived."""
         self._name = name
         self._executed = executed
 
@@ -83,9 +85,16 @@ class StreamedPiece:
         return "".join(self._chunks)
 
     def add(self, text: str) -> None:
-        """Add text, or a part of the arguments as JSON text."""
-        if not text:
-            return
+        """Add text, or a part of the arguments as JSON text. A server may split a character into two surrogates: the
+        first waits for the second, and one that stays alone becomes U+FFFD."""
+        if self._half or not text.isascii():
+            text = self._half + text
+            self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+            text = replace_surrogates(text[: len(text) - len(self._half)])
+        if text:
+            self._append(text)
+
+    def _append(self, text: str) -> None:
         self._chunks.append(text)
         if self.kind == "tool":
             self._events.append(ToolInputDelta(self.id, text))
@@ -96,6 +105,8 @@ class StreamedPiece:
         """End it, once."""
         if not self.is_open:
             return
+        if self._half:
+            self._append(replace_surrogates(self._half))
         self.is_open = False
         metadata = metadata or self.metadata
         if self.kind == "tool":

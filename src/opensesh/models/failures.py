@@ -24,6 +24,7 @@ from ..errors import (
     RateLimitedError,
 )
 from ..ids import now_ms
+from .sse import replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -220,10 +221,11 @@ def is_overflow(message: str) -> bool:
 
 
 def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
-    """Remove ``secrets``, and everything that looks like a key, from ``text``."""
+    """Remove ``secrets``, everything that looks like a key, and lone surrogates, which cannot be printed."""
     for secret in secrets:
         text = text.replace(secret, "[redacted]")
-    return _KEY_SHAPED.sub(lambda match: f"{match['scheme'] or ''} [redacted]".lstrip(), text)
+    text = _KEY_SHAPED.sub(lambda match: f"{match['scheme'] or ''} [redacted]".lstrip(), text)
+    return text if text.isascii() else replace_surrogates(text)
 
 
 def secrets_in(url: str, headers: Mapping[str, str]) -> tuple[str, ...]:

@@ -86,9 +86,9 @@ def json_payload(data: str, url: str = "") -> dict[str, Any]:
     try:
         value = _decode(data)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
-        # Servers that cut text by UTF-16 units send lone surrogates.
+        # Servers that cut text by UTF-16 units send lone surrogates; the next event may have the other half.
         try:
-            value = json.loads(replace_surrogates(json.dumps(json.loads(data), ensure_ascii=False)))
+            value = json.loads(data)
         except (ValueError, RecursionError):
             value = None
     if not isinstance(value, dict):
