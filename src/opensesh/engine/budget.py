@@ -121,7 +121,7 @@ class CostReport:
             tokens += used
             provider_id, model_id = str(info.get("providerID")), str(info.get("modelID"))
             try:
-                price = self._models.get(provider_id, model_id).price
+                price = self._models.catalogue.model(provider_id, model_id).price
             except ModelNotFoundError:
                 price = None
             if used != Usage() and pricing.charge(price, used).cost is None:

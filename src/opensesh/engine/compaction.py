@@ -244,7 +244,7 @@ class _Compaction:
         while True:
             await self._answer.begin_call(request)
             try:
-                answer = await read_text(compactor.models.provider(request.model), request, count_usage)
+                answer = await read_text(compactor.models.connections.provider(request.model), request, count_usage)
             except ModelError as error:
                 await self._answer.break_off_call(None)
                 attempt += 1

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..bus import Bus
 from ..config import load_and_fetch
@@ -32,17 +32,16 @@ from .budget import Budgets, CostReport, MeteredConnections, budget_from_environ
 from .cancellation import run_in_thread_uncancellable
 from .compaction import Compactions, Compactor
 from .inspector import Inspector
-from .loop import Loop, LoopServices
+from .loop import Loop
 from .model_choice import Agents, Models
 from .plugin_hooks import PluginHooks, ProviderLogins
-from .prompt import PromptComposer, PromptServices
-from .runs import Runs, RunServices, Statuses
+from .prompt import PromptComposer
+from .runs import Runs, Statuses
 from .session_writer import SessionWriter
-from .settings import EngineOptions
-from .step import Planner, PlannerServices, ToolSources, enabled_features
+from .settings import EngineOptions, Settings
+from .step import Planners
 from .subtasks import SubagentServices
 from .titles import TitleWriter
-from .tool_context import ToolEnvironment
 from .user_commands import UserCommands
 from .user_requests import Questions
 
@@ -50,9 +49,9 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable
 
+    from ..config import Config
     from ..records import Session
     from ..sessions import Sessions
-    from ..storage.protocol import StoredMessage
     from ..tools.filetimes import FileTimes
     from .inspector import Inspection
     from .loop import Outcome
@@ -60,6 +59,19 @@ if TYPE_CHECKING:
     from .session_history import History
 
     RunPrompt = Callable[[str, Prompt], Awaitable[Outcome]]
+
+
+class Environment(NamedTuple):
+    """The services that the runs of all sessions use, down to their tool calls."""
+
+    writer: SessionWriter
+    config: Config
+    settings: Settings
+    hooks: PluginHooks
+    permissions: Permissions
+    questions: Questions
+    snapshots: Snapshots
+    originals: Originals
 
 
 class Components:
@@ -115,43 +127,22 @@ class Components:
         self._reverts = Reverts(sessions, self.snapshots)
 
         self.mcp = McpServers(config, publish)
-        features = enabled_features(config, interactive=settings.interactive)
-        self.tool_sources = ToolSources(features, (*plugin_tools(loaded), *options.tools), self.mcp)
-        self._environment = ToolEnvironment(
-            writer, config, self.permissions, self.questions, self.hooks, self.snapshots, self.originals
+        self._environment = environment = Environment(
+            writer, config, settings, self.hooks, self.permissions, self.questions, self.snapshots, self.originals
         )
-        self._subagents = SubagentServices(
-            writer,
-            config,
-            self.agents,
-            self.budgets,
-            run,
-            is_user_asked=lambda: bool(self.permissions.pending or self.questions.pending),
-            timeout_seconds=settings.task_seconds,
-            follows_opencode=settings.opencode_events,
-        )
+        subagents = SubagentServices(environment, self.agents, self.budgets, run)
+        tools = (*plugin_tools(loaded), *options.tools)
+        self.planners = Planners(environment, self.agents, self.models, subagents, self.mcp, tools)
         self.compactor = Compactor(writer, config, self.agents, self.models, self.hooks, settings, self.snapshots.track)
-        self._prompt_services = PromptServices(
-            writer,
-            config,
-            location,
-            self.agents,
-            self.models,
-            self.hooks,
-            self.mcp,
-            follows_opencode=settings.opencode_events,
-        )
-        self.commands = UserCommands(self._prompt_services)
-        self.inspector = Inspector(sessions, config, self.agents, self.models, self._new_planner)
+        self.commands = UserCommands(environment, self.agents, self.models, self.mcp)
+        self.inspector = Inspector(sessions, config, self.agents, self.models, self.planners.new)
 
     def new_runs(self, group: asyncio.TaskGroup) -> Runs:
         """Return the runs of an engine, as tasks of ``group``."""
         titles = TitleWriter(
             self.writer, self.agents, self.models, self.hooks, provisional=not self.settings.opencode_events
         )
-        services = RunServices(self.writer, self._reverts, self.statuses, titles, self.budgets, self.settings)
-        check_file_times = not self.config.flags.disable_filetime_check
-        return Runs(group, services, self._new_loop, check_file_times=check_file_times)
+        return Runs(group, self._environment, self._reverts, self.statuses, titles, self.budgets, self._new_loop)
 
     def leased_reverts(self) -> Reverts:
         """Return reverts that take a session's lease, for callers that do not run the session."""
@@ -176,18 +167,15 @@ class Components:
         loop = Loop(
             session,
             history,
-            LoopServices(self.writer, self.hooks, self.snapshots, self.config, self.settings),
-            new_planner=partial(self._new_planner, session, history, files),
+            self._environment,
+            new_planner=partial(self.planners.new, session, history, files),
             compactions=Compactions(self.compactor, history),
             set_status=partial(self.statuses.set, session.id),
         )
-        return loop, PromptComposer(session, history, files, self._prompt_services)
-
-    def _new_planner(
-        self, session: Session, history: History, files: FileTimes, enqueue: Callable[[StoredMessage], None]
-    ) -> Planner:
-        services = PlannerServices(self._environment, self.agents, self.models, self.tool_sources, self._subagents)
-        return Planner(session, history, files, enqueue, services)
+        composer = PromptComposer(
+            session, history, files, self._environment, agents=self.agents, models=self.models, mcp=self.mcp
+        )
+        return loop, composer
 
 
 def inspect_session(sessions: Sessions, session: Session, step: str | None = None) -> Inspection:

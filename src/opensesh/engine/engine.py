@@ -148,12 +148,12 @@ class Engine:
     def model(self, name: str | None = None) -> Model:
         """Return a model by its name ``provider/model``, or the default one."""
         models = self.components.models
-        return models.named(name) if name is not None else models.default()
+        return models.catalogue.find(name) if name is not None else models.default()
 
     def check_model(self, model: Model) -> None:
         """Raise what a request to ``model`` would raise before it is sent: no credentials, no adapter."""
         if not self.components.hooks.plugins.has_hook(plugin_hooks.auth):  # a plugin gives the key with each request
-            self.components.models.provider(model)
+            self.components.models.connections.provider(model)
 
     def check_command(self, name: str) -> None:
         """Raise :class:`~opensesh.errors.NotFoundError` for an unknown command. The prompts of MCP servers are known

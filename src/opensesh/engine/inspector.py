@@ -205,7 +205,7 @@ class _RequestInspection:
         reference = answer or as_object(prompt.get("model")) or {}
         provider_id, model_id = str(reference.get("providerID") or ""), str(reference.get("modelID") or "")
         try:
-            model = models.get(provider_id, model_id) if model_id else models.default()
+            model = models.catalogue.model(provider_id, model_id) if model_id else models.default()
         except OpenseshError as error:
             self._notes.append(error.message)
             known = models.catalogue.known(provider_id, model_id)

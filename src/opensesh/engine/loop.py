@@ -39,16 +39,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
     from decimal import Decimal
 
-    from ..config import Config
     from ..records import Document, Failure, Session
     from ..storage.protocol import StoredMessage
     from ..tools.structured_output import StructuredOutput
-    from ..workspace.snapshots import Snapshots
     from .compaction import Compactions
-    from .plugin_hooks import PluginHooks
+    from .components import Environment
     from .session_history import History
-    from .session_writer import AnswerWriter, SessionWriter
-    from .settings import Settings
+    from .session_writer import AnswerWriter
     from .step import Planner, Step
 
 log = logging.getLogger("opensesh.engine")
@@ -97,16 +94,6 @@ class Outcome(NamedTuple):
         )
 
 
-class LoopServices(NamedTuple):
-    """What the loops of all sessions need."""
-
-    writer: SessionWriter
-    hooks: PluginHooks
-    snapshots: Snapshots
-    config: Config
-    settings: Settings
-
-
 class Loop:
     """One run of one session."""
 
@@ -114,7 +101,7 @@ class Loop:
         self,
         session: Session,
         history: History,
-        services: LoopServices,
+        environment: Environment,
         *,
         new_planner: Callable[[Callable[[StoredMessage], None]], Planner],
         compactions: Compactions,
@@ -123,13 +110,14 @@ class Loop:
         """``new_planner`` makes the planner of the run, given the function that takes prompts which tools store."""
         self.session = session
         self.history = history
-        self._services = services
-        self._session_writer = services.writer
+        self._environment = environment
+        self._settings = environment.settings
+        self._session_writer = environment.writer
         self._new_planner = new_planner
         self._planner: Planner | None = None
         self._compactions = compactions
         self._set_status = set_status
-        self._detector = LoopDetector(services.settings.repetition)
+        self._detector = LoopDetector(environment.settings.repetition)
         self.inbox: list[StoredMessage] = []
         """Stored prompts, to be answered from the next step on."""
         self._answer: AnswerWriter | None = None
@@ -166,13 +154,13 @@ class Loop:
         ``announced``, it is published neither now nor at the end."""
         if not announced:
             self._is_abort_published = True
-        elif self._calls is not None and self._services.settings.opencode_events and not self._is_abort_published:
+        elif self._calls is not None and self._settings.opencode_events and not self._is_abort_published:
             self._is_abort_published = True
             self._publish_error(MessageAbortedError(message=ABORTED), ends_model_call=True)
 
     async def run(self) -> Outcome:
         """Run until every prompt is answered. Cancelling this aborts the run."""
-        is_followed = self._services.settings.opencode_events
+        is_followed = self._settings.opencode_events
         async with self._recording_end():
             self.drain_inbox()
             store, known = self._session_writer.sessions.store, frozenset[str]()
@@ -214,7 +202,7 @@ class Loop:
         """Record a shell command of the user as the answer to ``prompt``. ``run`` executes it and tells whether it
         ended; cancelling this ends the command."""
         # Only the end of a shell command is published by OpenCode.
-        async with self._recording_end(publishes_busy=not self._services.settings.opencode_events):
+        async with self._recording_end(publishes_busy=not self._settings.opencode_events):
             self.history.add(prompt)
             answer = self._answer = self._answer_to(prompt.info)
             await answer.save()
@@ -240,7 +228,7 @@ class Loop:
 
     async def _step(self, prompt: StoredMessage, subtask: Document | None) -> None:
         """Run one step: a subtask that the user requested, or a model call with the tool calls that it makes."""
-        hooks = self._services.hooks
+        hooks = self._environment.hooks
         try:
             if hooks.plugins.have_hooks:
                 await hooks.authorise_prompt(prompt.info)
@@ -255,7 +243,7 @@ class Loop:
             await self._fail_before_start(prompt.info, error)
             return
         self._step_count = prompt.info["id"], number
-        if not last_prompt and self._services.settings.opencode_events:
+        if not last_prompt and self._settings.opencode_events:
             writer, session_id = self._session_writer, self.session.id
             diff = await run_in_thread_uncancellable(writer.sessions.diff, session_id)
             writer.publish(events.SessionDiff(session_id=session_id, diff=diff))
@@ -266,7 +254,7 @@ class Loop:
             return
         await answer.save()
         context = planner.call_context(step, answer.info)
-        calls = self._calls = CallRunner(answer, step.tools, context, self._detector, hooks)
+        calls = self._calls = CallRunner(answer, step.tools, context, self._detector)
         result = await self._call_model(planner, step, answer, calls)
         await self._finish_step(step, answer, calls, result)
 
@@ -277,7 +265,7 @@ class Loop:
         await answer.save()
         context = planner.call_context(step, answer.info, user_requested=True)
         tools = {"task": planner.registry.tools["task"]}  # whether or not the model is offered it
-        calls = self._calls = CallRunner(answer, tools, context, self._detector, self._services.hooks)
+        calls = self._calls = CallRunner(answer, tools, context, self._detector)
         part = answer.new_tool_part("task")
         arguments = {
             "prompt": subtask["prompt"],
@@ -291,7 +279,7 @@ class Loop:
         await answer.finish()
         self.history.add(answer.message)
         self._answer = self._calls = None
-        if subtask.get("command") and self._services.settings.opencode_events:
+        if subtask.get("command") and self._settings.opencode_events:
             await run_uncancellable(self._ask_for_result(step.prompt))
 
     async def _ask_for_result(self, prompt: Document) -> None:
@@ -303,7 +291,7 @@ class Loop:
         assert step.provider is not None, "a step to run has a provider"  # noqa: S101
         has_masked = False
         while True:
-            turn = Turn(answer, calls, self._services, self._set_status)
+            turn = Turn(answer, calls, self._environment, self._set_status)
             result = await turn.run(step.provider, await planner.request_after_hooks(step))
             if result.error is None or has_masked:
                 return result
@@ -317,14 +305,14 @@ class Loop:
 
     async def _finish_step(self, step: Step, answer: AnswerWriter, calls: CallRunner, result: TurnResult) -> None:
         """Complete the answer, then decide: an outcome, or a compaction because the window is full."""
-        config, compactions = self._services.config, self._compactions
+        config, compactions = self._environment.config, self._compactions
         failure = failure_of(result.error, step.model.provider_id) if result.error is not None else None
         if failure is None and step.structured is not None:
             failure = await self._finish_structured(step, step.structured, answer, called=result.called)
         is_blocked = calls.blocked and not config.settings.experimental.continue_loop_on_deny
         is_final = step.is_last or is_blocked or "structured" in answer.info
         if failure is None and is_final and answer.info.get("finish") == "tool-calls":
-            record_final(answer.info, keep_finish=self._services.settings.opencode_events)
+            record_final(answer.info, keep_finish=self._settings.opencode_events)
         await calls.abort_open()
         await answer.finish(failure)
         self.history.add(answer.message)
@@ -344,7 +332,7 @@ class Loop:
             self._outcome = Outcome("blocked" if is_blocked else "answered", answer.message)
         else:
             self._outcome = Outcome("failed", answer.message, write_failure(failure))
-            if not (isinstance(failure, StructuredOutputError) and self._services.settings.opencode_events):
+            if not (isinstance(failure, StructuredOutputError) and self._settings.opencode_events):
                 self._publish_error(failure, ends_model_call=result.error is not None)
 
     async def _finish_structured(
@@ -357,7 +345,7 @@ class Loop:
             return None
         if called and not structured.problem and not step.is_last:
             return None
-        follows_opencode, prompt_id = self._services.settings.opencode_events, step.prompt["id"]
+        follows_opencode, prompt_id = self._settings.opencode_events, step.prompt["id"]
         if self._asked_again != prompt_id and not step.is_last and (structured.problem or not follows_opencode):
             self._asked_again = prompt_id
             if not called:
@@ -385,7 +373,7 @@ class Loop:
         def record() -> None:
             if prompt is not None and has_changes:
                 prompts = [*dict.fromkeys((*self._changed_by, prompt.info["id"]))]
-                snapshots = self._services.snapshots
+                snapshots = self._environment.snapshots
                 summarize(writer.sessions, snapshots, self.session.id, *prompts, publish=writer.publish)
             elif (
                 prompt is not None
@@ -394,7 +382,7 @@ class Loop:
             ):
                 # OpenCode cannot share a session without a list of changed files, even if it is empty.
                 record_no_changes(writer.sessions, self.session.id, prompt.info["id"], publish=writer.publish)
-            if self._services.config.settings.compaction.prune:
+            if self._environment.config.settings.compaction.prune:
                 prune(writer.sessions, messages)
             tidy_in_background(writer.sessions)
 
@@ -472,5 +460,5 @@ class Loop:
         """Publish an error. OpenCode publishes the end of a failed model call, and that of the run."""
         error = events.SessionError(session_id=self.session.id, error=write_failure(failure))
         self._session_writer.publish(error)
-        if ends_model_call and self._services.settings.opencode_events:
+        if ends_model_call and self._settings.opencode_events:
             self._session_writer.publish_idle(self.session.id)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..models.catalogue import Catalogue
     from ..models.connect import Connections
     from ..models.model import Model
-    from ..models.request import Provider
     from ..records import Document, ModelRef, Rule
 
 
@@ -63,14 +62,6 @@ class Models(NamedTuple):
     keyring: Keyring
     connections: Connections
 
-    def get(self, provider_id: str, model_id: str) -> Model:
-        """Return a model. Raises :class:`~opensesh.errors.ModelNotFoundError`."""
-        return self.catalogue.model(provider_id, model_id)
-
-    def named(self, name: str) -> Model:
-        """Return a model by its name ``provider/model``."""
-        return self.catalogue.find(name)
-
     def of_prompt(self, prompt: Document) -> Model:
         """Return the model that a stored prompt asks for."""
         model = as_object(prompt.get("model")) or {}
@@ -79,11 +70,11 @@ class Models(NamedTuple):
     def of_session(self, session: Document) -> Model | None:
         """Return the model that a client chose when it created the session, if it did."""
         model = object_at(session, "model") or object_at(session, EXTENSION_KEY, "model")
-        return self.get(str(model.get("providerID", "")), str(model.get("id", ""))) if model else None
+        return self.catalogue.model(str(model.get("providerID", "")), str(model.get("id", ""))) if model else None
 
     def of_reference(self, reference: ModelRef) -> Model:
         """Return the model that an agent or a record names."""
-        return self.get(reference.provider_id, reference.model_id)
+        return self.catalogue.model(reference.provider_id, reference.model_id)
 
     def default(self) -> Model:
         """Return the model for prompts that name none."""
@@ -98,10 +89,6 @@ class Models(NamedTuple):
         # What was said to one provider is not sent to another unless the user configured it.
         may_leave = self.config.settings.small_model
         return small if small is not None and (may_leave or small.provider_id == main.provider_id) else main
-
-    def provider(self, model: Model) -> Provider:
-        """Return the provider to send requests for ``model`` to. Raises without a key or an adapter for it."""
-        return self.connections.provider(model)
 
     def call_options(self, model: Model, session_id: str) -> options.Options:
         """Return the options of an ordinary call."""

@@ -231,7 +231,7 @@ class PluginHooks:
 
         def check(chosen: hook_types.SmallModelOutput) -> None:
             if chosen.model is not None:
-                self._models.named(chosen.model)
+                self._models.catalogue.find(chosen.model)
 
         applied = await self.plugins.apply(
             hooks.experimental_provider_small_model,
@@ -240,7 +240,7 @@ class PluginHooks:
             check=check,
         )
         named = applied.output.model
-        return self._models.named(named) if applied.changed_by and named else usual
+        return self._models.catalogue.find(named) if applied.changed_by and named else usual
 
     # -- tools ---------------------------------------------------------------------------------------------------------
 

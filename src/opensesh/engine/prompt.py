@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -49,10 +49,9 @@ if TYPE_CHECKING:
     from ..tools.filetimes import FileTimes
     from ..tools.mcp.servers import McpServers
     from ..tools.tool import Context, ToolOutput
+    from .components import Environment
     from .model_choice import Agents, Models
-    from .plugin_hooks import PluginHooks
     from .session_history import History
-    from .session_writer import SessionWriter
 
 _REQUIRED_FIELDS = {"text": "text", "file": "url", "agent": "name", "subtask": "prompt"}
 """The types of part that a prompt may have, and the field that each needs."""
@@ -183,21 +182,6 @@ def _check_format(output_format: object) -> None:
         raise UsageError(f"the schema of a format cannot be followed: {error}") from None
 
 
-class PromptServices(NamedTuple):
-    """What the prompts of all sessions need."""
-
-    writer: SessionWriter
-    config: Config
-    location: ProjectLocation
-    agents: Agents
-    models: Models
-    hooks: PluginHooks
-    mcp: McpServers
-    follows_opencode: bool
-    """Whether clients of OpenCode follow: reminders are stored in the metadata of the user's text instead of as parts
-    of their own, and an attachment that cannot be read is published as an error."""
-
-
 class PromptComposer:
     """Makes the user messages of one session from prompts."""
 
@@ -206,17 +190,30 @@ class PromptComposer:
         session: Session,
         history: History,
         files: FileTimes,
-        services: PromptServices,
+        environment: Environment,
+        *,
+        agents: Agents,
+        models: Models,
+        mcp: McpServers,
     ) -> None:
         self._session = session
         self._history = history
-        self._services = services
         self._files = files
+        self._agents = agents
+        self._models = models
+        self._mcp = mcp
+        self._hooks = environment.hooks
+        self._writer = environment.writer
+        self._config = environment.config
+        self._location = environment.writer.location
+        self._follows_opencode = environment.settings.opencode_events
+        """Whether clients of OpenCode follow: reminders are stored in the metadata of the user's text instead of as
+        parts of their own, and an attachment that cannot be read is published as an error."""
         self._reader: _AttachmentContext | None = None
 
     async def compose(self, prompt: Prompt) -> StoredMessage:
         """Return the message to store. Raises if the prompt is not valid; nothing is written."""
-        agent, models = self._services.agents.get(prompt.agent), self._services.models
+        agent, models = self._agents.get(prompt.agent), self._models
         last_prompt = self._history.last_prompt
         if prompt.model:
             model = _named_model(models, prompt)
@@ -226,7 +223,7 @@ class PromptComposer:
             model = models.of_prompt(last_prompt.info)
         else:
             model = models.of_session(self._session.document) or models.default()
-        message_id, time = self._services.writer.new_stamp(self._session.id, prompt.message_id)
+        message_id, time = self._writer.new_stamp(self._session.id, prompt.message_id)
         if prompt.message_id and any(message.info.get("id") == message_id for message in self._history.messages):
             raise UsageError(f"there is a message {message_id} already")
         parts: list[Document] = []
@@ -249,24 +246,23 @@ class PromptComposer:
         if not all(part.get("synthetic") for part in parts):
             self._add_reminders(info, parts)
         stored = info.document
-        hooks = self._services.hooks
-        if hooks.plugins.have_hooks and not is_user_shell(StoredMessage(stored, parts)):
-            stored, parts = await hooks.prompt(stored, parts)
+        if self._hooks.plugins.have_hooks and not is_user_shell(StoredMessage(stored, parts)):
+            stored, parts = await self._hooks.prompt(stored, parts)
         return StoredMessage(stored, parts)
 
     def _add_reminders(self, info: UserMessage, parts: list[Document]) -> None:
         """Add what the model must know with this prompt. It is stored, so that later requests repeat it."""
-        services, last_answer = self._services, self._history.last_answer
-        plan = plan_file(services.config, services.location, self._session)
+        last_answer = self._history.last_answer
+        plan = plan_file(self._config, self._location, self._session)
         before = last_answer.info.get("agent") if last_answer else None
-        reminders = plan_reminders(services.config, plan, info.agent, before)
+        reminders = plan_reminders(self._config, plan, info.agent, before)
         today = format_day(info.time.created)
         reminder = f"<system-reminder>\nToday is {today}.\n</system-reminder>"
         # The system prompt keeps the session's first day. A prompt that has been compacted reminds of nothing any more.
         if today != format_day(self._session.time.created) and not self._reminds(reminder):
             reminders.append(reminder)
         typed = next((part for part in parts if part["type"] == "text" and not part.get("synthetic")), None)
-        if reminders and typed is not None and services.follows_opencode:
+        if reminders and typed is not None and self._follows_opencode:
             metadata = as_object(typed.get("metadata")) or {}
             extension = as_object(metadata.get(EXTENSION_KEY)) or {}
             typed["metadata"] = metadata | {EXTENSION_KEY: extension | {"reminders": reminders}}
@@ -325,7 +321,7 @@ class PromptComposer:
         server, uri = source.client_name or "", source.uri or ""
         call = self._synthetic(part.message_id, f"Reading the MCP resource {part.filename or uri} ({uri})")
         try:
-            contents = await self._services.mcp.read(server, uri)
+            contents = await self._mcp.read(server, uri)
         except OpenseshError as error:
             return [call, self._synthetic(part.message_id, f"Reading the MCP resource {uri} failed: {error.message}")]
         texts = [
@@ -350,13 +346,12 @@ class PromptComposer:
         call = self._read_call(part.message_id, arguments)
         try:
             if self._reader is None:
-                services = self._services
-                self._reader = _AttachmentContext(self._session.id, self._files, services.config, services.location)
+                self._reader = _AttachmentContext(self._session.id, self._files, self._config, self._location)
             output = await self._reader.read(arguments)
         except OpenseshError as error:
-            if self._services.follows_opencode:
+            if self._follows_opencode:
                 failure: Document = {"name": "UnknownError", "data": {"message": error.message}}
-                self._services.writer.publish(events.SessionError(session_id=self._session.id, error=failure))
+                self._writer.publish(events.SessionError(session_id=self._session.id, error=failure))
             return [call, self._synthetic(part.message_id, f"Reading {path} failed: {error.message}")]
         attached = [
             _with_id(replace(part, id="", mime=file["mime"], url=file["url"], source=None))
@@ -433,7 +428,7 @@ def _parse_file_url(url: str) -> tuple[str, int | None, int | None]:
 def _named_model(models: Models, prompt: Prompt) -> Model:
     name = prompt.model or ""
     try:
-        return models.named(name)
+        return models.catalogue.find(name)
     except ModelNotFoundError:
         if prompt.checks_model:
             raise

@@ -8,7 +8,7 @@ import socket
 import time
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from .. import events
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from ..storage.protocol import Lease, StoredMessage
     from ..workspace.revert import Reverts
     from .budget import Budgets
+    from .components import Environment
     from .prompt import Prompt, PromptComposer
-    from .session_writer import AnswerWriter, SessionWriter
-    from .settings import Settings
+    from .session_writer import AnswerWriter
     from .titles import TitleWriter
 
 log = logging.getLogger("opensesh.engine")
@@ -93,34 +93,30 @@ class Run:
                 self.task.cancel()
 
 
-class RunServices(NamedTuple):
-    """What all runs need."""
-
-    writer: SessionWriter
-    reverts: Reverts
-    statuses: Statuses
-    titles: TitleWriter
-    budgets: Budgets
-    settings: Settings
-
-
 class Runs:
     """The runs of one engine. A session is opened by one caller at a time, who holds :meth:`session_lock`."""
 
     def __init__(
         self,
         group: asyncio.TaskGroup,
-        services: RunServices,
+        environment: Environment,
+        reverts: Reverts,
+        statuses: Statuses,
+        titles: TitleWriter,
+        budgets: Budgets,
         new_loop: Callable[[Session, History, FileTimes], tuple[Loop, PromptComposer]],
-        *,
-        check_file_times: bool,
     ) -> None:
         """The runs are tasks of ``group``, of which this also starts the one that keeps their leases alive."""
         self._group = group
-        self._services = services
-        self._check_file_times = check_file_times
+        self._writer = environment.writer
+        self._settings = environment.settings
+        self._reverts = reverts
+        self._statuses = statuses
+        self._titles = titles
+        self._budgets = budgets
+        self._check_file_times = not environment.config.flags.disable_filetime_check
         self._new_loop = new_loop
-        self._leases = leases_of(services.writer.sessions.store)
+        self._leases = leases_of(environment.writer.sessions.store)
         self._runs: dict[str, Run] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._files: dict[str, FileTimes] = {}
@@ -136,7 +132,7 @@ class Runs:
             run.abort()
         try:
             if self._title_tasks and wait_for_titles:
-                await asyncio.wait(self._title_tasks, timeout=self._services.settings.title_timeout_seconds)
+                await asyncio.wait(self._title_tasks, timeout=self._settings.title_timeout_seconds)
         finally:
             for task in (*self._title_tasks, self._heartbeat_task):
                 task.cancel()
@@ -167,7 +163,7 @@ class Runs:
         return Run(loop, lease, composer)
 
     def _acquire(self, session_id: str, to_append: bool) -> tuple[Session, Lease, list[StoredMessage]]:
-        sessions, settings = self._services.writer.sessions, self._services.settings
+        sessions, settings = self._writer.sessions, self._settings
         sessions.ensure_writable(session_id)
         # When a runner is killed while it starts a command, the command holds the lease too for an instant, until it
         # has become a program of its own.
@@ -182,7 +178,7 @@ class Runs:
                 if time.monotonic() > deadline or not is_dead:
                     raise
                 time.sleep(0.05)
-        reverts = self._services.reverts
+        reverts = self._reverts
         try:
             store = sessions.store
             # With a previous lease, the unfinished answer is that of a runner of ours, which has died.
@@ -199,7 +195,7 @@ class Runs:
             messages = recover(sessions, session_id, stored)
             if lease.previous is not None:
                 self._recover_subagents(session_id)
-            self._services.writer.note_newest(session_id, messages[-1] if messages else None)
+            self._writer.note_newest(session_id, messages[-1] if messages else None)
             return session, lease, visible(messages)
         except BaseException:
             lease.release()
@@ -207,10 +203,10 @@ class Runs:
 
     def _recover_subagents(self, session_id: str) -> None:
         """Recover the subagents of a runner that died: most of their sessions are never run again."""
-        sessions = self._services.writer.sessions
+        sessions = self._writer.sessions
         for child in sessions.descendants(session_id):
             with suppress(BusyError):
-                lease = self._leases.acquire(child.id, self._services.settings.owner)
+                lease = self._leases.acquire(child.id, self._settings.owner)
                 try:
                     if lease.previous is not None:
                         recover(sessions, child.id, sessions.messages(child.id))
@@ -219,7 +215,7 @@ class Runs:
 
     def _wait_for_other_program(self, store: SharedSessions, session_id: str) -> None:
         """Wait for a program that runs the session without a lease, as OpenCode does, or raise :class:`BusyError`."""
-        seconds = self._services.settings.other_program_timeout_seconds
+        seconds = self._settings.other_program_timeout_seconds
         deadline = time.monotonic() + seconds
         is_waiting = False
         while other := store.foreign_run(session_id):
@@ -243,21 +239,21 @@ class Runs:
         """Make a revert of the session final before anything is added after it. Only when a prompt is valid: one that
         is refused must not cost what could still be restored."""
         if run.task is None and run.loop.session.revert is not None:
-            await run_in_thread_uncancellable(self._services.reverts.cleanup, run.session_id)
+            await run_in_thread_uncancellable(self._reverts.cleanup, run.session_id)
 
     def prepare_for_prompt(self, run: Run) -> None:
         """Do what comes before a valid prompt is stored, in a thread: :meth:`commit_revert`, and the outcome of a
         prompt whose runner died."""
         if run.task is None:
             if run.loop.session.revert is not None:
-                self._services.reverts.cleanup(run.session_id)
-            close_interrupted(self._services.writer.sessions, run.loop.history)
+                self._reverts.cleanup(run.session_id)
+            close_interrupted(self._writer.sessions, run.loop.history)
 
     async def add_prompt(self, run: Run, prompt: Prompt) -> StoredMessage:
         """Store a prompt in a session that is open, if it is valid."""
         message = await run.composer.compose(prompt)
         prepare = partial(self.prepare_for_prompt, run)
-        return await self._services.writer.add_message(message, first=prepare, touch=True)
+        return await self._writer.add_message(message, first=prepare, touch=True)
 
     async def join(self, run: Run, message: StoredMessage) -> asyncio.Future[Outcome]:
         """Add a stored prompt to the run; to a new one if it ended while the prompt was being stored."""
@@ -302,8 +298,8 @@ class Runs:
 
     def abort(self, session_id: str, *, announced: bool) -> bool:
         """Stop a session's run; whether there was one."""
-        if announced and self._services.settings.opencode_events:
-            self._services.writer.publish_idle(session_id)
+        if announced and self._settings.opencode_events:
+            self._writer.publish_idle(session_id)
         run = self._runs.get(session_id)
         if run is not None:
             run.abort(announced=announced)
@@ -314,7 +310,7 @@ class Runs:
         run = self._runs.get(session_id)
         if run is None or not run.loop.withdraw(message_id):
             return False
-        await run_in_thread_uncancellable(self._services.writer.sessions.remove_message, session_id, message_id)
+        await run_in_thread_uncancellable(self._writer.sessions.remove_message, session_id, message_id)
         return True
 
     def files(self, session_id: str) -> FileTimes:
@@ -327,11 +323,11 @@ class Runs:
         """Run ``first``, then until no prompt is left, including those that arrive while a run is being ended."""
         loop, session, history = run.loop, run.loop.session, run.loop.history
         try:
-            with self._services.budgets.run(run.session_id) as account:
+            with self._budgets.run(run.session_id) as account:
                 loop.drain_inbox()
                 prompt = history.last_prompt
                 if prompt is not None and needs_title(session, history):
-                    task = self._group.create_task(self._services.titles.write(session, prompt))
+                    task = self._group.create_task(self._titles.write(session, prompt))
                     self._title_tasks.add(task)
                     task.add_done_callback(self._title_tasks.discard)
                 run.has_begun = True
@@ -363,7 +359,7 @@ class Runs:
             run.lease.release()
         except OSError as error:
             log.warning("the lease of %s could not be cleared: %s", run.session_id, error)
-        self._services.statuses.set(run.session_id, {"type": "idle"})
+        self._statuses.set(run.session_id, {"type": "idle"})
         run.ended.set_result(outcome)
 
     async def _heartbeat(self) -> None:

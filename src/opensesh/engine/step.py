@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from ..tools.mcp.servers import McpServers
     from ..tools.tool import Tool
     from ..tools.truncation import Outputs
+    from .components import Environment
     from .model_choice import Agents, Models
     from .plan_mode import PlanModeGuard
     from .session_history import History
     from .subtasks import SubagentServices
-    from .tool_context import ToolEnvironment
 
 
 def enabled_features(config: Config, *, interactive: bool) -> Features:
@@ -55,15 +55,33 @@ def enabled_features(config: Config, *, interactive: bool) -> Features:
     )
 
 
-class ToolSources:
-    """Where the tools of one engine come from."""
+class Planners:
+    """Makes the planners of all runs, and collects the tools that they choose from."""
 
-    def __init__(self, features: Features, custom: tuple[Tool, ...], mcp: McpServers) -> None:
-        """``custom`` are those of plugins and of the caller."""
+    def __init__(
+        self,
+        environment: Environment,
+        agents: Agents,
+        models: Models,
+        subagents: SubagentServices,
+        mcp: McpServers,
+        custom: tuple[Tool, ...],
+    ) -> None:
+        """``custom`` are the tools of plugins and of the caller."""
+        self.environment = environment
+        self.agents = agents
+        self.models = models
+        self.subagents = subagents
         self.mcp = mcp
-        self._features = features
+        self._features = enabled_features(environment.config, interactive=environment.settings.interactive)
         self._custom = custom
         self._installed: tuple[Tool, ...] | None = None
+
+    def new(
+        self, session: Session, history: History, files: FileTimes, enqueue: Callable[[StoredMessage], None]
+    ) -> Planner:
+        """Return the planner of a run; called in a thread. ``enqueue`` takes a prompt that a tool stored."""
+        return Planner(session, history, files, enqueue, self)
 
     def registry(self, remote: Sequence[Tool] = ()) -> Registry:
         """Return all tools, with the ``remote`` ones of MCP servers. Those of installed packages are loaded when a
@@ -71,16 +89,6 @@ class ToolSources:
         if self._installed is None:
             self._installed = tuple(installed.tool for installed in load_installed_tools().tools)
         return Registry.standard(self._features, self._custom, (*self._installed, *remote))
-
-
-class PlannerServices(NamedTuple):
-    """What the planners of all runs need."""
-
-    environment: ToolEnvironment
-    agents: Agents
-    models: Models
-    tools: ToolSources
-    subagents: SubagentServices
 
 
 class Planner:
@@ -92,21 +100,19 @@ class Planner:
         history: History,
         files: FileTimes,
         enqueue: Callable[[StoredMessage], None],
-        services: PlannerServices,
+        planners: Planners,
     ) -> None:
-        """Reads instruction files and skills, so that it is called in a thread. ``enqueue`` takes a prompt that a tool
-        stored."""
+        """Reads instruction files and skills."""
         self._session = session
         self.history = history
         self._files = files
         self._enqueue = enqueue
-        self._environment = services.environment
-        self._config = services.environment.config
-        self._location = services.environment.writer.location
-        self._agents = services.agents
-        self._models = services.models
-        self._tools = services.tools
-        self._subagent_services = services.subagents
+        self._planners = planners
+        self._environment = planners.environment
+        self._config = planners.environment.config
+        self._location = planners.environment.writer.location
+        self._agents = planners.agents
+        self._models = planners.models
         self._plan_file = plan_file(self._config, self._location, session)
         self.registry = Registry()
         """The tools, for the prompt that the planner is prepared for."""
@@ -129,7 +135,7 @@ class Planner:
         subagent that still runs may be continued for a session that plans."""
         if self._prepared_for is not prompt:
             self._session = await self._environment.writer.get(self._session.id)
-            self.registry = self._tools.registry(await self._tools.mcp.tools())
+            self.registry = self._planners.registry(await self._planners.mcp.tools())
             self._prepared_for = prompt
 
     def step(self, prompt: Document, number: int) -> Step:
@@ -138,11 +144,11 @@ class Planner:
             agent = self._agents.get(prompt.get("agent"))
             self._plan = prompt, self._new_plan(prompt, agent, self._models.of_prompt(prompt))
         plan = self._plan[1]
-        return Step(self, plan, self._models.provider(plan.model), prompt, number)
+        return Step(self, plan, self._models.connections.provider(plan.model), prompt, number)
 
     def preview_request(self, prompt: Document, number: int, agent: Agent, model: Model) -> Request:
         """Return what a step would send. The model need not be available, and MCP servers are not waited for."""
-        self.registry = self._tools.registry()
+        self.registry = self._planners.registry()
         return Step(self, self._new_plan(prompt, agent, model), None, prompt, number).request()
 
     def _new_plan(self, prompt: Document, agent: Agent, model: Model) -> Plan:
@@ -210,7 +216,7 @@ class Planner:
         """Return what the tool calls of an ``answer`` have in common, or for a subtask that the user requested."""
         plan = step.plan
         children = ChildSessions(
-            self._subagent_services,
+            self._planners.subagents,
             parent_id=self._session.id,
             model={"modelID": answer["modelID"], "providerID": answer["providerID"]},
             rules=plan.rules,

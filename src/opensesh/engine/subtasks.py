@@ -19,16 +19,16 @@ from .plan_mode import PLAN_MODE_RULE
 from .prompt import Prompt, mentioned_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
-    from ..config import Agent, Config
+    from ..config import Agent
     from ..records import Document, Session
     from ..storage.protocol import StoredMessage
     from ..tools.tool import Subtask
     from .budget import Budgets
+    from .components import Environment, RunPrompt
     from .loop import Outcome
     from .model_choice import Agents
-    from .session_writer import SessionWriter
 
 MAX_DEPTH = 3
 """How deep subagents may be nested where the configuration (``subagent_depth``) does not say. OpenCode 1.1.65 has no
@@ -43,17 +43,10 @@ _NOT_INHERITED = ("*", "question", "plan_enter", "plan_exit", "todowrite", "todo
 class SubagentServices(NamedTuple):
     """What subagents of all sessions need."""
 
-    writer: SessionWriter
-    config: Config
+    environment: Environment
     agents: Agents
     budgets: Budgets
-    run: Callable[[str, Prompt], Awaitable[Outcome]]
-    """Runs a prompt in a session."""
-    is_user_asked: Callable[[], bool]
-    """Whether a request waits for the user; that time does not count as the subagent's."""
-    timeout_seconds: float | None
-    follows_opencode: bool
-    """Whether prompts name the tools that the rules of their session deny, as OpenCode's do."""
+    run: RunPrompt
 
 
 class ChildSessions(NamedTuple):
@@ -74,7 +67,8 @@ class ChildSessions(NamedTuple):
 
     async def open(self, task: Subtask) -> ChildSession:
         """Return the child session: a new one, or the earlier one that ``task_id`` names."""
-        writer, settings, agents = self.services.writer, self.services.config.settings, self.services.agents.by_name
+        environment, agents = self.services.environment, self.services.agents.by_name
+        writer, settings = environment.writer, environment.config.settings
         agent = agents.get(task.agent)
         if agent is None or (agent.mode == "primary" and not self.user_requested):
             offered = ", ".join(agent.name for agent in subagents(agents.values(), self.rules))
@@ -105,20 +99,21 @@ class ChildSessions(NamedTuple):
 
     async def run(self, child: ChildSession, task: Subtask) -> str:
         """Run the child to its outcome, and return the last text of its answer."""
+        environment = self.services.environment
         parts: tuple[Document, ...] = ({"type": "text", "text": task.prompt},)
         # Files that a model mentions with @ were not attached by the user. The child can ask to read them.
         if self.user_requested:
-            parts = mentioned_parts(task.prompt, self.services.writer.location, self.services.agents)
+            parts = mentioned_parts(task.prompt, environment.writer.location, self.services.agents)
         model = f"{child.model['providerID']}/{child.model['modelID']}"
         prompt = Prompt(parts=parts, agent=task.agent, model=model)
-        if self.services.follows_opencode:
+        if environment.settings.opencode_events:  # whose prompts name the tools that the rules of their session deny
             disabled_tools = self._disabled_tools(self.services.agents.get(task.agent))
             prompt = replace(prompt, tools=dict.fromkeys(disabled_tools, False))
         with self.services.budgets.subagent(child.session_id):
             outcome = await self._run_in_time(child.session_id, prompt)
         answered = outcome.message.parts if outcome.message else []
         text = next((part["text"] for part in reversed(answered) if part.get("type") == "text"), "")
-        if outcome.kind == "answered" or (outcome.kind == "blocked" and self.services.follows_opencode):
+        if outcome.kind == "answered" or (outcome.kind == "blocked" and environment.settings.opencode_events):
             return text or f"The subagent did not finish: {outcome.description}"
         state = _STATES.get(outcome.kind, "failed")
         if (outcome.error or {}).get("name") == "BudgetExceededError":
@@ -129,7 +124,8 @@ class ChildSessions(NamedTuple):
     async def _run_in_time(self, session_id: str, prompt: Prompt) -> Outcome:
         """Run the child for at most the seconds of the settings, without those in which a request waited for the
         user."""
-        limit = self.services.timeout_seconds
+        environment = self.services.environment
+        limit = environment.settings.task_seconds
         if limit is None:
             return await self.services.run(session_id, prompt)
         loop, timer, used = asyncio.get_running_loop(), asyncio.timeout(None), 0.0
@@ -137,7 +133,8 @@ class ChildSessions(NamedTuple):
 
         def tick() -> None:
             nonlocal used, handle
-            used += 0 if self.services.is_user_asked() else interval
+            is_user_asked = environment.permissions.pending or environment.questions.pending
+            used += 0 if is_user_asked else interval
             if used >= limit:
                 timer.reschedule(loop.time())
             else:
@@ -195,7 +192,7 @@ class ChildSessions(NamedTuple):
         tools = ["todowrite", "todoread"]
         if not any(rule.permission == "task" for rule in agent.permission):
             tools.append("task")
-        return [*tools, *self.services.config.settings.experimental.primary_tools]
+        return [*tools, *self.services.environment.config.settings.experimental.primary_tools]
 
 
 def next_requested_subtask(prompt: StoredMessage, answers: Sequence[StoredMessage]) -> Document | None:

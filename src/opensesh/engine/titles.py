@@ -103,7 +103,7 @@ class TitleWriter(NamedTuple):
             info = await run_in_thread_uncancellable(self.writer.sessions.store.update, key, edit)
             self.writer.publish(MessageUpdated(info=info))
 
-        answer = await read_text(self.models.provider(model), request, record_cost)
+        answer = await read_text(self.models.connections.provider(model), request, record_cost)
         lines = [line.strip() for line in re.sub(_THINKING, "", answer).splitlines()]
         title = next((line for line in lines if line), "")
         return f"{title[: _MAX_TITLE - 3]}..." if len(title) > _MAX_TITLE else title

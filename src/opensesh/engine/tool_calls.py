@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ..models.stream_events import Metadata
     from ..records import Document
     from ..tools.tool import Tool, ToolOutput
-    from .plugin_hooks import PluginHooks
     from .session_writer import AnswerWriter
     from .tool_context import StepContext
 
@@ -53,13 +52,12 @@ class CallRunner:
         tools: Mapping[str, Tool],
         step: StepContext,
         detector: LoopDetector,
-        hooks: PluginHooks,
     ) -> None:
         self._writer = writer
         self._tools = tools
         self._step = step
         self._detector = detector
-        self._hooks = hooks
+        self._hooks = step.environment.hooks
         self._rejected = self._corrected = False
         self._late_starts: dict[str, Callable[[], Awaitable[None]]] = {}
 

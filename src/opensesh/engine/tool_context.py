@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from ..config import Agent, Config
     from ..models.request import ModelMessage
-    from ..permissions import Permissions
     from ..records import Document
     from ..sessions import Sessions
     from ..storage.protocol import StoredMessage
@@ -53,9 +52,8 @@ if TYPE_CHECKING:
     from ..tools.tool import Modes, Subtasks, Tool, ToolOutput, UserQuestion
     from ..workspace.originals import Originals
     from ..workspace.snapshots import Snapshots
+    from .components import Environment
     from .plan_mode import PlanModeGuard
-    from .plugin_hooks import PluginHooks
-    from .session_writer import SessionWriter
     from .tool_calls import CallRunner
     from .user_requests import Questions
 
@@ -63,18 +61,6 @@ _RECALL_HINT = (
     "\n\n<system-reminder>\nWhat follows is a summary. The messages it stands for are kept word for word: where the "
     "summary does not say exactly what you need, look it up with the recall tool.\n</system-reminder>"
 )
-
-
-class ToolEnvironment(NamedTuple):
-    """Services that the tool calls of all sessions use."""
-
-    writer: SessionWriter
-    config: Config
-    permissions: Permissions
-    questions: Questions
-    hooks: PluginHooks
-    snapshots: Snapshots
-    originals: Originals
 
 
 def output_limits(config: Config, *, delegate: bool = False) -> Outputs:
@@ -91,7 +77,7 @@ def output_limits(config: Config, *, delegate: bool = False) -> Outputs:
 class StepContext(NamedTuple):
     """What the calls of one step have in common."""
 
-    environment: ToolEnvironment
+    environment: Environment
     session_id: str
     message_id: str
     agent: Agent

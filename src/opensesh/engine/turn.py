@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..models.request import Provider, Request
     from ..records import Document
     from ..workspace.snapshots import Patch, PendingSnapshot
-    from .loop import LoopServices
+    from .components import Environment
     from .session_writer import AnswerWriter
     from .tool_calls import CallRunner
 
@@ -74,14 +74,14 @@ class Turn:
     """A single model call in progress."""
 
     def __init__(
-        self, writer: AnswerWriter, calls: CallRunner, services: LoopServices, set_status: Callable[[Document], None]
+        self, writer: AnswerWriter, calls: CallRunner, environment: Environment, set_status: Callable[[Document], None]
     ) -> None:
         self._writer = writer
         self._calls = calls
-        self._settings = services.settings
-        self._hooks = services.hooks
+        self._settings = environment.settings
+        self._hooks = environment.hooks
         self._set_status = set_status
-        self._snapshots = services.snapshots
+        self._snapshots = environment.snapshots
         self._pending: PendingSnapshot | None = None
         """The snapshot before the step. It begins with the request, so that the first token does not wait for it."""
         self._streaming: dict[str, StreamingPart] = {}

@@ -25,25 +25,31 @@ from .tool_context import output_limits
 if TYPE_CHECKING:
     from ..config import Command
     from ..records import Document
+    from ..tools.mcp.servers import McpServers
     from ..tools.truncation import Outputs
+    from .components import Environment
+    from .model_choice import Agents, Models
     from .plugin_hooks import PluginHooks
-    from .prompt import PromptServices
     from .session_writer import AnswerWriter
 
 
 class UserCommands:
     """The commands of one directory."""
 
-    def __init__(self, services: PromptServices) -> None:
-        self._services = services
-        self._config = services.config
+    def __init__(self, environment: Environment, agents: Agents, models: Models, mcp: McpServers) -> None:
+        self._config = environment.config
+        self._location = environment.writer.location
+        self._hooks = environment.hooks
+        self._agents = agents
+        self._models = models
+        self._mcp = mcp
 
     def find(self, name: str) -> Command | None:
         """Return a command of the configuration, by its name with or without the slash; ``None`` for the name of an MCP
         server's prompt, which is known once the server is connected. Raises
         :class:`~opensesh.errors.NotFoundError`."""
         name = name.removeprefix("/")
-        if self._services.mcp.owns(name):
+        if self._mcp.owns(name):
             return None
         known = commands(self._config, (*skills(self._config).values(), builtin_skill()))
         if name not in known:
@@ -53,7 +59,7 @@ class UserCommands:
 
     async def fetch(self, name: str) -> Command:
         """Return a command of the configuration or, named ``server:prompt``, of an MCP server."""
-        return self.find(name) or await self._services.mcp.prompt(name.removeprefix("/"))
+        return self.find(name) or await self._mcp.prompt(name.removeprefix("/"))
 
     async def prompt(self, command: Command, arguments: str, options: Prompt) -> Prompt:
         """Return the prompt that a command becomes. ``options`` has the agent, the model and the attachments.
@@ -61,11 +67,11 @@ class UserCommands:
         The command's own agent and model come first. A command for a subagent becomes a subtask, and leaves the agent
         and the model of the prompt itself unchanged.
         """
-        agent = self._services.agents.get(command.agent or options.agent)
+        agent = self._agents.get(command.agent or options.agent)
         of_agent = f"{agent.model.provider_id}/{agent.model.model_id}" if command.agent and agent.model else None
         model = command.model or of_agent or options.model
         if model is not None:
-            self._services.models.named(model)
+            self._models.catalogue.find(model)
         for item in commands_needing_trust(self._config):
             if item.name == command.name and (reason := why_untrusted(self._config, item)):
                 raise UsageError(
@@ -93,8 +99,8 @@ class UserCommands:
         is_own = self._is_own(command)
         parts = mentioned_parts(
             text,
-            self._services.location,
-            self._services.agents,
+            self._location,
+            self._agents,
             typed=written if is_own else arguments,
             foreign="" if is_own else written,
         )
@@ -112,8 +118,8 @@ class UserCommands:
         """Return the output of a shell command in a template."""
         from ..tools.shell.execution import CommandRun, select_shell
 
-        directory = self._services.location.directory
-        environment = os.environ | await self._services.hooks.shell_env(directory)
+        directory = self._location.directory
+        environment = os.environ | await self._hooks.shell_env(directory)
         try:
             arguments = select_shell(environment).arguments(line)
             preview = await CommandRun(output_limits(self._config)).run(arguments, directory, environment, stderr=False)
