@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from opensesh.errors import NotFoundError, OpenseshError, UsageError
-from opensesh.history.filters import Selection
 from opensesh.history.formats import FORMATS, FormatOptions, find_format
 from opensesh.history.import_export.destinations import export_fingerprint, to_file, to_folder, to_stream
-from opensesh.history.import_export.exporting import MAX_MESSAGES_AT_ONCE, Export, read_messages
+from opensesh.history.import_export.exporting import MAX_MESSAGES_AT_ONCE, Export, Selection, read_messages
 from opensesh.history.stats.session_usage import SessionInfo
 from opensesh.redaction import Redactor
 from opensesh.storage import open_store

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.history.filters import Selection
 from opensesh.history.formats import FormatOptions
 from opensesh.history.import_export.destinations import to_folder, to_stream
-from opensesh.history.import_export.exporting import Export
+from opensesh.history.import_export.exporting import Export, Selection
 from opensesh.history.rendering.diff_html import diff_html
 from opensesh.history.rendering.markdown_html import markdown_html
 from opensesh.history.rendering.pictures import picture_url

@@ -7,9 +7,8 @@ from threading import Thread
 
 import pytest
 
-from opensesh.history.filters import Selection
 from opensesh.history.import_export.destinations import to_folder
-from opensesh.history.import_export.exporting import Export
+from opensesh.history.import_export.exporting import Export, Selection
 from opensesh.storage.json_tree.store import JsonTree
 
 from ..browser import Browser, needs_browser

@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opensesh.errors import NotFoundError, RecordError, UsageError
-from opensesh.history.filters import Selection
 from opensesh.history.import_export.destinations import to_stream
-from opensesh.history.import_export.exporting import Export
+from opensesh.history.import_export.exporting import Export, Selection
 from opensesh.history.import_export.import_sources import PathMap, read_sessions
 from opensesh.history.import_export.importing import Importer, ImportResult, Relation, compare, normalise_2x_copies
 from opensesh.history.stats.usage_stats import statistics

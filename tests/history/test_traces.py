@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from opensesh.history.filters import Selection
 from opensesh.history.formats import FormatOptions
 from opensesh.history.import_export.destinations import to_folder, to_stream
-from opensesh.history.import_export.exporting import Export
+from opensesh.history.import_export.exporting import Export, Selection
 from opensesh.storage.json_tree.store import JsonTree
 
 from .sample_tree import Sample

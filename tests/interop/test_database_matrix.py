@@ -13,9 +13,8 @@ from urllib.request import Request
 
 import pytest
 
-from opensesh.history.filters import Selection
 from opensesh.history.import_export.destinations import to_stream
-from opensesh.history.import_export.exporting import Export
+from opensesh.history.import_export.exporting import Export, Selection
 from opensesh.records import as_list, as_object
 from opensesh.sessions import trash
 from opensesh.storage import open_store

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from opensesh.cli.main import run
-from opensesh.history.filters import Selection
 from opensesh.history.import_export.destinations import to_stream
-from opensesh.history.import_export.exporting import Export
+from opensesh.history.import_export.exporting import Export, Selection
 from opensesh.history.import_export.import_sources import read_sessions
 from opensesh.history.import_export.importing import Importer
 from opensesh.storage.json_tree.store import JsonTree

@@ -54,6 +54,16 @@ async def test_sessions_can_be_searched_read_inspected_and_exported(tmp_path: Pa
         assert markdown.headers["content-disposition"].startswith("attachment")
 
 
+async def test_an_export_with_subagents_is_one_document(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        parent = await client.create(title="Parent")
+        child = await client.create(title="Child", parentID=parent)
+        address = f"/history/sessions/{parent}/export?children=true&format"
+        exported = await client.get(f"{address}=json")
+        assert [session["info"]["id"] for session in exported] == [parent, child]
+        assert (await client.http.get(f"{address}=opencode")).status_code == 400
+
+
 async def test_costs_checks_and_running_sessions_are_reported(tmp_path: Path) -> None:
     async with serving(tmp_path / "p") as client:
         await three_sessions(client)

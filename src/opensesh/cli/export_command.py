@@ -14,10 +14,9 @@ from argparse import Namespace
 from collections.abc import Iterator
 
 from ..errors import UsageError
-from ..history.filters import Selection
 from ..history.formats import FORMATS, FormatOptions
 from ..history.import_export.destinations import export_fingerprint, to_file, to_folder, to_stream
-from ..history.import_export.exporting import Export
+from ..history.import_export.exporting import Export, Selection
 from ..history.library import Library
 from ..history.stats.usage_stats import of_project
 from ..history.user_times import TIMES, parse_time

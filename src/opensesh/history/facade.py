@@ -6,9 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from ..errors import NotFoundError
-from .filters import Selection
 from .import_export.destinations import to_file
-from .import_export.exporting import Export
+from .import_export.exporting import Export, Selection
 from .import_export.import_sources import read_sessions
 from .import_export.importing import Importer, ImportResult
 from .library import Library

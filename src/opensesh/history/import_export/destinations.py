@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from ...errors import ExportError, NotFoundError, RecordError, UsageError
+from ...errors import ExportError, RecordError, UsageError
 from ...records import Document, dumps_compact, loads
 from ...storage.disk import read_file
 from ..formatting import text, when
@@ -77,7 +77,7 @@ class WrittenSession(msgspec.Struct, kw_only=True):
 
 def to_stream(export: Export, stream: BinaryIO, step: Step) -> int:
     """Write all sessions to a pipe or terminal; return how many were written."""
-    _check_single_file(export)
+    export.check_single_file()
     written = 0
     before, between, after = export.delimiters
     stream.write(before)
@@ -107,7 +107,7 @@ def to_file(export: Export, path: str, step: Step, *, fingerprint: str = "", res
                 raise UsageError(f"{path} is not a regular file, which Parquet needs")
             with open(path, "wb") as device:
                 return to_stream(export, device, step)
-        _check_single_file(export)
+        export.check_single_file()
         if export.format_name == "parquet":
             from ..formats.parquet import write_table
 
@@ -248,16 +248,6 @@ def _export_error(path: str, error: OSError) -> ExportError:
         case _:
             advice = error.strerror or str(error)
     return ExportError(f"{path} cannot be written: {advice}", path=path, errno=error.errno)
-
-
-def _check_single_file(export: Export) -> None:
-    if export.format.delimiters is None and not export.selected:
-        raise NotFoundError(f"no sessions match in {export.store.place}")
-    if export.format.delimiters is None and len(export.selected) > 1:
-        raise UsageError(
-            f"the format {export.format_name!r} cannot hold {len(export.selected):,} sessions in one file; "
-            "use a folder: --split DIR"
-        )
 
 
 def _state_header(fingerprint: str) -> bytes:

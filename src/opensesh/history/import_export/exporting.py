@@ -7,27 +7,42 @@ is faster). Records that cannot be read are left out and reported.
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ...errors import NotFoundError, RecordError
+from ...errors import NotFoundError, RecordError, UsageError
 from ...records import Document, as_object
 from ...storage import keys
+from ...storage.families import children_by_parent, descendants
 from ...storage.protocol import Damage, Store, StoredMessage, log_damage
 from ...storage.record_ids import message_positions, with_ids_of_key, with_parts
-from ..filters import Selection, select
 from ..formats import ExportedSession, Format, FormatOptions, find_format
+from ..stats.session_usage import SessionInfo, session_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ...redaction import Redactor
     from ...storage.protocol import Report
-    from ..stats.session_usage import SessionInfo
 
     OnMessage = Callable[[Document, list[Document]], None]
 
 MAX_MESSAGES_AT_ONCE = 300
 """Sessions with more messages are read one message at a time."""
+
+
+class Selection(NamedTuple):
+    """Criteria for sessions. The default selects all, including subagent and archived sessions."""
+
+    ids: tuple[str, ...] = ()
+    """Only these sessions."""
+    matches: Callable[[SessionInfo], bool] | None = None
+    """Only sessions for which this returns true."""
+    since: int = 0
+    """Updated at or after this time, in milliseconds."""
+    until: int | None = None
+    """Updated before this time."""
+    children: bool | None = None
+    """Whether to include subagent sessions; by default not those below the sessions in ``ids``, and otherwise yes."""
 
 
 class Export:
@@ -48,7 +63,7 @@ class Export:
         self.format: Format = find_format(format_name, options)
         self._redactor = redactor
         self._report = report
-        matching, self.excluded_children = select(store, selection, report=report)
+        matching, self.excluded_children = _select(store, selection, report)
         self._children = _children_by_parent(matching) if self.format.nests else {}
         """Sessions to include in others, by the id of their parent."""
         included = {child.id for children in self._children.values() for child in children}
@@ -62,6 +77,27 @@ class Export:
         session = self.read(selected)
         if session is not None:
             yield from self.format.chunks(session)
+
+    def file_chunks(self) -> Iterator[bytes]:
+        """Yield a file with all sessions, if :meth:`check_single_file` allows one."""
+        before, between, after = self.delimiters
+        yield before
+        is_first = True
+        for selected in self.selected:
+            for number, chunk in enumerate(self.chunks(selected)):
+                yield chunk if is_first or number else between + chunk
+                is_first = False
+        yield after
+
+    def check_single_file(self) -> None:
+        """Raise an error if the format has a file for each session, and other than one session is selected."""
+        if self.format.delimiters is None and not self.selected:
+            raise NotFoundError(f"no sessions match in {self.store.place}")
+        if self.format.delimiters is None and len(self.selected) > 1:
+            raise UsageError(
+                f"the format {self.format_name!r} cannot hold {len(self.selected):,} sessions in one file; "
+                "write one file a session: --split DIR"
+            )
 
     def read(self, selected: SessionInfo, on_message: OnMessage | None = None) -> ExportedSession | None:
         """Return a session, redacted if requested; ``None`` if it is gone or its record cannot be read.
@@ -118,6 +154,33 @@ class Export:
     def delimiters(self) -> tuple[bytes, bytes, bytes]:
         """What to write before, between and after the sessions in one file; nothing around a single session."""
         return (self.format.delimiters or (b"", b"", b"")) if len(self.selected) != 1 else (b"", b"", b"")
+
+
+def _select(store: Store, selection: Selection, report: Report) -> tuple[list[SessionInfo], int]:
+    """Return the sessions of a store that match a selection, oldest first, and how many others were left out only
+    because they are subagent sessions."""
+    sessions: dict[str, SessionInfo] = {}
+    matching: set[str] = set()
+    for key, value in store.scan(("session",), report=report):
+        document = as_object(value)
+        if document is None:
+            report(Damage(store.locate(key), "$: expected an object"))
+            continue
+        info = sessions[key[-1]] = session_info(document, key[1], key[-1])
+        in_time = info.updated >= selection.since and (selection.until is None or info.updated < selection.until)
+        if in_time and (selection.matches is None or selection.matches(info)):
+            matching.add(info.id)
+        else:
+            matching.discard(info.id)
+    if selection.ids:
+        children = children_by_parent((session.id, session.parent) for session in sessions.values())
+        with_children = {id_ for root in selection.ids for id_ in (root, *descendants(root, children))}
+        matching = with_children & sessions.keys()
+        selected = matching if selection.children else matching.intersection(selection.ids)
+    else:
+        selected = {id_ for id_ in matching if selection.children is not False or not sessions[id_].parent}
+    ordered = sorted((sessions[id_] for id_ in selected), key=lambda session: (session.created, session.id))
+    return ordered, len(matching) - len(selected)
 
 
 def _children_by_parent(sessions: list[SessionInfo]) -> dict[str, list[SessionInfo]]:

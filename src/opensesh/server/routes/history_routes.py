@@ -6,15 +6,15 @@ items; ``next`` is passed as ``after`` to get the following ones.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 from starlette.responses import StreamingResponse
 
 from ...engine.cancellation import run_in_thread_uncancellable
-from ...history.filters import Selection
 from ...history.formats import FormatOptions
-from ...history.import_export.exporting import Export
+from ...history.import_export.exporting import Export, Selection
 from ...history.library import Library
 from ...history.session_changes import prompt_changes, session_changes
 from ...history.session_outline import outline, outline_document
@@ -69,7 +69,7 @@ class ChangesQuery(Struct, frozen=True):
     prompt: MessageID | None = None
 
 
-class ChangedFileQuery(Struct, frozen=True):
+class AttachmentQuery(Struct, frozen=True):
     """Which of the files that a tool returned; absent for the file of a file part."""
 
     attachment: Annotated[int, Meta(ge=0)] | None = None
@@ -113,8 +113,8 @@ async def export_session(call: Call, query: ExportQuery) -> object:
         session_id = Library(store=store).session(call.parameters["name"]).id
         selection = Selection(ids=(session_id,), children=query.children)
         export = Export(store, selection, query.format, FormatOptions(), redactor=redactor)
-        chunks = (chunk for selected in export.selected for chunk in export.chunks(selected))
-        return f"{session_id}{export.format.suffix}", chunks
+        export.check_single_file()  # before the response begins
+        return f"{session_id}{export.format.suffix}", export.file_chunks()
 
     redactor = await call_redactor(call) if query.redact else None
     name, chunks = await run_in_thread_uncancellable(prepare)
@@ -130,7 +130,7 @@ async def get_turns(call: Call, query: TurnsQuery) -> object:
     """Get messages of a session as blocks: text, reasoning, tool calls, files, markers."""
 
     def read(library: Library) -> Document:
-        turns = session_turns(call, library, call.parameters["name"])
+        turns = _turns(call, library)
         start = query.start
         if query.around is not None:
             start = max(turns.position(query.around) - query.limit // 2, 0)
@@ -152,7 +152,7 @@ async def get_outline(call: Call) -> object:
     """Get an array for each message of a session: id, role, time, size, flags, cost, first words of a prompt."""
 
     def read(library: Library) -> Document:
-        turns = session_turns(call, library, call.parameters["name"])
+        turns = _turns(call, library)
         messages = library.store.messages(turns.session_id, report=library.report)
         return outline_document(outline(messages), turns.revision(turns.total))
 
@@ -162,23 +162,13 @@ async def get_outline(call: Call) -> object:
 @routes.get("/history/sessions/{name}/parts/{partID}", "history.part", response=dict[str, Any], errors=(400, 404))
 async def get_part(call: Call) -> object:
     """Get one part as it is stored."""
-
-    def read(library: Library) -> Document:
-        turns = session_turns(call, library, call.parameters["name"])
-        return turns.find_part(call.parameters["partID"])[1]
-
-    return await history_answer(call, read)
+    return await history_answer(call, partial(_part, call))
 
 
 @routes.get("/history/sessions/{name}/parts/{partID}/file", "history.part.file", response=bytes, errors=(400, 404))
-async def get_part_file(call: Call, query: ChangedFileQuery) -> object:
+async def get_part_file(call: Call, query: AttachmentQuery) -> object:
     """Get the file in a part: PNG, JPEG, GIF and WebP as pictures, everything else as a download."""
-
-    def read(library: Library) -> Document:
-        turns = session_turns(call, library, call.parameters["name"])
-        return turns.find_part(call.parameters["partID"])[1]
-
-    return attachment_response(await call.state.read_history(read), query.attachment)
+    return attachment_response(await call.state.read_history(partial(_part, call)), query.attachment)
 
 
 @routes.get("/history/sessions/{name}/changes", "history.changes", response=dict[str, Any], errors=(400, 404))
@@ -198,9 +188,14 @@ async def get_changes(call: Call, query: ChangesQuery) -> object:
     return await history_answer(call, read)
 
 
-def session_turns(call: Call, library: Library, name: str) -> SessionTurns:
-    """Return the turns of the session that is called ``name``."""
-    return SessionTurns(library.store, library.session(name).id, call.state.turn_orders)
+def _turns(call: Call, library: Library) -> SessionTurns:
+    """Return the turns of the session that the path names."""
+    return SessionTurns(library.store, library.session(call.parameters["name"]).id, call.state.turn_orders)
+
+
+def _part(call: Call, library: Library) -> Document:
+    """Return the part that the path names."""
+    return _turns(call, library).find_part(call.parameters["partID"])[1]
 
 
 def _turn(turn: SessionTurn, *, outputs: bool) -> Document:

@@ -14,9 +14,8 @@ from starlette.responses import Response, StreamingResponse
 
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...errors import NotFoundError, UsageError
-from ...history.filters import Selection
 from ...history.formats import FormatOptions
-from ...history.import_export.exporting import Export
+from ...history.import_export.exporting import Export, Selection
 from ..history_index import PATIENT_SECONDS, WAIT_SECONDS
 from ..operations import Call, Routes
 from ..responses import call_redactor
@@ -25,7 +24,7 @@ from .display import day
 from .pages import render
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from ...history.session_table import SessionTable
     from ...records import Document
@@ -132,7 +131,7 @@ async def export_sessions(call: Call, query: ExportsQuery) -> object:
         if len(export.selected) == 1:
             return f"{export.selected[0].id}{suffix}", export.chunks(export.selected[0])
         if export.format.delimiters is not None:
-            return f"sessions{suffix}", _joined(export, export.format.delimiters)
+            return f"sessions{suffix}", export.file_chunks()
         archive = BytesIO()
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as files:
             for selected in export.selected:
@@ -185,13 +184,3 @@ def _version(run_id: str, table: SessionTable, states: Mapping[str, Document], q
     shown = sorted((name, *state.values()) for name, state in states.items())
     parts = run_id, table.version, f"{datetime.now():%Y-%m-%d}", shown, address(query, fragment="")
     return f'"{blake2b(repr(parts).encode(errors="replace"), digest_size=12).hexdigest()}"'
-
-
-def _joined(export: Export, delimiters: tuple[bytes, bytes, bytes]) -> Iterator[bytes]:
-    before, between, after = delimiters
-    yield before
-    for number, selected in enumerate(export.selected):
-        if number:
-            yield between
-        yield from export.chunks(selected)
-    yield after
