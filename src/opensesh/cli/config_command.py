@@ -6,7 +6,6 @@ set, its default. Values that look like secrets are not shown.
 
 from __future__ import annotations
 
-import re
 import sys
 from argparse import Namespace
 from typing import Any
@@ -16,15 +15,13 @@ import msgspec
 from ..config.config import leaf_values
 from ..errors import ConfigError, NotFoundError
 from ..records import as_list, as_object, dumps_compact
-from ..redaction import Redactor
+from ..redaction import Redactor, is_secret_setting
 from . import output
 from .command_arguments import CommandParser
 from .directory_config import add_directory_option, load_config, untrusted_items
 
 Path = tuple[str | int, ...]
 
-_SECRET = re.compile(r"api_?key|token|secret|passw|credential|authorization|cookie|private_?key", re.IGNORECASE)
-_SECRET_SECTIONS = ("headers", "environment", "env")
 _HIDDEN = "(not shown)"
 
 
@@ -92,9 +89,6 @@ def _masked(path: Path, value: Any) -> Any:
     members = as_object(value)
     if members is not None:
         return {name: _masked((*path, name), member) for name, member in members.items()}
-    names = [str(step) for step in path]
-    in_section = any(name in _SECRET_SECTIONS for name in names[:-1])
-    is_secret = in_section or (bool(names) and bool(_SECRET.search(names[-1])))
     if not isinstance(value, str):
         return value
-    return _HIDDEN if is_secret and value else Redactor().text(value)
+    return _HIDDEN if value and is_secret_setting([str(name) for name in path]) else Redactor().text(value)

@@ -17,7 +17,7 @@ from ..storage import paths
 from ..storage.disk import read_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 _MIN_LENGTH = 12
 """Shorter values may occur in a text by chance..."""
@@ -31,6 +31,9 @@ _SECRET_NAME = re.compile(
 """Names of environment variables and fields that hold secrets."""
 _SECRET_FIELD = re.compile(r"access|refresh|(?:.*-)?authorization", re.IGNORECASE)
 """Names of fields that hold secrets, in addition."""
+_SECRET_SETTING = re.compile(r"api_?key|token|secret|passw|credential|authorization|cookie|private_?key", re.IGNORECASE)
+_SECRET_SECTIONS = ("environment", "env", "headers")
+"""Sections of a configuration with variables and headers, which may have any name."""
 _AUTH_SCHEME = re.compile(r"(?:bearer|basic|token) +(?=\S+\Z)", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"://[^\s/:@]*:([^\s/@]+)@")
 
@@ -48,6 +51,12 @@ def known_secrets(config: Mapping[str, Any], environ: Mapping[str, str] = os.env
             secrets.update(_secrets_in(loads(read_file(os.path.join(paths.data(), name)))))
     secrets.update(*(_secrets_in(value) for name, value in config.items() if name != "keybinds"))
     return {word for word in secrets if not word.isspace() and _is_long_enough(word)}
+
+
+def is_secret_setting(path: Sequence[str]) -> bool:
+    """Whether a text in a configuration may be a secret, by the names that lead to it."""
+    is_in_section = len(path) > 1 and path[-2] in _SECRET_SECTIONS
+    return is_in_section or (bool(path) and _SECRET_SETTING.search(path[-1]) is not None)
 
 
 def _is_long_enough(word: str) -> bool:

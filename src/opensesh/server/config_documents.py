@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,8 @@ import msgspec
 from ..config import commands, skills
 from ..models.choice import available_providers, in_order_of_preference
 from ..models.model import cost_document, public_document
-from ..records import Document, as_list, as_object, document_of
+from ..records import Document, as_list, as_object, document_of, object_at
+from ..redaction import is_secret_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 MASK = "********"
 """Shown in place of a secret. Where a client sends it back, the setting stays as it is."""
-_SECRET_NAME = re.compile(r"(?i)(api_?key|secret|token|password|authorization|credential|cookie)")
 _SOURCES = {"environment": "env", "auth.json": "api", "plugin": "custom", "config": "config"}
 
 
@@ -37,31 +36,27 @@ def default_keybinds() -> dict[str, str]:
 def config_document(config: Config, *, effective: bool = True) -> Document:
     """Return a configuration; ``effective`` adds what OpenCode adds when it is in use."""
     document: Document = masked(config.document)
-    for name, agent in (as_object(document.get("agent")) or {}).items():
+    for name, agent in object_at(document, "agent").items():
         document["agent"][name] = agent | {
-            "options": as_object(agent.get("options")) or {},
-            "permission": as_object(agent.get("permission")) or {},
+            "options": object_at(agent, "options"),
+            "permission": object_at(agent, "permission"),
         }
     if effective:
         document.setdefault("mode", {})
         document.setdefault("plugin", [])
-        document["keybinds"] = default_keybinds() | (as_object(document.get("keybinds")) or {})
+        document["keybinds"] = default_keybinds() | object_at(document, "keybinds")
     elif not (origin := config.origin(("username",))) or not origin.line:
         document.pop("username", None)
     return document
 
 
-def masked(value: Any, name: str = "") -> Any:
-    """Return a copy of a setting in which secrets are replaced by :data:`MASK`."""
+def masked(value: Any, *path: str) -> Any:
+    """Return a copy of a setting, to which the names ``path`` lead, with :data:`MASK` in place of secrets."""
     if (members := as_object(value)) is not None:
-        is_environment = name in ("environment", "headers")
-        return {
-            key: MASK if is_environment and isinstance(item, str) else masked(item, key)
-            for key, item in members.items()
-        }
+        return {name: masked(item, *path, name) for name, item in members.items()}
     if (items := as_list(value)) is not None:
-        return [masked(item, name) for item in items]
-    return MASK if isinstance(value, str) and value and _SECRET_NAME.search(name) else value
+        return [masked(item, *path) for item in items]
+    return MASK if isinstance(value, str) and value and is_secret_setting(path) else value
 
 
 def agent_document(agent: Agent) -> Document:
