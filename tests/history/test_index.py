@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from opensesh.errors import StoreError
 from opensesh.history.cache import cache_file
 from opensesh.history.cache.derived_cache import DerivedCache
+from opensesh.history.search.search_filters import Filters
 from opensesh.history.search.text_layer import TEXT
-from opensesh.history.search.text_search import Filters, Query, search
+from opensesh.history.search.text_search import Query, search
 from opensesh.storage import paths
 from opensesh.storage.change_feeds import UNSTABLE, RawRecord, StoredSession, fingerprint
 from opensesh.storage.json_tree.change_feed import JsonTreeFeed

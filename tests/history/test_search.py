@@ -17,9 +17,10 @@ from opensesh.history.cache.derived_cache import DerivedCache
 from opensesh.history.search import tokenizer
 from opensesh.history.search.facets import newest_matches
 from opensesh.history.search.query import Atom, RequiredTerms, parse, required_terms, terms_of_regex
+from opensesh.history.search.search_filters import FIELDS, Filters
 from opensesh.history.search.snippets import snippet
 from opensesh.history.search.text_layer import TEXT, build_vocabulary
-from opensesh.history.search.text_search import FIELDS, RANKED_PARTS, Filters, Query, Results, search
+from opensesh.history.search.text_search import RANKED_PARTS, Query, Results, search
 from opensesh.storage import open_store
 from opensesh.storage.locations import find_stores
 

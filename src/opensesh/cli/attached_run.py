@@ -22,7 +22,7 @@ from ..engine.loop import Outcome
 from ..engine.prompt import file_part
 from ..errors import NotFoundError, OpenseshError, UsageError
 from ..events import Event
-from ..records import Document, as_object, loads
+from ..records import Document, as_object, loads, object_at
 from ..storage.protocol import StoredMessage
 from . import output
 from .attached_session import answer_of, client_options
@@ -130,7 +130,7 @@ class _AttachedRun:
             parts = [{"type": "text", "text": self._text}, *attached]
             answer = await self._request("POST", f"{path}/message", how | model | {"parts": parts})
         message = as_object(answer) or {}
-        info = as_object(message.get("info")) or {}
+        info = object_at(message, "info")
         error = as_object(info.get("error"))
         kind = "answered" if error is None else "aborted" if error.get("name") == "MessageAbortedError" else "failed"
         return Outcome(kind, StoredMessage(info, list(message.get("parts") or ())), error)
@@ -176,7 +176,7 @@ class _AttachedRun:
 def _event_of(document: Document) -> Event | None:
     """Return the event of a server's JSON; ``None`` for one that is not known here."""
     kind = _KNOWN_EVENTS.get(str(document.get("type")))
-    properties = as_object(document.get("properties")) or {}
+    properties = object_at(document, "properties")
     try:
         return None if kind is None else msgspec.convert(properties | {"type": document["type"]}, kind)
     except msgspec.ValidationError:

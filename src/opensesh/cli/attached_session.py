@@ -21,7 +21,7 @@ from .. import ids
 from ..errors import BusyError, NotFoundError, OpenseshError, ReadOnlyStoreError, UsageError
 from ..history.discovery import find_session
 from ..history.user_times import parse_time
-from ..records import Document, Session, as_object, loads, view
+from ..records import Document, Session, as_object, loads, object_at, view
 from ..sessions.undo import Undone
 from ..storage.protocol import Damage, StoredMessage
 from ..text import pluralize
@@ -92,7 +92,7 @@ def answer_of(response: httpx2.Response, url: str) -> Any:
     if response.status_code < 400:
         return value
     error = as_object(value) or {}
-    message = (as_object(error.get("data")) or {}).get("message") or response.text[:200]
+    message = object_at(error, "data").get("message") or response.text[:200]
     if response.status_code == 401:
         message = "the password is missing or wrong; set OPENCODE_SERVER_PASSWORD"
     kind = _ERRORS.get(str(error.get("name"))) or _ERRORS_BY_STATUS.get(response.status_code, OpenseshError)
@@ -116,7 +116,7 @@ class _AttachedSessions:
     def is_opensesh(self) -> bool:
         """Whether the server has the operations under ``/history``. OpenCode answers unknown paths with a page."""
         document = as_object(self.request("GET", "/doc")) or {}
-        return "/history/trash" in (as_object(document.get("paths")) or {})
+        return "/history/trash" in object_at(document, "paths")
 
     def require_opensesh(self, what: str) -> None:
         """Raise :class:`~opensesh.errors.UsageError` if the server is not opensesh."""
@@ -207,7 +207,7 @@ def _compact(server: _AttachedSessions, session: Session, *, undo: bool, redo: b
     summaries = [info for info in new if info.get("role") == "assistant" and info.get("summary")]
     error = as_object(summaries[-1].get("error")) if summaries else {"name": "the server wrote no summary"}
     if error is not None:
-        reason = (as_object(error.get("data")) or {}).get("message") or error.get("name")
+        reason = object_at(error, "data").get("message") or error.get("name")
         raise OpenseshError(f"session {session.id} was not compacted: {reason}", session=session.id)
     return "compacted"
 

@@ -59,13 +59,10 @@ def run(options: Namespace) -> int:
         folders[old] = os.path.abspath(os.path.expanduser(new))
     # Links and standard input can be read only once.
     fetched: dict[str, list[SourceSession]] = {}
-    if any("://" in source for source in options.source):
-        from ..sharing.client import fetch_shared_session, is_link  # httpx takes long to load
+    if links := [source for source in options.source if source.startswith(("https://", "http://"))]:
+        from ..sharing.client import fetch_shared_session  # httpx takes long to load
 
-        fetched = {
-            source: [asyncio.run(fetch_shared_session(source, report=damage.append))]
-            for source in filter(is_link, options.source)
-        }
+        fetched = {link: [asyncio.run(fetch_shared_session(link, report=damage.append))] for link in links}
     if _STANDARD_INPUT in options.source:
         data = sys.stdin.buffer.read() if sys.stdin else b""
         if not data.strip():

@@ -14,7 +14,7 @@ from ..engine.budget import used_tokens
 from ..errors import OpenseshError
 from ..events import Event, MessageUpdated
 from ..models.stream_events import Usage
-from ..records import Document, as_object, dumps_compact, side_calls
+from ..records import Document, dumps_compact, object_at, side_calls
 from .terminal import Stream
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class RunUsage:
         if event.info.get("role") == "assistant":
             calls[event.info["id"]] = event.info
         for name, call in calls.items():
-            if (as_object(call.get("time")) or {}).get("created", 0) >= self._started:
+            if object_at(call, "time").get("created", 0) >= self._started:
                 self._answers[name] = call
 
     @property

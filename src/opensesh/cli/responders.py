@@ -18,7 +18,7 @@ from .. import events
 from ..errors import NotFoundError
 from ..events import Event, PermissionAsked, QuestionAsked
 from ..history.formatting import relative_path
-from ..records import Document, as_list, as_object
+from ..records import Document, object_at, objects_in
 from ..text import pluralize
 from . import output
 
@@ -183,9 +183,9 @@ class TerminalResponder(AutoResponder):
         # The input of the tool call that asks is stored before the tool does anything.
         call = (request.tool or {}).get("callID")
         parts = [part for one in self.engine.sessions.messages(request.session_id, last=2) for part in one.parts]
-        states = [part.get("state") for part in parts if part.get("callID") == call and part.get("type") == "tool"]
-        tool_input = as_object((as_object(states[0]) or {}).get("input")) if states else None
-        title, body = describe(request, tool_input or {}, self.engine.location.directory)
+        calls = [part for part in parts if part.get("callID") == call and part.get("type") == "tool"]
+        tool_input = object_at(calls[0], "state", "input") if calls else {}
+        title, body = describe(request, tool_input, self.engine.location.directory)
         self._screen.gap()
         self._screen.note(f"? {title}", 1, 33, kind="ask")
         self._show(body[:_LINES_SHOWN])
@@ -210,7 +210,7 @@ class TerminalResponder(AutoResponder):
         """Ask the questions one after the other."""
         answers: list[list[str]] = []
         for question in request.questions:
-            options = [as_object(option) or {} for option in as_list(question.get("options")) or []]
+            options = objects_in(question.get("options"))
             labels = [str(option.get("label", "")) for option in options]
             self._screen.gap()
             self._screen.note(f"? {question.get('question')}", 1, 36, kind="ask")

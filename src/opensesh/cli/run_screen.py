@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .. import events, ids
 from ..history import formatting
-from ..records import APIError, Document, Failure, MessageAbortedError, as_object, read_failure
+from ..records import APIError, Document, Failure, MessageAbortedError, as_object, object_at, read_failure
 from . import output
 from .terminal import Stream, error_stream, escape_control
 
@@ -138,12 +138,12 @@ class Screen:
                 self.note(header, 2)
 
     def _show_part(self, part: Document) -> None:
-        state = as_object(part.get("state")) or {}
+        state = object_at(part, "state")
         match part.get("type"):
             case "text" | "reasoning" if part.get("messageID") in self._answers:
                 block = self._blocks.setdefault(part["id"], _StreamedBlock(part["type"]))
                 self._append(part["id"], part["text"][block.received :])
-                if (as_object(part.get("time")) or {}).get("end"):
+                if object_at(part, "time").get("end"):
                     self._end_block(part["id"])
             case "tool" if part.get("sessionID") in self._depths and state.get("status") == "running":
                 if part["tool"] == "task" and part["id"] not in self._running:
@@ -155,7 +155,7 @@ class Screen:
                 self._show_tool_line(part, *tool_outcome(part))
                 if part.get("tool") == formatting.TODO_TOOL and state["status"] == "completed":
                     margin = "  " * (self._depths[part["sessionID"]] + 1)
-                    for line in formatting.todo_lines(as_object(state.get("input")) or {}):
+                    for line in formatting.todo_lines(object_at(state, "input")):
                         self.note(output.clip(f"{margin}{line}", 200), 2, kind="tool")
             case _:
                 pass
@@ -248,8 +248,8 @@ class Screen:
 
 def tool_label(part: Document, directory: str) -> str:
     """Return the tool and its subject, such as ``read src/a.py``, with paths relative to ``directory``."""
-    tool, state = str(part.get("tool")), as_object(part.get("state")) or {}
-    tool_input = as_object(state.get("input")) or {}
+    tool, state = str(part.get("tool")), object_at(part, "state")
+    tool_input = object_at(state, "input")
     match tool:
         case "invalid":
             return str(tool_input.get("tool"))
@@ -268,12 +268,12 @@ def tool_label(part: Document, directory: str) -> str:
 
 def tool_outcome(part: Document) -> tuple[str, bool]:
     """Return how a finished call went (exit code, changed lines, duration), and whether it succeeded."""
-    state = as_object(part.get("state")) or {}
-    span = as_object(state.get("time")) or {}
-    metadata = as_object(state.get("metadata")) or {}
+    state = object_at(part, "state")
+    span = object_at(state, "time")
+    metadata = object_at(state, "metadata")
     duration = formatting.format_duration(span.get("end", 0) - span.get("start", 0))
     if part.get("tool") == "invalid":
-        return str((as_object(state.get("input")) or {}).get("error")), False
+        return str(object_at(state, "input").get("error")), False
     if state.get("status") == "error":
         return f"{duration}  {str(state.get('error', '')).removeprefix('Error: ')}", False
     code = metadata.get("exit")

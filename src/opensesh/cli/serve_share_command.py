@@ -12,7 +12,7 @@ import os
 import sys
 from argparse import Namespace
 
-from ..sharing.share_server import ShareServerOptions, default_folder, serve
+from ..sharing.share_server import PORT, ShareServerOptions, default_folder, serve
 from . import output
 from .command_arguments import CommandParser, port
 
@@ -20,7 +20,7 @@ from .command_arguments import CommandParser, port
 def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=port, default=4097, metavar="N", help="port (default: 4097; 0 = any)")
+    parser.add_argument("--port", type=port, default=PORT, metavar="N", help=f"port (default: {PORT}; 0 = any)")
     parser.add_argument("--data", metavar="DIR", help="folder for shares (default: opensesh/shares in the data folder)")
     parser.add_argument("--url", default="", metavar="URL", help="public address, with which links begin")
     parser.add_argument(

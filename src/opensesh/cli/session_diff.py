@@ -13,7 +13,7 @@ from ..errors import NotFoundError, SnapshotError
 from ..history.library import Library
 from ..line_changes import texts_of_patch
 from ..project import resolve
-from ..records import Document, Session, as_list, as_object
+from ..records import Document, Session, as_list, object_at
 from ..sessions import Sessions
 from ..storage import keys
 from ..storage.protocol import StoredMessage, conventions_of
@@ -105,7 +105,7 @@ def _changes(
     if stored:
         return stored, "", reason
     # OpenCode's databases and forks store changes only with each prompt, and after a revert the record is empty.
-    summaries = (as_object(message.info.get("summary")) or {} for message in messages)
+    summaries = (object_at(message.info, "summary") for message in messages)
     by_prompt = [diffs for summary in summaries if (diffs := as_list(summary.get("diffs"))) is not None]
     if whole and not by_prompt:
         with suppress(NotFoundError):

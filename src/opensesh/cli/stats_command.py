@@ -195,32 +195,32 @@ def _notes(statistics: Statistics, shown: int, total: int) -> list[str]:
 def _print_tools(usage: UsageTable, usage_filter: UsageFilter, options: Namespace) -> None:
     from ..history.stats.tool_stats import by_tool  # loads msgspec; only for --by tool
 
-    documents = [row.document() for row in by_tool(usage, usage_filter)]
+    tools = by_tool(usage, usage_filter)
     if options.json:
-        output.print_json({"by": "tool", "rows": documents})
+        output.print_json({"by": "tool", "rows": [tool.document() for tool in tools]})
         return
     if options.csv:
-        write_tool_csv(documents, sys.stdout)
+        write_tool_csv((tool.document() for tool in tools), sys.stdout)
         return
-    if not documents:
+    if not tools:
         print("No tool calls in that time.", file=sys.stderr)
         return
-    shown = documents[: options.limit or None]
+    shown = tools[: options.limit or None]
     rows = [
         (
-            output.clip(str(document["key"]), 30),
-            f"{document['calls']:,}",
-            f"{document['errors']:,}",
-            f"{float(str(document['seconds'])):,.1f}",
-            format_count(int(str(document["characters"]))),
-            f"{document['sessions']:,}",
+            output.clip(tool.calls.tool, 30),
+            f"{tool.calls.calls:,}",
+            f"{tool.calls.errors:,}",
+            f"{tool.calls.milliseconds / 1000:,.1f}",
+            format_count(tool.calls.characters),
+            f"{len(tool.sessions):,}",
         )
-        for document in shown
+        for tool in shown
     ]
-    calls = [float(str(document["calls"])) for document in shown]
+    calls = [tool.calls.calls for tool in shown]
     output.table_with_bars(("TOOL", "CALLS", "ERRORS", "SECONDS", "CHARACTERS", "SESSIONS"), rows, calls, max(calls))
-    if len(shown) < len(documents):
-        print(output.paint(f"{len(shown)} of {len(documents):,} rows; --limit 0 shows all.", 2))
+    if len(shown) < len(tools):
+        print(output.paint(f"{len(shown)} of {len(tools):,} rows; --limit 0 shows all.", 2))
 
 
 def _print_disk_usage(options: Namespace) -> int:

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from ..records import Document, as_list, as_object, dumps_compact
+from ..records import Document, dumps_compact, object_at, objects_in
 
 _MAX_LENGTH = 200
 _TERMINAL_SEQUENCES = re.compile(
@@ -62,6 +62,12 @@ def text(record: Document, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def time_of(record: Document, name: str) -> int | None:
+    """Return one of the times of a record in milliseconds; ``None`` if it is missing or not a number."""
+    value = object_at(record, "time").get(name)
+    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
 def strip_colors(output: str) -> str:
     """Return the output of a program without colours, links and other sequences for a terminal."""
     return _TERMINAL_SEQUENCES.sub("", output) if "\x1b" in output else output
@@ -74,10 +80,10 @@ def main_argument(arguments: Document) -> str:
 
 def key_input(state: Document) -> str:
     """Return the main argument of a tool call, or all arguments if there is none."""
-    arguments = as_object(state.get("input")) or {}
+    arguments = object_at(state, "input")
     if name := main_argument(arguments):
         return text(arguments, name)
-    asked = (text(as_object(question) or {}, "question") for question in as_list(arguments.get("questions")) or ())
+    asked = (text(question, "question") for question in objects_in(arguments.get("questions")))
     if questions := " ".join(filter(None, asked)):
         return questions
     return ", ".join(f"{name}={dumps_compact(value).decode(errors='replace')}" for name, value in arguments.items())
@@ -91,7 +97,7 @@ def relative_path(path: str, directory: str) -> str:
 
 def tool_line(part: Document) -> str:
     """Format a tool part as one line: tool, main argument, and how it ended."""
-    state = as_object(part.get("state")) or {}
+    state = object_at(part, "state")
     return call_line(text(part, "tool"), key_input(state), text(state, "status"), text(state, "error"))
 
 
@@ -124,4 +130,4 @@ def todo_lines(tool_input: Document) -> list[str]:
 
 
 def _todos(tool_input: Document) -> list[Document]:
-    return [todo for todo in map(as_object, as_list(tool_input.get("todos")) or ()) if todo is not None]
+    return objects_in(tool_input.get("todos"))

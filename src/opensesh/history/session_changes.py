@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import NotFoundError
 from ..line_changes import line_changes, split_lines, texts_of_patch, unified_hunks
-from ..records import Document, as_list, as_object, as_whole
+from ..records import Document, as_whole, object_at, objects_in
 from ..storage import keys
 from ..storage.protocol import Store, StoredMessage, read_or_none
 from .formatting import text
@@ -54,7 +54,7 @@ def session_changes(
     store: Store, session_id: str, messages: Sequence[StoredMessage], opened: OpenedLines | None = None
 ) -> list[FileSummary]:
     """Return the changes of a session: those that OpenCode recorded, else those of its tool calls."""
-    recorded = as_list(read_or_none(store, keys.diff(session_id))) or []
+    recorded = read_or_none(store, keys.diff(session_id))
     return _recorded_changes(recorded, opened) or _called_changes(messages)
 
 
@@ -67,8 +67,8 @@ def prompt_changes(
         raise NotFoundError(f"there is no message {prompt_id} in this session", id=prompt_id)
     start = names.index(prompt_id)
     end = next((at for at in range(start + 1, len(messages)) if messages[at].info.get("role") == "user"), len(messages))
-    summary = as_object(messages[start].info.get("summary")) or {}
-    return _recorded_changes(as_list(summary.get("diffs")) or [], opened) or _called_changes(messages[start:end])
+    recorded = object_at(messages[start].info, "summary").get("diffs")
+    return _recorded_changes(recorded, opened) or _called_changes(messages[start:end])
 
 
 def unified_diff(path: str, before: str, after: str, opened: Iterable[tuple[int, int]] = ()) -> str:
@@ -80,10 +80,10 @@ def unified_diff(path: str, before: str, after: str, opened: Iterable[tuple[int,
     return f"--- {path}\n+++ {path}\n{unified_hunks(old, new, changes, _CONTEXT_LINES, opened)}"
 
 
-def _recorded_changes(records: Iterable[object], opened: OpenedLines | None) -> list[FileSummary]:
+def _recorded_changes(recorded: object, opened: OpenedLines | None) -> list[FileSummary]:
     changed: list[FileSummary] = []
-    for record in map(as_object, records):
-        if record is None or not (path := text(record, "file")):
+    for record in objects_in(recorded):
+        if not (path := text(record, "file")):
             continue
         before, after, patch = (text(record, name) for name in ("before", "after", "patch"))
         is_known = "before" in record or "after" in record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..records import Document, as_list, as_object, as_whole
+from ..records import Document, as_whole, object_at, objects_in
 from ..storage import keys
 from ..storage.protocol import StoredMessage, read_or_none
 from .formatting import text
@@ -73,13 +73,12 @@ def session_figures(library: Library, entry: SessionEntry, messages: Sequence[St
 def _context_tokens(info: Document) -> int:
     if info.get("role") != "assistant" or info.get("summary") is True:
         return 0
-    tokens = as_object(info.get("tokens")) or {}
-    cache = as_object(tokens.get("cache")) or {}
+    tokens = object_at(info, "tokens")
+    cache = object_at(tokens, "cache")
     counts = [tokens.get("input"), tokens.get("output"), cache.get("read"), cache.get("write")]
     return sum(map(as_whole, counts))
 
 
 def _todos(library: Library, session_id: str) -> list[Document]:
-    entries = as_list(read_or_none(library.store, keys.todo(session_id))) or []
-    todos = [todo for todo in map(as_object, entries) if todo is not None]
+    todos = objects_in(read_or_none(library.store, keys.todo(session_id)))
     return [todo | {name: str(todo.get(name, "")) for name in ("content", "status")} for todo in todos]

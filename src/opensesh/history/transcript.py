@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..errors import RecordError
-from ..records import Document, as_amount, as_list, as_object, as_time, as_whole, read_failure
+from ..records import Document, as_amount, as_list, as_object, as_time, as_whole, object_at, objects_in, read_failure
 from ..storage.protocol import Damage, StoredMessage
 from .formatting import TODO_TOOL, key_input, strip_colors, text, todo_lines, todo_progress
 
@@ -221,10 +221,10 @@ class _TranscriptReader:
     def message(self, message: StoredMessage) -> TranscriptMessage:
         info = message.info
         is_answer = info.get("role") == "assistant"
-        model = info if is_answer else as_object(info.get("model")) or {}
-        tokens = as_object(info.get("tokens")) or {}
-        cached = as_object(tokens.get("cache")) or {}
-        time = as_object(info.get("time")) or {}
+        model = info if is_answer else object_at(info, "model")
+        tokens = object_at(info, "tokens")
+        cached = object_at(tokens, "cache")
+        time = object_at(info, "time")
         counts = [*(tokens.get(name) for name in ("input", "output", "reasoning")), *map(cached.get, ("read", "write"))]
         return TranscriptMessage(
             id=text(info, "id"),
@@ -234,7 +234,7 @@ class _TranscriptReader:
             model="/".join(filter(None, (text(model, "providerID"), text(model, "modelID")))),
             blocks=tuple(block for part in message.parts for block in self.blocks(part)),
             failure=_failure(info),
-            is_aborted=(as_object(info.get("error")) or {}).get("name") == "MessageAbortedError",
+            is_aborted=object_at(info, "error").get("name") == "MessageAbortedError",
             cost=as_amount(info.get("cost")),
             tokens=sum(map(as_whole, counts)),
             completed=as_time(time.get("completed")) or None,
@@ -280,9 +280,9 @@ class _TranscriptReader:
             yield TextBlock(content, synthetic, text(part, "id"), duration(part))
 
     def _tool_call(self, part: Document) -> ToolBlock:
-        state = as_object(part.get("state")) or {}
-        metadata = as_object(state.get("metadata")) or {}
-        tool_input = as_object(state.get("input")) or {}
+        state = object_at(part, "state")
+        metadata = object_at(state, "metadata")
+        tool_input = object_at(state, "input")
         is_todo_list = part.get("tool") == TODO_TOOL
         session = text(metadata, "sessionId") or text(metadata, "sessionID")
         exit_code = metadata.get("exit")
@@ -297,10 +297,10 @@ class _TranscriptReader:
             todos="\n".join(todo_lines(tool_input)) if is_todo_list else "",
             session=session,
             child=self._children(session) if self._children and session else None,
-            started=as_time((as_object(state.get("time")) or {}).get("start")) or None,
+            started=as_time(object_at(state, "time").get("start")) or None,
             duration=duration(state),
             exit_code=exit_code if isinstance(exit_code, int) and not isinstance(exit_code, bool) else None,
-            attachments=tuple(map(_file, filter(None, map(as_object, as_list(state.get("attachments")) or ())))),
+            attachments=tuple(map(_file, filter(None, objects_in(state.get("attachments"))))),
             id=text(part, "id"),
         )
 
@@ -315,7 +315,7 @@ def _file(part: Document) -> FileBlock:
 
 def duration(record: Document) -> int | None:
     """Return the milliseconds between ``time.start`` and ``time.end`` of a record."""
-    time = as_object(record.get("time")) or {}
+    time = object_at(record, "time")
     start, end = as_time(time.get("start")), as_time(time.get("end"))
     return end - start if start and end >= start else None
 

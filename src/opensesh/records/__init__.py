@@ -14,6 +14,7 @@ from .codec import loads as loads
 from .codec import loads_object as loads_object
 from .codec import merged as merged
 from .codec import object_at as object_at
+from .codec import objects_in as objects_in
 from .codec import plain as plain
 from .failure import APIError as APIError
 from .failure import BudgetExceededError as BudgetExceededError

@@ -90,8 +90,14 @@ def as_list(value: Any) -> list[Any] | None:
 def object_at(document: Document, *names: str) -> Document:
     """Return the object inside ``document`` that these names lead to; an empty one if there is none."""
     for name in names:
-        document = as_object(document.get(name)) or {}
+        value = document.get(name)
+        document = cast("Document", value) if isinstance(value, dict) else {}
     return document
+
+
+def objects_in(value: Any) -> list[Document]:
+    """Return the objects in an array; none if ``value`` is not an array."""
+    return [cast("Document", item) for item in as_list(value) or () if isinstance(item, dict)]
 
 
 def as_whole(value: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..errors import RecordError
-from .codec import as_list, as_object
+from .codec import object_at, objects_in
 from .failure import Failure, read_failure
 from .part import EXTENSION_KEY
 from .usage import FileDiff, ModelRef, Tokens
@@ -97,8 +97,7 @@ class AssistantMessage(Record, frozen=True, kw_only=True):
 
 def side_calls(info: Document) -> list[Document]:
     """Return the model calls of a prompt that have no answer of their own, such as the title, with cost and tokens."""
-    own = as_object(info.get(EXTENSION_KEY)) or {}
-    return [call for call in map(as_object, as_list(own.get("calls")) or ()) if call is not None]
+    return objects_in(object_at(info, EXTENSION_KEY).get("calls"))
 
 
 Message: TypeAlias = UserMessage | AssistantMessage

@@ -21,7 +21,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
 from ..events import MessageUpdated, PartDelta, PartRemoved, PartUpdated
-from ..records import as_object, dumps_compact
+from ..records import dumps_compact, object_at
 from .client_documents import client_event, client_part
 
 if TYPE_CHECKING:
@@ -189,9 +189,9 @@ class StreamingText:
 
 def is_completed(info: Document) -> bool:
     """Whether nothing is added to a message any more."""
-    return (as_object(info.get("time")) or {}).get("completed") is not None
+    return object_at(info, "time").get("completed") is not None
 
 
 def has_ended(part: Document) -> bool:
     """Whether a streaming part is complete."""
-    return (as_object(part.get("time")) or {}).get("end") is not None
+    return object_at(part, "time").get("end") is not None

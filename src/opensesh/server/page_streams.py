@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from .. import events
 from ..engine.cancellation import run_in_thread_uncancellable
 from ..errors import OpenseshError
-from ..records import as_object, dumps_compact
+from ..records import as_object, dumps_compact, object_at
 from ..storage import keys
 from .event_streams import has_ended, is_completed
 from .streaming_markdown import StreamingMarkdown, ViewerPosition
@@ -160,7 +160,7 @@ class PageRendering:
     def read_request(self, document: Document) -> UserRequest:
         """Read what a request belongs to. Synchronous."""
         sessions, session_id = self._sessions(), str(document["sessionID"])
-        tool = as_object(document.get("tool")) or {}
+        tool = object_at(document, "tool")
         try:
             session, ancestors = sessions.get(session_id), sessions.ancestors(session_id)
             parts = sessions.store.scan(("part", str(tool["messageID"]))) if "messageID" in tool else ()
@@ -415,8 +415,8 @@ class PageStream:
 
 def session_document(info: Document) -> Document:
     """Return what lists and headers show of a session record."""
-    times = as_object(info.get("time")) or {}
-    share, revert = as_object(info.get("share")) or {}, as_object(info.get("revert"))
+    times = object_at(info, "time")
+    share, revert = object_at(info, "share"), as_object(info.get("revert"))
     return {
         "id": info.get("id"),
         "title": info.get("title"),

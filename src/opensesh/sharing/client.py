@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import NotFoundError, RecordError, ShareError, UsageError
 from ..history.import_export.import_sources import SourceSession, session_from_document
 from ..models.failures import retry_after_ms
-from ..records import Document, Share, as_list, as_object, dumps_compact, loads, view
+from ..records import Document, Share, as_list, as_object, dumps_compact, loads, object_at, view
 from ..storage import keys
 from ..storage.protocol import Damage, log_damage
 from ..text import error_text
@@ -163,11 +163,6 @@ def server_of(share: Share, *, default: str) -> str:
     return link["server"] if link and link["id"] == share.id else default
 
 
-def is_link(source: str) -> bool:
-    """Return whether an import source is a URL rather than a path."""
-    return source.startswith(("https://", "http://"))
-
-
 async def fetch_shared_session(link: str, *, report: Callable[[Damage], None] = log_damage) -> SourceSession:
     """Return the session behind a share link, ready to be imported."""
     match = _LINK.fullmatch(link)
@@ -238,7 +233,7 @@ class ShareChannel:
         """Yield the redacted items that the server does not have, each with its digest and size."""
         for item in items:
             yield from self._if_new(item)
-            model = as_object(item.data.get("model")) or {} if item.type == "message" else {}
+            model = object_at(item.data, "model") if item.type == "message" else {}
             ref = str(model.get("providerID", "")), str(model.get("modelID", ""))
             is_prompt = item.type == "message" and item.data.get("role") == "user"
             if self._describe_model is not None and is_prompt and all(ref) and ref not in self._models:

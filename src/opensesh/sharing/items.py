@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import events
 from ..errors import RecordError
-from ..records import Document, as_list, as_object, order
+from ..records import Document, as_list, as_object, object_at, order
 from ..storage import keys
 from ..storage.protocol import Damage, Key, StoredMessage, log_damage, read_or_none
 
@@ -97,8 +97,8 @@ def changed_key(event: events.Event) -> tuple[str, Key | None] | None:
 def is_incomplete(part: Document) -> bool:
     """Return whether a part is still being written."""
     if part.get("type") == "tool":
-        return (as_object(part.get("state")) or {}).get("status") in ("pending", "running")
-    time = as_object(part.get("time")) or {}
+        return object_at(part, "state").get("status") in ("pending", "running")
+    time = object_at(part, "time")
     return part.get("type") in ("text", "reasoning") and "start" in time and "end" not in time
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 
 from ..errors import BusyError, NotFoundError, OpenseshError, ReadOnlyStoreError, RecordError, ShareError
-from ..records import Document, Share, as_object, view
+from ..records import Document, Share, object_at, view
 from ..redaction import Redactor, known_secrets
 from ..retry import RetryPolicy
 from ..storage import keys, paths, revocations
@@ -300,7 +300,7 @@ class ShareService:
                     self.sessions.store.remove(key)
 
         def remove_link(info: Document) -> None:
-            if (as_object(info.get("share")) or {}).get("url") == share.url:
+            if object_at(info, "share").get("url") == share.url:
                 del info["share"]
 
         with suppress(NotFoundError, RecordError, ReadOnlyStoreError):

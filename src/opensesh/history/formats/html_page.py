@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from markupsafe import Markup
 
-from ...records import Document, as_object
+from ...records import Document, object_at
 from ...text import pluralize
 from ..formatting import text, when
 from ..rendering.turns import RenderOptions, render_message, template_environment
@@ -68,7 +68,7 @@ class HtmlFormat:
             yield chunk.encode(errors="replace")
 
     def _time(self, session: ExportedSession, name: str) -> str:
-        return when((as_object(session.info.get("time")) or {}).get(name), utc=self._options.utc)
+        return when(object_at(session.info, "time").get(name), utc=self._options.utc)
 
     def _turns(self, session: ExportedSession, summary: _Summary) -> Iterator[Markup]:
         """Render the messages; a subagent session follows the call that started it, others come at the end."""

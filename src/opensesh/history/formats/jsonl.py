@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...records import Document, as_object, dumps_compact
-from ..formatting import iso, text, tool_line
+from ...records import Document, dumps_compact, object_at
+from ..formatting import iso, text, time_of, tool_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ class JsonlFormat:
 
     def chunks(self, session: ExportedSession) -> Iterator[bytes]:
         """Render one line, with its newline."""
-        time = as_object(session.info.get("time")) or {}
+        time = object_at(session.info, "time")
         head: Document = {
             "session_id": session.id,
             "project_hash": text(session.info, "projectID") or session.project,
@@ -54,12 +54,12 @@ class JsonlFormat:
         between = b""
         for message in session.messages:
             info = message.info
-            time = as_object(info.get("time")) or {}
+            time = object_at(info, "time")
             thoughts: list[Document] = []
             for part in message.parts:
                 if part.get("type") == "reasoning":
-                    subject = (as_object(part.get("metadata")) or {}).get("subject")
-                    started = (as_object(part.get("time")) or {}).get("start", time.get("created"))
+                    subject = object_at(part, "metadata").get("subject")
+                    started = object_at(part, "time").get("start", time.get("created"))
                     thought: Document = {"subject": "Thinking" if subject is None else subject}
                     thoughts.append(thought | {"description": text(part, "text"), "timestamp": iso(started)})
             line: Document = {
@@ -107,7 +107,7 @@ class TracesFormat:
             "id": session.id,
             "name": text(info, "title"),
             "cwd": text(info, "directory"),
-            "timestamp": _time(info, "created"),
+            "timestamp": time_of(info, "created"),
             "version": text(info, "version"),
             "parentId": text(info, "parentID"),
         }
@@ -123,7 +123,7 @@ class TracesFormat:
             line: Document = {
                 "reasoningContent": "\n\n".join(reasoning) if self._reasoning else "",
                 "toolCalls": calls,
-                "timestamp": _time(info, "created"),
+                "timestamp": time_of(info, "created"),
                 "model": text(info, "modelID"),
             }
             if content or line["reasoningContent"] or tools:
@@ -149,11 +149,6 @@ def _without_empty(line: Document) -> Document:
     return {name: value for name, value in line.items() if value or value == 0}
 
 
-def _time(record: Document, name: str) -> int | None:
-    time = (as_object(record.get("time")) or {}).get(name)
-    return int(time) if isinstance(time, (int, float)) and not isinstance(time, bool) else None
-
-
 def _calls_and_results(tools: list[Document], used_ids: set[str]) -> tuple[list[Document], list[Document]]:
     """Return the calls of a message, and a line for each result. The ids of the calls are added to ``used_ids``."""
     calls: list[Document] = []
@@ -163,13 +158,13 @@ def _calls_and_results(tools: list[Document], used_ids: set[str]) -> tuple[list[
         if not call_id or call_id in used_ids:
             call_id = text(part, "id")
         used_ids.add(call_id)
-        state = as_object(part.get("state")) or {}
+        state = object_at(part, "state")
         tool_input: Any = state.get("input")
         arguments = dumps_compact(tool_input if tool_input is not None else {}).decode(errors="replace")
         calls.append({"id": call_id, "function": {"name": text(part, "tool"), "arguments": arguments}})
         content = {"completed": text(state, "output"), "error": text(state, "error")}.get(text(state, "status"))
         if content is not None:
-            ended = _time(state, "end")
+            ended = time_of(state, "end")
             line: Document = {"role": "tool", "toolCallId": call_id, "content": content}
             results.append(line if ended is None else line | {"timestamp": ended})
     return calls, results

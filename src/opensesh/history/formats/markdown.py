@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ...records import as_object, dumps
-from ..formatting import call_line, when
+from ...records import dumps, object_at
+from ..formatting import call_line, text, when
 from ..transcript import (
     Block,
     FileBlock,
@@ -42,12 +42,12 @@ class MarkdownFormat:
 
     def chunks(self, session: ExportedSession) -> Iterator[bytes]:
         """Render the heading and the messages."""
-        for text in self._session(session, 1):
-            yield text.encode(errors="replace")
+        for piece in self._session(session, 1):
+            yield piece.encode(errors="replace")
 
     def _session(self, session: ExportedSession, level: int) -> Iterator[str]:
         info, utc = session.info, self._options.utc
-        time = as_object(info.get("time")) or {}
+        time = object_at(info, "time")
         yield f"{'#' * level} {_line(info.get('title')) or session.id}\n\n"
         yield f"- session: `{session.id}`\n- folder: `{_line(info.get('directory'))}`\n"
         yield f"- created {when(time.get('created'), utc=utc)}, updated {when(time.get('updated'), utc=utc)}\n\n"
@@ -110,8 +110,7 @@ class PromptsFormat:
 
     def chunks(self, session: ExportedSession) -> Iterator[bytes]:
         """Render a heading, then each prompt with its time."""
-        title = session.info.get("title")
-        heading = f"# {title if isinstance(title, str) else ''} ({session.id})\n\n"
+        heading = f"# {text(session.info, 'title')} ({session.id})\n\n"
         for message in transcript_messages(session.messages):
             texts = [block.text.strip("\n") for block in message.blocks if isinstance(block, TextBlock)]
             if message.role == "user" and texts:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...errors import RecordError
-from ...records import Document, as_list, as_object, as_whole, dumps, dumps_compact, read_failure, write_failure
+from ...records import (
+    Document,
+    as_list,
+    as_object,
+    as_whole,
+    dumps,
+    dumps_compact,
+    object_at,
+    objects_in,
+    read_failure,
+    write_failure,
+)
 from ...records.part import PART_TYPES
 from ...storage.protocol import StoredMessage
 
@@ -22,7 +33,6 @@ class JsonFormat:
     delimiters: tuple[bytes, bytes, bytes] | None = (b"[\n", b",\n", b"]\n")
     nests = False
     part_types = None
-    includes_related = True
 
     def __init__(self, options: FormatOptions) -> None:
         pass
@@ -36,7 +46,7 @@ class JsonFormat:
             yield between + _indented({"info": info, "parts": parts}, b"    ")
             between = b",\n    "
         yield b"\n  ]" if between[:1] == b"," else b"]"
-        if self.includes_related and session.related:
+        if session.related:
             # OpenCode's export has neither todos nor diffs; its import ignores the field.
             yield b',\n  "opensesh": ' + _indented(session.related, b"  ")
         yield b"\n}\n"
@@ -57,7 +67,6 @@ class ImportableFormat(JsonFormat):
     """
 
     delimiters = None
-    includes_related = False
     _last_prompt = ""
 
     def info(self, session: ExportedSession) -> Document:
@@ -133,12 +142,12 @@ def complete_message(message: StoredMessage, session: Document, parent: str) -> 
             "providerID": _text(info, "providerID", _UNKNOWN),
             "mode": _text(info, "mode", agent),
             "agent": agent,
-            "path": {"cwd": folder, "root": folder} | (as_object(info.get("path")) or {}),
+            "path": {"cwd": folder, "root": folder} | object_at(info, "path"),
             "cost": cost if isinstance(cost, (int, float)) else 0,
             "tokens": _tokens(info.get("tokens")),
         }
     else:
-        model = {"providerID": _UNKNOWN, "modelID": _UNKNOWN} | (as_object(info.get("model")) or {})
+        model = {"providerID": _UNKNOWN, "modelID": _UNKNOWN} | object_at(info, "model")
         done |= {"role": "user", "agent": _text(info, "agent", "build"), "model": model}
     if "error" in info:
         done["error"] = _error(info["error"])
@@ -157,7 +166,7 @@ def _prefixed(prefix: str, name: str) -> str:
 
 def _tokens(value: Any) -> Document:
     tokens: Document = {"input": 0, "output": 0, "reasoning": 0} | (as_object(value) or {})
-    return tokens | {"cache": {"read": 0, "write": 0} | (as_object(tokens.get("cache")) or {})}
+    return tokens | {"cache": {"read": 0, "write": 0} | object_at(tokens, "cache")}
 
 
 def _error(value: Any) -> Document:
@@ -206,21 +215,21 @@ def _part(part: Document, session: str, message: str, created: int) -> Document:
         case "text" if "time" in part:
             done["time"] = _span(part.get("time"), created, ended=False)
         case "tool":
-            done["state"] = _state(as_object(part.get("state")) or {}, head, created)
+            done["state"] = _state(object_at(part, "state"), head, created)
         case "step-finish":
             done["tokens"] = _tokens(part.get("tokens"))
         case "retry":
             done["error"] = {"name": "APIError", "data": {"message": "", "isRetryable": True}} | (
-                as_object(part.get("error")) or {}
+                object_at(part, "error")
             )
-            done["time"] = {"created": created} | (as_object(part.get("time")) or {})
+            done["time"] = {"created": created} | object_at(part, "time")
         case _:
             pass
     return done
 
 
 def _state(state: Document, head: Document, created: int) -> Document:
-    base: Document = {"input": as_object(state.get("input")) or {}}
+    base: Document = {"input": object_at(state, "input")}
     match state.get("status"):
         case "pending":
             return state | base | {"raw": _text(state, "raw", "")}
@@ -230,11 +239,11 @@ def _state(state: Document, head: Document, created: int) -> Document:
             done = state | base | {
                 "output": _text(state, "output", ""),
                 "title": _text(state, "title", ""),
-                "metadata": as_object(state.get("metadata")) or {},
+                "metadata": object_at(state, "metadata"),
                 "time": _span(state.get("time"), created, ended=True),
             }  # fmt: skip
-            files = [as_object(file) for file in as_list(state.get("attachments")) or []]
-            if files:
+            if as_list(state.get("attachments")):
+                files = objects_in(state["attachments"])
                 done["attachments"] = [_FIELDS["file"] | head | {"type": "file"} | file for file in files if file]
             return done
         case other:

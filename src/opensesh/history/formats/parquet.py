@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...errors import OpenseshError
-from ...records import Document, as_object, dumps_compact
+from ...records import Document, as_object, dumps_compact, object_at
 from ..formatting import text
 
 if TYPE_CHECKING:
@@ -112,8 +112,8 @@ def write_table(lines: Iterable[bytes], path: str) -> None:
 def _rows(session: ExportedSession, message: StoredMessage, number: int) -> Iterator[Document]:
     """Return a row for each part; one for the message if it has none."""
     head, info = session.info, message.info
-    time = as_object(info.get("time")) or {}
-    model = as_object(info.get("model")) or {}
+    time = object_at(info, "time")
+    model = object_at(info, "model")
     row: Document = {
         "session_id": session.id,
         "project_id": text(head, "projectID") or session.project,
@@ -133,7 +133,7 @@ def _rows(session: ExportedSession, message: StoredMessage, number: int) -> Iter
     usage: Document = {}
     tokens = as_object(info.get("tokens"))
     if tokens is not None:
-        cache = as_object(tokens.get("cache")) or {}
+        cache = object_at(tokens, "cache")
         cost = info.get("cost")
         usage["cost"] = cost if isinstance(cost, (int, float)) else None
         usage |= {f"tokens_{name}": _integer(tokens.get(name)) for name in ("input", "output", "reasoning")}
@@ -143,8 +143,8 @@ def _rows(session: ExportedSession, message: StoredMessage, number: int) -> Iter
 
 
 def _part(part: Document) -> Document:
-    state = as_object(part.get("state")) or {}
-    time = as_object(state.get("time")) or as_object(part.get("time")) or {}
+    state = object_at(part, "state")
+    time = object_at(state, "time") or object_at(part, "time")
     tool_input = state.get("input")
     return {
         "part_id": text(part, "id"),

@@ -16,12 +16,14 @@ from ...records import (
     as_list,
     as_object,
     loads,
+    object_at,
     out_of_bounds,
 )
 from ...storage import keys, open_store
 from ...storage.disk import read_file
 from ...storage.keys import GLOBAL
 from ...storage.protocol import Damage, Key, Store, StoredMessage, log_damage, read_or_none
+from ..formatting import text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,8 +54,7 @@ class SourceSession(NamedTuple):
     @property
     def title(self) -> str:
         """The title; empty if there is none."""
-        title = self.info.get("title")
-        return title if isinstance(title, str) else ""
+        return text(self.info, "title")
 
 
 class PathMap:
@@ -104,7 +105,7 @@ class PathMap:
 
         def messages() -> Iterator[StoredMessage]:
             for info, parts in source.messages():
-                paths = as_object(info.get("path")) or {}
+                paths = object_at(info, "path")
                 mapped = {name: self.folder(path) for name, path in paths.items() if isinstance(path, str)}
                 yield StoredMessage(info | {"path": paths | mapped} if mapped else info, parts)
 
@@ -186,13 +187,13 @@ def session_from_document(document: Document, origin: str, *, report: Report = l
         return None
     stored: list[StoredMessage] = []
     for message in (as_object(value) or {} for value in messages):
-        message_info = (as_object(message.get("info")) or {}) | {"sessionID": session_id}
+        message_info = object_at(message, "info") | {"sessionID": session_id}
         owner = {"sessionID": session_id, "messageID": message_info.get("id")}
         parts = [(as_object(part) or {}) | owner for part in as_list(message.get("parts")) or []]
         stored.append(StoredMessage(message_info, parts))
     valid = list(_with_valid_ids(stored, origin, report))
     _report_numbers(info | {"id": session_id}, Session, origin, report)
-    own = as_object(document.get(EXTENSION_KEY)) or {}
+    own = object_at(document, EXTENSION_KEY)
     related = [((kind, session_id), own[kind]) for kind in _EXPORTED_KINDS if as_list(own.get(kind)) is not None]
     return SourceSession(session_id, origin, info, lambda: valid, related=related)
 

@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from ...errors import NotFoundError, OpenseshError, ReadOnlyStoreError, RecordError, WriteError
-from ...records import Document, as_list, as_object, as_whole
+from ...records import Document, as_list, as_object, as_whole, object_at, objects_in
 from ...sessions.forking import copy_messages, fork_title
 from ...sessions.trash import writable_store
 from ...storage import keys
@@ -223,9 +223,9 @@ def _project_of(session: SourceSession, project_id: str, messages: list[StoredMe
     """Return the record of a session's project: that of the source, or one made from what the session tells."""
     if session.project is not None and session.project.get("id") == project_id:
         return session.project
-    paths = (as_object(message.info.get("path")) or {} for message in messages)
+    paths = (object_at(message.info, "path") for message in messages)
     root = next((str(path["root"]) for path in paths if path.get("root")), "/")
-    created = (as_object(session.info.get("time")) or {}).get("created", 0)
+    created = object_at(session.info, "time").get("created", 0)
     record: Document = {"id": project_id, "worktree": "/" if project_id == GLOBAL else root}
     if project_id != GLOBAL:
         record["vcs"] = "git"
@@ -250,7 +250,7 @@ def _completed(source: SourceSession, canonical: Callable[[Key, Any], Any], repo
         try:
             match kind:
                 case "todo":
-                    todos = [_TODO_DEFAULTS | todo for todo in map(as_object, as_list(record) or []) if todo]
+                    todos = [_TODO_DEFAULTS | todo for todo in objects_in(record) if todo]
                     related += [(key, canonical(key, todos))] if todos else []  # an empty list has no rows
                 case "session_diff":
                     related.append((key, record))
@@ -275,7 +275,7 @@ def _completed(source: SourceSession, canonical: Callable[[Key, Any], Any], repo
 
 
 def _updated(info: Document) -> int:
-    time = as_object(info.get("time")) or {}
+    time = object_at(info, "time")
     return as_whole(time.get("updated") or time.get("created"))
 
 
@@ -415,8 +415,8 @@ def as_fork(source: SourceSession, ours: Sequence[StoredMessage], theirs: Sequen
     )
     fork_id = _derived_id(source.id, divergence)
     copies = copy_messages(theirs, fork_id, _derived_id)
-    time = as_object(source.info.get("time")) or {}
-    times = [(as_object(message.info.get("time")) or {}).get("created") for message in theirs]
+    time = object_at(source.info, "time")
+    times = [object_at(message.info, "time").get("created") for message in theirs]
     # Later than all messages, as with every fork: that marks the messages as copies.
     created = max([as_whole(time.get("created")), *(as_whole(moment) + 1 for moment in times)])
     info = source.info | {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import RecordError
 from ...ids import now_ms
-from ...records import Document, as_object, as_whole, object_at
+from ...records import Document, as_whole, object_at
 from ...sessions.final_states import close_answer, close_call, is_open_answer, is_open_call
 from ...sessions.undo import Change
 from ...storage.keys import GLOBAL
@@ -101,7 +101,7 @@ class _DatabaseCheck:
     def _unreadable_projects(self) -> Iterator[Finding]:
         for row in self._rows.rows("project"):
             if row.fault:
-                time = {"created": 0, "updated": 0} | (as_object(row.record.get("time")) or {})
+                time = {"created": 0, "updated": 0} | object_at(row.record, "time")
                 whole = row.record | {"time": {name: as_whole(value) for name, value in time.items()}}
                 yield self._replaced("torn", row, row.fault, "project", whole | {"sandboxes": []})
         used = {_text(row, "project_id") for row in self._sessions.values()}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import RecordError, StoreError
-from ...records import Document, as_list, as_object, dumps_compact, loads_object
+from ...records import Document, as_object, dumps_compact, loads_object, object_at, objects_in
 from ...storage.disk import names_in, read_file
 from ...storage.keys import is_plain
 from ...storage.protocol import Damage, FileTree, Key, Store, log_damage, member_stores
 from ...workspace.tidying import folder_size
+from ..formatting import text
 from ..stats.session_usage import SessionInfo, session_info
 
 if TYPE_CHECKING:
@@ -192,16 +193,10 @@ def _count_part(usage: StoreDiskUsage, part: Document, size: int) -> None:
     usage.parts[kind].add(size)
     if kind == "tool":
         usage.tools[str(part.get("tool", ""))].add(size)
-        state = as_object(part.get("state")) or {}
-        for file in as_list(state.get("attachments")) or []:
-            usage.attachments.add(_url_length(file))
+        for file in objects_in(object_at(part, "state").get("attachments")):
+            usage.attachments.add(len(text(file, "url")))
     elif kind == "file":
-        usage.attachments.add(_url_length(part) or size)
-
-
-def _url_length(file: Any) -> int:
-    url = (as_object(file) or {}).get("url")
-    return len(url) if isinstance(url, str) else 0
+        usage.attachments.add(len(text(part, "url")) or size)
 
 
 def _ranked(totals: dict[str, UsageTotal]) -> Document:

@@ -22,6 +22,7 @@ from ...records import (
     as_whole,
     loads,
     loads_object,
+    object_at,
     order,
     out_of_bounds,
     view,
@@ -197,7 +198,7 @@ def _read(inventory: Inventory, item: InventoryItem, copies: dict[str, list[Inve
     document = record or {}
     if item.kind == "part":
         fields = {name: document.get(name) for name in ("id", "sessionID", "messageID")}
-        fields["status"] = (as_object(document.get("state")) or {}).get("status")
+        fields["status"] = object_at(document, "state").get("status")
     else:
         fields = {name: document[name] for name in _KEPT_FIELDS if name in document}
     _add(inventory, item._replace(changed=changed, fields=fields), copies)
@@ -219,7 +220,7 @@ def _add(inventory: Inventory, item: InventoryItem, copies: dict[str, list[Inven
             inventory.owners[item.name] = item.folder
         if item.fields.get("id") != item.name:
             inventory.repairable_messages.setdefault(str(item.fields.get("id")), item.folder)
-        created = as_whole((as_object(item.fields.get("time")) or {}).get("created"))
+        created = as_whole(object_at(item.fields, "time").get("created"))
         latest, last_messages = inventory.last.setdefault(item.folder, (created, []))
         if created > latest:
             inventory.last[item.folder] = (created, [item.name])
@@ -237,7 +238,7 @@ def _add(inventory: Inventory, item: InventoryItem, copies: dict[str, list[Inven
 
 
 def _update_times(item: InventoryItem) -> tuple[int, ...]:
-    time = as_object(item.fields.get("time")) or {}
+    time = object_at(item.fields, "time")
     return as_whole(time.get("updated")), as_whole(time.get("created"))
 
 
@@ -284,7 +285,7 @@ def rebuilt_session(
     session: str, infos: Sequence[Document], worktrees: Iterable[tuple[str, str]], project: str = ""
 ) -> Document:
     """Return a new record for a session, from its messages; ``worktrees`` are the projects and where they are."""
-    times = [moment for info in infos if (moment := as_whole((as_object(info.get("time")) or {}).get("created")))]
+    times = [moment for info in infos if (moment := as_whole(object_at(info, "time").get("created")))]
     paths = [path for info in infos if (path := as_object(info.get("path")))]
     directory = next((str(path["cwd"]) for path in paths if path.get("cwd")), "/")
     root = next((str(path["root"]) for path in paths if path.get("root")), "/")
@@ -312,7 +313,7 @@ def rebuilt_message(
         return None
     # Another answer of the session, or any message of it, has the fields that all have in common.
     similar = next((info for info in others if info.get("role") == "assistant"), others[0] if others else {})
-    created = _time_of_id(message, as_whole((as_object(similar.get("time")) or {}).get("created")) or ids.now_ms())
+    created = _time_of_id(message, as_whole(object_at(similar, "time").get("created")) or ids.now_ms())
     base: Document = {"id": message, "sessionID": session}
     if not any(part.get("type") in _ASSISTANT_PART_TYPES for part in parts):
         model = {"providerID": _UNKNOWN, "modelID": _UNKNOWN}
@@ -320,8 +321,8 @@ def rebuilt_message(
     steps = [part for part in parts if part.get("type") == "step-finish"]
     ended = created
     for part in parts:
-        state = as_object(part.get("state")) or {}
-        time = as_object(state.get("time")) or as_object(part.get("time")) or {}
+        state = object_at(part, "state")
+        time = object_at(state, "time") or object_at(part, "time")
         ended = max(ended, as_whole(time.get("end")))
     return base | {
         "role": "assistant",
@@ -364,11 +365,7 @@ def make_valid(record: Document, kind: str, name: str, changed: int) -> bool:
             return True
         field = re.split(r"[.\[]", error.place.removeprefix("$."))[0]
         if field in ("$", "time"):
-            valid = {
-                part: whole
-                for part, value in (as_object(record.get("time")) or {}).items()
-                if (whole := as_time(value))
-            }
+            valid = {part: whole for part, value in object_at(record, "time").items() if (whole := as_time(value))}
             record["time"] = {"created": _time_of_id(name, changed)} | valid
         else:
             record.pop(field, None)

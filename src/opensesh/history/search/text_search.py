@@ -16,7 +16,7 @@ from ...errors import RecordError, StoreError
 from ..cache.cache_layers import feeds_with, most_complete
 from . import extract
 from .query import ParsedQuery, parse_regex, parse_text, parse_words
-from .search_filters import FIELDS, Condition, Filters
+from .search_filters import Condition, Filters
 from .snippets import Snippet, snippet
 from .text_layer import TEXT, build_vocabulary, has_vocabulary
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from .extract import ExtractedText
 
     Ranked = list[tuple[int, float]]
-
-__all__ = ["FIELDS", "Filters", "Hit", "Query", "Results", "search"]
 
 RANKED_PARTS = 5_000
 """How many of the newest matches are ranked; older ones follow by age."""

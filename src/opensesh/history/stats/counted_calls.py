@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ...errors import RecordError
-from ...records import Document, as_object, as_whole, side_calls
+from ...records import Document, as_whole, object_at, side_calls
 from ...sessions import removed_calls
 from ...storage.protocol import Store, StoredMessage, store_ids
 from .forks import may_be_fork
@@ -36,7 +36,7 @@ class CountedCalls:
         infos = {str(info.get("id")): info for info in messages}
         for removed in removed_calls.read(store_ids(self._store), session_id):
             infos.setdefault(str(removed.get("id")), removed)
-        times = [as_whole((as_object(info.get("time")) or {}).get("created")) for info in infos.values()]
+        times = [as_whole(object_at(info, "time").get("created")) for info in infos.values()]
         head = session_info(session, str(session.get("projectID") or ""), session_id)
         is_fork = bool(times) and may_be_fork(head, min(times))
         copied = self._copied.get(session_id, set()) if is_fork else set[str]()

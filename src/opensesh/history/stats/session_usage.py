@@ -35,11 +35,11 @@ class SessionInfo(NamedTuple):
 
 def session_info(document: Document, project: str, name: str) -> SessionInfo:
     """Return the fields of a record that is stored as the session ``name`` of ``project``."""
-    from ...records import as_object, as_time  # loads msgspec, which cached statistics do without
+    from ...records import as_time, object_at  # loads msgspec, which cached statistics do without
 
-    stamps = as_object(document.get("time")) or {}
+    stamps = object_at(document, "time")
     created, updated = as_time(stamps.get("created")), as_time(stamps.get("updated"))
-    fork = as_object(document.get("fork")) or {}
+    fork = object_at(document, "fork")
     texts = {key: value for key in ("parentID", "title", "directory") if isinstance(value := document.get(key), str)}
     return SessionInfo(
         id=name,

@@ -12,11 +12,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import RecordError
-from ...records import EXTENSION_KEY, Document, as_object, as_whole, side_calls
+from ...records import EXTENSION_KEY, Document, as_object, as_whole, object_at, side_calls
 from ...sessions import removed_calls
 from ...storage.change_feeds import UNSTABLE, ChangeFeed, RawRecord, StoredSession
 from ...storage.protocol import Damage
-from ..formatting import text
+from ..formatting import text, time_of
 from .forks import may_be_fork
 from .money import Repricer, units
 from .session_usage import UsageEntry, buckets_of, session_info
@@ -158,11 +158,11 @@ def message_usage(record: RawRecord, parts: Callable[[], Iterable[Document]], re
     role = info.get("role")
     if role not in ("user", "assistant"):
         raise RecordError(f"a message's role is user or assistant, not {role!r}", path=record.path, place="$.role")
-    created = _time(info, "created")
+    created = time_of(info, "created")
     if created is None:
         raise RecordError("expected milliseconds, found nothing", path=record.path, place="$.time.created")
     if role == "user":
-        model = _model_of(as_object(info.get("model")) or {})
+        model = _model_of(object_at(info, "model"))
         entries = [UsageEntry(name, "user", created, 0, *model, _agent_of(info))]
     else:
         # Before OpenCode 1.0.69 an answer had several model calls and no finish reason, and kept only the tokens of
@@ -170,7 +170,7 @@ def message_usage(record: RawRecord, parts: Callable[[], Iterable[Document]], re
         steps = [] if info.get("finish") is not None else list(_step_tokens(parts()))
         entries = [_answer(name, "assistant", created, info, repricer, steps)]
     for number, call in enumerate(side_calls(info) if EXTENSION_KEY in info else ()):
-        entries.append(_answer(f"{name}#{number}", "call", _time(call, "created") or 0, call, repricer))
+        entries.append(_answer(f"{name}#{number}", "call", time_of(call, "created") or 0, call, repricer))
     return entries
 
 
@@ -179,7 +179,7 @@ def _answer(
 ) -> UsageEntry:
     """Return the usage of an answer or a side call; ``steps`` are the tokens of its model calls, if it had several."""
     model, cost = _model_of(info), info.get("cost")
-    tokens = as_object(info.get("tokens")) or {}
+    tokens = object_at(info, "tokens")
     used = _used(tokens)
     repriced = repricer.cost(*model, used, tokens.get("total"))
     if len(steps) > 1 and (any(used) or cost):
@@ -189,7 +189,7 @@ def _answer(
         used = fresh, output, reasoning, read, write
         repriced = None if None in prices else sum(filter(None, prices))
     stored = units(cost) if isinstance(cost, (int, float)) else 0
-    completed = _time(info, "completed") or 0
+    completed = time_of(info, "completed") or 0
     return UsageEntry(name, role, created, completed, *model, _agent_of(info), *used, stored, repriced)
 
 
@@ -207,11 +207,6 @@ def _step_tokens(parts: Iterable[Document]) -> Iterator[Document]:
             yield tokens
 
 
-def _time(info: Document, name: str) -> int | None:
-    value = (as_object(info.get("time")) or {}).get(name)
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
 def _model_of(record: Document) -> tuple[str, str]:
     return text(record, "providerID"), text(record, "modelID")
 
@@ -221,7 +216,7 @@ def _agent_of(info: Document) -> str:
 
 
 def _used(tokens: Document) -> Used:
-    cache = as_object(tokens.get("cache")) or {}
+    cache = object_at(tokens, "cache")
     return (
         as_whole(tokens.get("input")),
         as_whole(tokens.get("output")),

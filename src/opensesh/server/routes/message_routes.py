@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...engine.prompt import Prompt
 from ...errors import ModelNotFoundError, NotFoundError, RecordError
-from ...records import AssistantMessage, Document, as_object, created, position, read_part
+from ...records import AssistantMessage, Document, as_object, created, object_at, position, read_part
 from ..client_documents import client_message, with_stored_extension
 from ..operations import Call, MessageID, PartID, Routes, count_of
 from ..responses import RequestError, empty_response, json_response, validation_response
@@ -366,7 +366,7 @@ async def update_part(call: Call, body: PartBody) -> object:
     ids_of_path = [call.parameters[name] for name in ("partID", "messageID", "sessionID")]
     if [body.id, body.message_id, body.session_id] != ids_of_path:
         raise RequestError(400, "BadRequest", "the ids of the part are not those of the path")
-    state = as_object(call.document.get("state")) or {}
+    state = object_at(call.document, "state")
     missing = [f"`{name}`" for name in _REQUIRED_FIELDS.get(body.type, ()) if name not in call.document]
     if body.type == "tool" and not missing:
         required = _REQUIRED_STATE.get(str(state.get("status")), ("status",))

@@ -9,7 +9,7 @@ from msgspec import Struct
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...events import ProjectUpdated
 from ...project import current_branch, register
-from ...records import Document, Project, as_object
+from ...records import Document, Project, as_object, object_at
 from ...storage import keys, paths
 from ..operations import Call, Routes
 
@@ -86,7 +86,7 @@ async def update_project(call: Call, body: ProjectUpdate) -> object:
             if change is None:
                 continue
             inner = as_object(change)
-            record[field] = change if inner is None else (as_object(record.get(field)) or {}) | inner
+            record[field] = change if inner is None else object_at(record, field) | inner
 
     async with call.engine() as engine:
         key = keys.project(call.parameters["projectID"])

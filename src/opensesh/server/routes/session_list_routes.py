@@ -17,7 +17,7 @@ from ...history.session_table import RowFilter, SessionRow, SessionTable, Sort, 
 from ...history.stats.money import DOLLAR
 from ...history.user_times import parse_time
 from ...project import resolve
-from ...records import Session, as_object
+from ...records import Session, as_object, object_at
 from ...sessions import Sessions, trash
 from ...storage.keys import GLOBAL
 from ...storage.record_ids import session_at
@@ -101,7 +101,7 @@ async def list_history(call: Call, query: SessionsQuery) -> object:
         for item in page.items:
             with suppress(NotFoundError, RecordError):
                 record = as_object(state.store.read(("session", item["project"] or GLOBAL, item["id"]))) or {}
-                time, share = as_object(record.get("time")) or {}, as_object(record.get("share")) or {}
+                time, share = object_at(record, "time"), object_at(record, "share")
                 item["slug"] = record.get("slug")
                 item["archived"] = time.get("archived")
                 item["share"] = share.get("url") or None

@@ -10,7 +10,7 @@ from ...history.rendering.diff_html import diff_html
 from ...history.rendering.markdown_html import markdown_html
 from ...history.rendering.turns import RenderOptions, render_part, render_turn
 from ...history.rendering.visible_text import code
-from ...records import as_list, as_object, dumps
+from ...records import as_list, dumps, object_at
 from ...storage.protocol import StoredMessage
 from ..page_streams import Fragments
 from .pages import render_fragment
@@ -66,9 +66,9 @@ def _request(request: UserRequest) -> str:
     if "questions" in document:
         return render_fragment("question.html", request=request, questions=document["questions"])
     permission = str(document.get("permission"))
-    metadata = as_object(document.get("metadata")) or {}
-    call = as_object(as_object((request.part or {}).get("state")) or {}) or {}
-    arguments = as_object(call.get("input")) or {}
+    metadata = object_at(document, "metadata")
+    call = object_at(request.part or {}, "state")
+    arguments = object_at(call, "input")
     command = arguments.get("command") if permission == "bash" else None
     diff = metadata.get("diff")
     # The difference of an edit shows its arguments; a command has a description at most.

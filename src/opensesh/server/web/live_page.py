@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...errors import NotFoundError, ReadOnlyStoreError, RecordError
-from ...records import as_object, dumps_compact
+from ...records import as_object, dumps_compact, object_at
 from ...storage.leases import leases_of
 from ..operations import Call, Routes
 from ..responses import RequestError
@@ -60,7 +60,7 @@ async def live_page(call: Call, query: LiveQuery) -> object:
             status, holder = statuses.get(session_id), holders.get(session_id)
             asks = [Markup(request["html"]) for request in described if request["session"] == session_id]  # noqa: S704
             is_elsewhere = status is None and not asks
-            is_retried = (as_object(status) or {}).get("type") == "retry"
+            is_retried = object_at(statuses, session_id).get("type") == "retry"
             word = "waits for you" if asks else "trying again" if is_retried else "running"
             items.append(
                 {
@@ -104,7 +104,7 @@ def live_facts(state: ServerState, session: Session, last: Sequence[StoredMessag
     is_elsewhere = holder is not None and session.id not in statuses
     prompts = [message.info for message in last if message.info.get("role") == "user"]
     prompt: Document = prompts[-1] if prompts else {}
-    model = as_object(prompt.get("model")) or {}
+    model = object_at(prompt, "model")
     read_only = ""
     try:
         state.sessions.ensure_writable(session.id)

@@ -16,6 +16,7 @@ queries. Their handlers return :func:`render`, and their failures become pages a
 from __future__ import annotations
 
 import gzip
+import os
 import re
 from functools import cache
 from hashlib import blake2b
@@ -25,17 +26,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs
 
 import msgspec
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from ...history.rendering.turns import template_environment
 from ...text import format_bytes, format_count, pluralize
 from ..operations import respond
 from ..responses import error_response
 from . import display
 
 if TYPE_CHECKING:
+    from jinja2 import Template
     from starlette.requests import Request
 
     from ..operations import Call, Operation
@@ -66,6 +68,7 @@ _VIEW_VALUES = {
     "density": ("normal", "compact"),
     "keys": ("on", "off"),
 }
+_TEMPLATES = (os.path.join(os.path.dirname(__file__), "templates"),)
 _PACKAGES = ("opensesh.history.rendering", "opensesh.server.web")
 _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -181,19 +184,8 @@ def _module_script(name: str, *, is_blocking: bool = False) -> Markup:
     return Markup("").join([*(preload.format(folder, imported) for imported in imported_scripts(name)), script])
 
 
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("opensesh.server.web"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
 def _template(name: str) -> Template:
-    return _environment().get_template(
+    return template_environment(_TEMPLATES).get_template(
         name,
         globals={
             **display.FUNCTIONS,

@@ -31,7 +31,7 @@ from ...history.session_outline import outline
 from ...history.session_table import store_label
 from ...history.session_turns import DamagedMessage, SessionTurns, turn_id
 from ...history.transcript import ToolBlock, part_block
-from ...records import as_object, dumps
+from ...records import dumps, object_at
 from ...storage.protocol import CompositeStore
 from ..operations import Call, MessageID, Routes
 from ..responses import attachment_response
@@ -226,7 +226,7 @@ async def session_page(call: Call, query: SessionPageQuery) -> object:
 def session_head(view: SessionView) -> dict[str, Any]:
     """Return what the heads of all pages about a session show."""
     record = view.entry.record
-    original = str((as_object(record.document.get("fork")) or {}).get("sessionID") or "")
+    original = str(object_at(record.document, "fork").get("sessionID") or "")
     projects = {project.id: project for project in view.library.projects}
     project = projects.get(record.project_id)
     is_merged = isinstance(view.library.store, CompositeStore)
