@@ -17,7 +17,7 @@ from opensesh.redaction.secret_patterns import RULES
 
 from ..cli.running import Terminal
 from ..history.sample_tree import Sample
-from ..history.test_redaction import SECRETS
+from ..redaction.test_rules import SECRETS
 from ..server.serving import serving
 from ..sharing.faulty_server import FaultyServer, PublishingSetup
 from ..web.test_entry import sign_in

@@ -68,8 +68,8 @@ async def test_directories_do_not_see_each_others_events(tmp_path: Path) -> None
             await other.create(title="There")
             await there.wait_for("session.created")
             await client.create(title="Here")
-            await here.wait_for("session.created")
-            await all_of.wait_for("session.updated")
+            created = await here.wait_for("session.created")
+            await all_of.wait_for("session.created", info=created["properties"]["info"])
         assert [event["properties"]["info"]["title"] for event in here.seen if event["type"] == "session.created"] == [
             "Here"
         ]

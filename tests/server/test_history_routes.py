@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from opensesh.cli.main import run
+from opensesh.history.formats import FORMATS
 from opensesh.storage import paths
 
 from .serving import Client, serving
@@ -62,6 +63,13 @@ async def test_an_export_with_subagents_is_one_document(tmp_path: Path) -> None:
         exported = await client.get(f"{address}=json")
         assert [session["info"]["id"] for session in exported] == [parent, child]
         assert (await client.http.get(f"{address}=opencode")).status_code == 400
+
+
+async def test_every_format_but_a_table_can_be_exported(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client:
+        operation = (await client.get("/doc"))["paths"]["/history/sessions/{name}/export"]["get"]
+        (choices,) = (one["schema"]["enum"] for one in operation["parameters"] if one["name"] == "format")
+        assert set(choices) == set(FORMATS) - {"parquet"}
 
 
 async def test_costs_checks_and_running_sessions_are_reported(tmp_path: Path) -> None:

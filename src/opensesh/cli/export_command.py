@@ -29,14 +29,6 @@ from .command_arguments import PROJECT, SESSION, CommandParser, named_session
 from .directory_config import secrets_of_this_machine
 from .terminal import Progress
 
-_FORMAT_OF_ENDING = {
-    ".json": "json",
-    ".md": "markdown",
-    ".markdown": "markdown",
-    ".html": "html",
-    ".htm": "html",
-    ".parquet": "parquet",
-}
 _TOOLS = "how to export tool calls: not at all, or one line each (default: skip for jsonl, complete otherwise)"
 
 
@@ -95,7 +87,8 @@ def _settle_format(options: Namespace) -> None:
             )
         options.format = "json"
     if options.format is None:
-        options.format = _FORMAT_OF_ENDING.get(os.path.splitext(options.output or "")[1].lower(), "jsonl")
+        ending = os.path.splitext(options.output or "")[1].lower()
+        options.format = next((name for name, entry in FORMATS.items() if ending in entry.endings), "jsonl")
     if options.output and options.split:
         raise UsageError("-o and --split cannot be combined")
     if options.format == "parquet" and not options.output:

@@ -84,10 +84,10 @@ class BackgroundRefresh:
         self._failure: OpenseshError | None = None
         self.progress = IndexProgress(is_ready=False, done=0, of=0)
 
-    def ensure(self, max_age: float = MAX_AGE_SECONDS, wait: float = WAIT_SECONDS, *, since: float = 0.0) -> bool:
-        """Ask for a state that is at most so old, and not older than ``since``; return whether there is one after at
-        most ``wait`` seconds. A refresh that takes longer than that, as far as is known, is not waited for at all."""
-        oldest = max(time.monotonic() - max_age, since)
+    def ensure(self, wait: float, *, since: float = 0.0) -> bool:
+        """Ask for a state that is not older than :data:`MAX_AGE_SECONDS`, nor than ``since``; return whether there is
+        one after at most ``wait`` seconds. A refresh that will take longer, as the last one did, is not waited for."""
+        oldest = max(time.monotonic() - MAX_AGE_SECONDS, since)
         with self._changed:
             if self._runs and self._begun >= oldest:
                 return self._raise_failure()
@@ -209,7 +209,7 @@ class HistoryIndex:
         if version != known:
             noticed = time.monotonic()
             self._seen[refresh] = version, noticed
-        return refresh.ensure(wait=wait, since=noticed)
+        return refresh.ensure(wait, since=noticed)
 
     def _refresh_table(self, report: Callable[[int, int], None]) -> None:
         is_first = not self._table_refresh.progress.is_ready

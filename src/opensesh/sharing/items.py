@@ -108,10 +108,10 @@ def read_key(sessions: Sessions, key: Key) -> ShareItem | None:
     return read_item({"type": key[0], "data": _without_secret(value) if value and key[0] == "session" else value})
 
 
-def session_items(sessions: Sessions, session_id: str, *, report: Report = log_damage) -> Iterator[ShareItem]:
+def session_items(sessions: Sessions, session_id: str) -> Iterator[ShareItem]:
     """Yield all items of a session: its record, messages, parts and diff."""
     yield ShareItem("session", _without_secret(sessions.get(session_id).document))
-    for message in sessions.messages(session_id, report=report):
+    for message in sessions.messages(session_id):
         items = [ShareItem("message", message.info), *(ShareItem("part", part) for part in message.parts)]
         yield from (item for item in items if read_item(item.document) is not None)
     diff = sessions.diff(session_id)

@@ -103,7 +103,7 @@ def open_reader(path: str, store_id: str) -> Connection | None:
     return _ours(path, "mode=ro", store_id) if os.path.isfile(path) else None
 
 
-def open_temporary(path: str, store_id: str, source: Connection | None = None) -> Connection:
+def open_temporary(path: str, store_id: str, source: Connection | None) -> Connection:
     """Open a temporary cache: at :data:`TEMPORARY` or in :data:`MEMORY`. It starts as a copy of ``source``."""
     connection = _prepare(sqlite3.connect(path, isolation_level=None, check_same_thread=False))
     try:

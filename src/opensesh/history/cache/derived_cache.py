@@ -143,20 +143,18 @@ class DerivedCache:
         with self._turns:
             return self._rebuild_if_corrupt(act)
 
-    def write(self, change: Callable[[Connection], object], *, wait: bool = True) -> bool:
-        """Let ``change`` write to the cache in one transaction; without ``wait``, only if no other process writes."""
+    def write(self, change: Callable[[Connection], object]) -> None:
+        """Let ``change`` write to the cache in one transaction, once no other process writes."""
 
-        def act() -> bool:
-            with self._writer(timeout=None if wait else 0) as db:
-                if db is None:
-                    return False
-                db.execute("BEGIN IMMEDIATE")
-                change(db)
-                db.execute("COMMIT")
-                return True
+        def act() -> None:
+            with self._writer(timeout=None) as db:
+                if db is not None:
+                    db.execute("BEGIN IMMEDIATE")
+                    change(db)
+                    db.execute("COMMIT")
 
         with self._turns:
-            return self._rebuild_if_corrupt(act)
+            self._rebuild_if_corrupt(act)
 
     def close(self) -> None:
         """Close all files. The cache may be used again."""

@@ -60,23 +60,34 @@ class FormatOptions(NamedTuple):
     """Whether the file is in a folder with an index page, to link to it."""
 
 
+class FormatEntry(NamedTuple):
+    """Where a format is, and how it is chosen and sent."""
+
+    module: str
+    class_name: str
+    endings: tuple[str, ...] = ()
+    """Of files for which the command line chooses the format by itself."""
+    media_type: str = "application/json"
+
+
 FORMATS = {
-    "jsonl": ("jsonl", "JsonlFormat", "one line a session: prompts, answers, reasoning and tokens"),
-    "json": ("opencode", "JsonFormat", "OpenCode's export, records as stored; lossless"),
-    "opencode": ("opencode", "ImportableFormat", "the same, completed so that the newest OpenCode imports it"),
-    "markdown": ("markdown", "MarkdownFormat", "a Markdown document to read"),
-    "html": ("html_page", "HtmlFormat", "one HTML page a session, with an index; to read, search and print"),
-    "prompts": ("markdown", "PromptsFormat", "only the prompts, as text"),
-    "hf": ("jsonl", "TracesFormat", "Hugging Face's session trace format"),
-    "parquet": ("parquet", "ParquetFormat", "a table of all parts, for analysis"),
+    "jsonl": FormatEntry("jsonl", "JsonlFormat", (".jsonl",), "application/x-ndjson"),
+    "json": FormatEntry("opencode", "JsonFormat", (".json",)),
+    "opencode": FormatEntry("opencode", "ImportableFormat"),
+    "markdown": FormatEntry("markdown", "MarkdownFormat", (".md", ".markdown"), "text/markdown"),
+    "html": FormatEntry("html_page", "HtmlFormat", (".html", ".htm"), "text/html"),
+    "prompts": FormatEntry("markdown", "PromptsFormat", media_type="text/plain"),
+    "hf": FormatEntry("jsonl", "TracesFormat"),
+    "parquet": FormatEntry("parquet", "ParquetFormat", (".parquet",)),
 }
-"""By name: the module, the class, and a description."""
+"""By name; the class says what a format contains."""
 
 
 def find_format(name: str, options: FormatOptions | None = None) -> Format:
     """Return the format of that name."""
     try:
-        module, class_name, _ = FORMATS[name]
+        entry = FORMATS[name]
     except KeyError:
         raise UsageError(f"unknown format {name!r}; available: {', '.join(FORMATS)}") from None
-    return cast("Format", getattr(import_module(f".{module}", __name__), class_name)(options or FormatOptions()))
+    module = import_module(f".{entry.module}", __name__)
+    return cast("Format", getattr(module, entry.class_name)(options or FormatOptions()))

@@ -141,21 +141,20 @@ def _turn_classes(message: TranscriptMessage, items: Sequence[TurnItem], previou
     return " ".join(name for name, holds in states.items() if holds)
 
 
-def render_part(part: Document, options: RenderOptions | None = None) -> Markup:
+def render_part(part: Document, options: RenderOptions) -> Markup:
     """Render one part, folded if it is a tool call; empty if it has nothing to show."""
-    options = options or RenderOptions()
     block = part_block(part)
     items = list(_items((block,), options)) if block is not None else []
     return _macros().item(items[0], options) if items else Markup("")
 
 
-def render_body(part: Document, options: RenderOptions | None = None, *, whole: bool = False) -> Markup:
+def render_body(part: Document, options: RenderOptions, *, whole: bool = False) -> Markup:
     """Render what is inside a folded part: input and output of a tool call, reasoning, or a long text.
 
     An output is cut after :data:`SHOWN_LINES` lines unless ``whole``.
     """
     block = part_block(part)
-    return _macros().body(block, options or RenderOptions(), whole) if block is not None else Markup("")
+    return _macros().body(block, options, whole) if block is not None else Markup("")
 
 
 @cache

@@ -36,8 +36,8 @@ class UsageLayer(CacheLayer):
 
     name = "usage"
 
-    def __init__(self, repricer: Repricer | None = None) -> None:
-        self.repricer = repricer or Repricer()
+    def __init__(self) -> None:
+        self.repricer = Repricer()
 
     def version(self) -> str:
         """Return what the rows depend on: this program and the price tables."""

@@ -16,9 +16,9 @@ from ...storage.families import children_by_parent, descendants
 from ...storage.keys import GLOBAL
 from ...storage.protocol import Damage, Store, log_damage
 from ..cache.derived_cache import DerivedCache
-from .money import PriceTable, Repricer, dollars
+from .money import PriceTable, dollars
 from .session_usage import QUARTER_MS, SessionInfo, UsageBucket, UsageEntry, UsageTotals, buckets_of
-from .usage_layer import UsageLayer, UsageTable
+from .usage_layer import UsageTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -136,16 +136,15 @@ def statistics(
     *,
     utc: bool = False,
     fresh: bool = False,
-    repricer: Repricer | None = None,
     report: Callable[[Damage], None] = log_damage,
 ) -> Statistics:
     """Add up what a store's sessions used. Days are those of the local time zone unless ``utc``.
 
-    With ``fresh`` or a ``repricer``, everything is read and no cache is used.
+    With ``fresh``, everything is read and no cache is used.
     """
-    cache = DerivedCache(store=store, temporary=fresh or repricer is not None)
+    cache = DerivedCache(store=store, temporary=fresh)
     try:
-        usage = UsageTable(cache, UsageLayer(repricer))
+        usage = UsageTable(cache)
         for damage in usage.damage:
             report(damage)
         return add_up(usage, by, usage_filter or UsageFilter(), utc=utc)

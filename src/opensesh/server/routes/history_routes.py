@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, field
 from starlette.responses import StreamingResponse
 
 from ...engine.cancellation import run_in_thread_uncancellable
-from ...history.formats import FormatOptions
+from ...history.formats import FORMATS, FormatOptions
 from ...history.import_export.exporting import Export, Selection
 from ...history.library import Library
 from ...history.session_changes import prompt_changes, session_changes
@@ -31,12 +31,6 @@ if TYPE_CHECKING:
     from ...records import Document, Session
 
 routes = Routes()
-_MEDIA_TYPES = {
-    "html": "text/html",
-    "markdown": "text/markdown",
-    "prompts": "text/plain",
-    "jsonl": "application/x-ndjson",
-}
 
 
 class ContextQuery(Struct, frozen=True):
@@ -122,7 +116,7 @@ async def export_session(call: Call, query: ExportQuery) -> object:
         "content-disposition": f'attachment; filename="{name}"',
         "content-security-policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:",
     }
-    return StreamingResponse(chunks, headers=headers, media_type=_MEDIA_TYPES.get(query.format, "application/json"))
+    return StreamingResponse(chunks, headers=headers, media_type=FORMATS[query.format].media_type)
 
 
 @routes.get("/history/sessions/{name}/turns", "history.turns", response=dict[str, Any], errors=(400, 404))
