@@ -131,7 +131,7 @@ def _inclusive(row: StatsRow) -> UsageTotals:
 
 def _weight(sums: UsageTotals) -> float:
     """Return the value of a bar or shade: the cost, or the tokens if no cost is known."""
-    return float(sums.cost or sums.repriced) / 1e15 or sums.total_tokens / 1e12
+    return dollars(sums.cost or sums.repriced) or sums.total_tokens / 1e12
 
 
 def _print_rows(statistics: Statistics, shown: Sequence[StatsRow], names: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 Only texts change, including the names of fields, so the JSON stays valid and complete. A secret is replaced by the name
 of its rule: ``[redacted:github-token]``. Characters that are not visible and terminal codes within a secret do not hide
-it, nor do a line break within a token and escapes of characters. What a text takes is proportional to its length.
+it, nor do a line break within a token and escapes of characters. The time for a text is proportional to its length.
 """
 
 from __future__ import annotations

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("opensesh.server")
 MAX_AGE_SECONDS = 1.0
 """How old the state is that a request uses without asking for a newer one, unless this server has changed something."""
-_SHARE = 8
-"""Refreshes that no request waits for take at most one part in so many of the time."""
+_PAUSE_FACTOR = 8
+"""A refresh that no request waits for begins this many times the last one's duration after the last one began."""
 _PAUSE_SECONDS = 0.2
-"""How long such a refresh waits before it begins: the request that asked for it is answered first."""
+"""The least that it waits: the request that asked for it is answered first."""
 WAIT_SECONDS = 0.06
 """How long a request waits for a newer state than the one that there is."""
 PATIENT_SECONDS = 5.0
-"""How long a request waits for which it is worth: its page shows an older state meanwhile."""
+"""How long a request waits whose page already shows an older state."""
 _RANKED_WHILE_TYPING = 1_000
 """Ranking reads every match of a word that is only begun, which can be half of everything."""
 _MIN_WIDENED_LENGTH = 3
@@ -67,7 +67,7 @@ class _StoppedError(Exception):
 
 
 class BackgroundRefresh:
-    """A thread that refreshes something when it is asked to, and those who wait for it."""
+    """Refreshes something in a thread of its own, on request; requests can wait for the result."""
 
     def __init__(self, name: str, refresh: Callable[[Callable[[int, int], None]], None]) -> None:
         self._refresh = refresh
@@ -119,7 +119,7 @@ class BackgroundRefresh:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._is_wanted or self._is_stopping)
-                pause = max(self._begun + _SHARE * self._seconds - time.monotonic(), _PAUSE_SECONDS)
+                pause = max(self._begun + _PAUSE_FACTOR * self._seconds - time.monotonic(), _PAUSE_SECONDS)
                 self._changed.wait_for(lambda: self._is_awaited or self._is_stopping, pause)
                 if self._is_stopping:
                     return
@@ -132,7 +132,7 @@ class BackgroundRefresh:
                 return
             except OpenseshError as error:
                 failure = error
-            except Exception as error:  # the thread must answer those who wait
+            except Exception as error:  # requests that wait must get an answer
                 log.exception("a refresh failed")
                 failure = OpenseshError(f"the history could not be read: {error}")
             with self._changed:
@@ -214,7 +214,7 @@ class HistoryIndex:
     def _refresh_table(self, report: Callable[[int, int], None]) -> None:
         is_first = not self._table_refresh.progress.is_ready
         self._loader.refresh(report)
-        if is_first:  # a user has come, and will search sooner or later; both at once would delay the list
+        if is_first:  # for the first search; both at the same time would delay the list
             self._text_refresh.ensure(wait=0)
 
     def _refresh_text(self, report: Callable[[int, int], None]) -> None:

@@ -60,7 +60,7 @@ def newest_matches(cache: DerivedCache, query: Query) -> NewestMatches:
         # The number of a part tells roughly how new it is.
         order = "words.rowid" if condition.match else "p.id"
         newest, values = condition.sql(shown, f"ORDER BY {order} DESC LIMIT {COUNTED_PARTS}")
-        # One row, because the interpreter is left and entered again for each, and other threads are served meanwhile.
+        # One row: SQLite releases the interpreter lock for each row, and other threads take it.
         row = db.execute(f"WITH newest AS MATERIALIZED ({newest}) SELECT {_SUMMARY}", values).fetchone()
         sessions, parts, *facets = map(json.loads, row)
         counts: dict[str, Counter[str]] = dict(zip(NAMES, map(Counter[str], facets), strict=True))

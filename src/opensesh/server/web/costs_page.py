@@ -156,7 +156,7 @@ class CostTable:
         """Return the address of the sessions behind a figure."""
         chosen = {"project": self.query.project, "since": self.query.since, "until": self.query.until}
         if by == "session":
-            return f"/ui/session/{key}"
+            return display.session_address(key)
         if by in ("day", "month") and key != UNKNOWN:
             begin = date.fromisoformat(f"{key}-01" if by == "month" else key)
             end = (begin + timedelta(days=31)).replace(day=1) if by == "month" else begin + timedelta(days=1)

@@ -6,6 +6,7 @@ import os
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from markupsafe import Markup, escape
 
@@ -65,6 +66,11 @@ def marked(snippet: Snippet) -> Markup:
         pieces.append(Markup("<mark>{}</mark>").format(visible(snippet.text[start:end])))
         position = end
     return Markup("").join([*pieces, escape(visible(snippet.text[position:]))])
+
+
+def session_address(session_id: str) -> str:
+    """Return the address of a session's page."""
+    return f"/ui/session/{quote(session_id, errors="replace")}"
 
 
 def short_path(path: str) -> str:

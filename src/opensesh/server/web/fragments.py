@@ -13,6 +13,7 @@ from ...history.rendering.visible_text import code
 from ...records import as_list, dumps, object_at
 from ...storage.protocol import StoredMessage
 from ..page_streams import Fragments
+from .display import session_address
 from .pages import render_fragment
 
 if TYPE_CHECKING:
@@ -40,11 +41,6 @@ _TITLES = {
     "plan_exit": "leave plan mode",
 }
 """What a permission is for, by its name."""
-
-
-def session_address(session_id: str) -> str:
-    """Return the address of a session's page."""
-    return f"/ui/session/{session_id}"
 
 
 def _part(part: Document, directory: str, is_prompt: bool) -> str:

@@ -1,4 +1,4 @@
-"""Search in everything that was said and done, as one types."""
+"""Full-text search in all sessions while the user types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...history.search.search_filters import FIELDS
 from ..history_index import WAIT_SECONDS
 from ..operations import Call, Routes
 from ..routes.search_routes import SearchQuery, search_history
-from .display import marked
+from .display import marked, session_address
 from .pages import render
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _by_session(results: Results) -> list[dict[str, Any]]:
 
 
 def _shown(hit: Hit) -> dict[str, Any]:
-    address = f"/ui/session/{hit.session}"
+    address = session_address(hit.session)
     if hit.message:
         anchor = f"p-{hit.part}" if hit.part else f"t-{hit.message}"
         words = " ".join(dict.fromkeys(hit.snippet.text[start:end] for start, end in hit.snippet.marks))

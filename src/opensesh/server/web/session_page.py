@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
-from urllib.parse import quote
 
 from markupsafe import Markup
 from msgspec import Meta, Struct, field
@@ -35,6 +34,7 @@ from ...records import dumps, object_at
 from ...storage.protocol import CompositeStore
 from ..operations import Call, MessageID, Routes
 from ..responses import attachment_response
+from .display import session_address
 from .live_page import live_facts
 from .pages import is_fragment, render
 
@@ -130,7 +130,7 @@ class SessionView:
         self.entry: SessionEntry = library.session(call.parameters["sessionID"])
         self.id = self.entry.id
         self.turns = SessionTurns(library.store, self.id, call.state.turn_orders)
-        self.address = f"/ui/session/{quote(self.id)}"
+        self.address = session_address(self.id)
 
     def options(self, show: str) -> RenderOptions:
         """Return how turns are rendered; ``show`` is a list of names, of which unknown ones are ignored."""
@@ -309,7 +309,7 @@ def _child_turns(call: Call, library: Library, session_id: str) -> Markup:
         entry = library.session(session_id)
     except NotFoundError:
         return Markup('<p class="note">The session of the subagent is not here.</p>')
-    address = f"/ui/session/{quote(entry.id)}"
+    address = session_address(entry.id)
     turns = SessionTurns(library.store, entry.id, call.state.turn_orders)
     options = RenderOptions(address=address, directory=entry.record.directory)
     rendered: list[Markup] = []

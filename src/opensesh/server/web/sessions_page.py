@@ -64,7 +64,7 @@ async def sessions_page(call: Call, query: ListQuery) -> object:
     history = call.state.history
     states = session_states(call.state)
 
-    # A page that names its version shows something already: it is worth to wait for the newest state.
+    # A page that names its version already shows rows: it can wait for the newest state.
     known = call.request.headers.get("if-none-match", "")
     wait = PATIENT_SECONDS if known else WAIT_SECONDS
 
