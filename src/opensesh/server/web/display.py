@@ -70,7 +70,7 @@ def marked(snippet: Snippet) -> Markup:
 
 def session_address(session_id: str) -> str:
     """Return the address of a session's page."""
-    return f"/ui/session/{quote(session_id, errors="replace")}"
+    return f"/ui/session/{quote(session_id, errors='replace')}"
 
 
 def short_path(path: str) -> str:
