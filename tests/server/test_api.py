@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -269,7 +270,8 @@ async def test_a_fork_at_a_removed_message_has_what_came_before_it(tmp_path: Pat
     async with serving(tmp_path / "p") as client:
         session_id = await client.create(title="Origin")
         prompts = [(await client.prompt(session_id, f"SAY {text}"))["info"]["parentID"] for text in ("one", "two")]
-        assert (await client.http.delete(f"/session/{session_id}/message/{prompts[1]}")).status_code == 200
+        for _ in range(2):
+            assert (await client.http.delete(f"/session/{session_id}/message/{prompts[1]}")).json() is True
         fork = await client.post(f"/session/{session_id}/fork", {"messageID": prompts[1]})
         copied = await client.get(f"/session/{fork['id']}/message")
         assert [message["parts"][0].get("text") for message in copied][:1] == ["SAY one"]
@@ -412,6 +414,9 @@ async def test_rules_are_added_to_a_session_and_metadata_replaced(tmp_path: Path
         body = {"permission": rules[1:], "metadata": {"b": 2}}
         changed = (await client.http.patch(f"/session/{session_id}", json=body)).json()
         assert (changed["permission"], changed["metadata"]) == (rules, {"b": 2})
+        nothing = {"permission": None, "metadata": None}
+        changed = (await client.http.patch(f"/session/{session_id}", json=nothing)).json()
+        assert (changed["permission"], changed["metadata"]) == (rules, {"b": 2})
 
 
 async def test_sessions_are_listed_by_their_folder_in_the_project(tmp_path: Path) -> None:
@@ -508,3 +513,20 @@ async def test_sessions_below_a_removed_one_are_stopped_with_it(tmp_path: Path) 
             await events.wait_for("session.status", sessionID=child)
             assert (await client.http.delete(f"/session/{parent}")).status_code == 200
         assert await client.get("/session") == []
+
+
+async def test_every_read_of_a_directory_that_is_gone_is_answered(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p")
+    async with serving(tmp_path / "other") as client:
+        client.http.headers["x-opencode-directory"] = str(project)
+        session_id = await client.create(title="One")
+        operations = (await client.get("/doc"))["paths"]
+        shutil.rmtree(project)
+        values = {"path": ".", "pattern": "hello", "query": "read", "provider": "scripted", "model": "prompt"}
+        for path, methods in operations.items():
+            if "get" in methods and "{" not in path and not path.endswith(("/event", "/events", "/control/next")):
+                response = await client.http.get(path, params=values if not path.startswith("/history") else None)
+                assert response.status_code < 500, (path, response.text)
+        assert [one["id"] for one in await client.get("/session")] == [session_id]
+        answer = await client.prompt(session_id, "SAY still here")
+        assert answer["info"]["finish"] == "stop"

@@ -313,12 +313,16 @@ class Loop:
         is_final = step.is_last or is_blocked or "structured" in answer.info
         if failure is None and is_final and answer.info.get("finish") == "tool-calls":
             record_final(answer.info, keep_finish=self._settings.opencode_events)
+        is_full = isinstance(result.error, ContextExceededError) and compactions.auto_enabled
+        published = failure if self._settings.opencode_events and result.error is not None and not is_full else None
+        if published is not None:  # the end of the call comes before that of the answer
+            self._publish_error(published, ends_model_call=True)
         await calls.abort_open()
         await answer.finish(failure)
         self.history.add(answer.message)
         self._changed_by += [step.prompt["id"] for part in answer.message.parts if part["type"] == "patch"]
         self._answer = self._calls = None
-        if isinstance(result.error, ContextExceededError) and compactions.auto_enabled:
+        if is_full:
             request = step.request()
             if not compactions.limit_reached and not overhead_exceeds_window(request, config):
                 await compactions.request(step.prompt)
@@ -332,7 +336,9 @@ class Loop:
             self._outcome = Outcome("blocked" if is_blocked else "answered", answer.message)
         else:
             self._outcome = Outcome("failed", answer.message, write_failure(failure))
-            if not (isinstance(failure, StructuredOutputError) and self._settings.opencode_events):
+            if published is None and not (
+                isinstance(failure, StructuredOutputError) and self._settings.opencode_events
+            ):
                 self._publish_error(failure, ends_model_call=result.error is not None)
 
     async def _finish_structured(

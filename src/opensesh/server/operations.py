@@ -299,7 +299,7 @@ def _check_parameters(parameters: dict[str, str], declared: type[Struct]) -> Non
 
 def _body(operation: Operation, document: Any) -> Any:
     """Return the body as its operation declares it. ``null`` for a field that could be omitted is refused, as in
-    OpenCode, but in settings."""
+    OpenCode 1.1, but in settings and in the fields that are ``NULLABLE``."""
     body = msgspec.convert(document, operation.body)
     if not operation.path.startswith("/history/") and not operation.path.endswith("/config"):
         _refuse_nulls(body, document, "$")
@@ -310,7 +310,7 @@ def _refuse_nulls(body: Any, document: Any, path: str) -> None:
     if not isinstance(body, Struct) or not isinstance(document, dict):
         return
     for field, name in zip(body.__struct_fields__, body.__struct_encode_fields__, strict=True):
-        if name not in document:
+        if name not in document or (document[name] is None and name in getattr(body, "NULLABLE", ())):
             continue
         if document[name] is None:
             raise msgspec.ValidationError(f"Expected a value, got `null` - at `{path}.{name}`")

@@ -45,6 +45,7 @@ class Terminal:
         self.title = title
         self._command = list(command)
         self._cwd = cwd
+        """As the client sent it: it may be relative to the directory."""
         self._process: subprocess.Popen[bytes] | None = None
         self._descriptor = -1
         self._output: deque[str] = deque()
@@ -73,7 +74,7 @@ class Terminal:
         try:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", _IN_TERMINAL, os.ttyname(other_end), *self._command],
-                cwd=self._cwd,
+                cwd=os.path.join(self.directory, self._cwd),
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=other_end,
@@ -199,9 +200,10 @@ class Terminals:
             raise RequestError(429, "UnknownError", f"there are {MAX_TERMINALS} terminals already; close one")
         if any("\0" in text for text in (*command, cwd, *environment, *environment.values())):
             raise RequestError(400, "BadRequest", "a command cannot contain a NUL character")
-        if not os.path.isdir(cwd):
-            raise RequestError(400, "BadRequest", f"there is no directory {cwd}")
-        if shutil.which(os.path.join(cwd, command[0]) if "/" in command[0] else command[0]) is None:
+        folder = os.path.join(directory, cwd)
+        if not os.path.isdir(folder):
+            raise RequestError(400, "BadRequest", f"there is no directory {folder}")
+        if shutil.which(os.path.join(folder, command[0]) if "/" in command[0] else command[0]) is None:
             raise RequestError(400, "BadRequest", f"there is no program {command[0]}")
         terminal_id = ids.ascending("pty")
         terminal = Terminal(terminal_id, directory, title or f"Terminal {terminal_id[-4:]}", command, cwd)

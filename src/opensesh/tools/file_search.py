@@ -284,14 +284,19 @@ async def _run(
 ) -> _Run:
     """Run a read-only program to its end, to the timeout, or to the limit of its output."""
     inherited = {name: value for name, value in os.environ.items() if name not in _IGNORED_VARIABLES}
-    program = await asyncio.create_subprocess_exec(
-        *arguments,
-        cwd=directory,
-        env=inherited | safe_git.VARIABLES,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    try:
+        program = await asyncio.create_subprocess_exec(
+            *arguments,
+            cwd=directory,
+            env=inherited | safe_git.VARIABLES,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    except OSError:
+        if os.path.isdir(directory):
+            raise
+        return _Run(1, b"", b"", complete=True)  # the directory has been removed
     # Not None: all three are pipes.
     stdin = cast("asyncio.StreamWriter", program.stdin)
     stdout, stderr = cast("asyncio.StreamReader", program.stdout), cast("asyncio.StreamReader", program.stderr)

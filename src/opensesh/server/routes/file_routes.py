@@ -291,10 +291,10 @@ def _git(location: ProjectLocation, command: str, *arguments: str, stdin: str = 
     options: tuple[str, ...] = ()
     if command == "check-ignore":  # knows no literal pathspecs, and needs none: its paths are on its standard input
         environment.pop("GIT_LITERAL_PATHSPECS", None)
-    if command == "diff":  # starts programs by default, in submodules those of their own configuration
-        environment = without_filters(location.directory, environment)
-        options = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty")
     try:
+        if command == "diff":  # starts programs by default, in submodules those of their own configuration
+            environment = without_filters(location.directory, environment)
+            options = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty")
         done = subprocess.run(
             ["git", "-c", "core.fsmonitor=false", "-c", "core.quotepath=false", command, *options, *arguments],
             cwd=location.directory,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import msgspec
 from msgspec import Meta, Struct
@@ -162,6 +163,8 @@ class CommandBody(Struct, frozen=True, rename={"message_id": "messageID"}):
 class ShellBody(Struct, frozen=True, rename={"message_id": "messageID"}):
     """A command for the user's shell."""
 
+    NULLABLE: ClassVar = ("messageID",)
+    """A field of OpenCode 1.18, as those of :class:`SessionUpdate`."""
     agent: str
     command: str
     model: PromptModel | None = None
@@ -264,12 +267,13 @@ async def get_message(call: Call) -> object:
 
 @routes.delete("/session/{sessionID}/message/{messageID}", "session.deleteMessage", response=bool, errors=(400, 404))
 async def delete_message(call: Call) -> object:
-    """Remove a message and its parts (OpenCode 1.18)."""
+    """Remove a message and its parts (OpenCode 1.18). One that does not exist is removed already, as in OpenCode."""
     async with call.session_engine() as engine:
         _check_idle(engine, call)
-        await run_in_thread_uncancellable(_find_message, engine, call)
-        session_id, message_id = call.parameters["sessionID"], call.parameters["messageID"]
-        await run_in_thread_uncancellable(engine.sessions.remove_message, session_id, message_id)
+        with suppress(NotFoundError):
+            await run_in_thread_uncancellable(_find_message, engine, call)
+            session_id, message_id = call.parameters["sessionID"], call.parameters["messageID"]
+            await run_in_thread_uncancellable(engine.sessions.remove_message, session_id, message_id)
     return True
 
 

@@ -83,10 +83,8 @@ async def create_terminal(call: Call, body: PtyCreate) -> object:
     arguments = list(body.args or ())
     if os.path.basename(command) in _LOGIN_SHELLS:
         arguments.append("-l")
-    cwd = os.path.join(directory, body.cwd or "")
-    return call.state.terminals.create(
-        directory, [command, *arguments], cwd.rstrip("/") or "/", body.title, environment
-    ).info
+    cwd = body.cwd or directory
+    return call.state.terminals.create(directory, [command, *arguments], cwd, body.title, environment).info
 
 
 @routes.get("/pty/{ptyID}", "pty.get", response=Pty, errors=(404,))

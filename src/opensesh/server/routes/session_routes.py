@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from msgspec import Struct, to_builtins
 
@@ -73,6 +73,8 @@ class ArchiveTime(Struct, frozen=True):
 class SessionUpdate(Struct, frozen=True):
     """What to change; what is absent stays."""
 
+    NULLABLE: ClassVar = ("permission", "metadata")
+    """Fields of OpenCode 1.18, which accepts ``null`` in them. OpenCode 1.1 does not read them."""
     title: str | None = None
     time: ArchiveTime | None = None
     permission: list[Rule] | None = None
