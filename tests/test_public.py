@@ -14,7 +14,8 @@ import opensesh
 from opensesh import project, public
 from opensesh.bus import Bus, Envelope
 from opensesh.engine.prompt import PromptOptions
-from opensesh.errors import InvalidIDError, PermissionCorrectedError, ReadOnlyStoreError, UsageError
+from opensesh.engine.settings import Budget
+from opensesh.errors import InvalidIDError, InvalidKeyError, PermissionCorrectedError, ReadOnlyStoreError, UsageError
 from opensesh.events import PartUpdated, PermissionAsked, QuestionAsked, SessionIdle
 from opensesh.sessions import Sessions
 from opensesh.storage.memory import Memory
@@ -374,7 +375,12 @@ async def test_an_outcome_is_what_a_caller_waits_for() -> None:
     [
         (42, {}, "a prompt is text; this is a value of type int"),
         (None, {}, "a prompt is text; this is a value of type NoneType"),
-        ("hi", {"model": 5}, "a model is text; this is a value of type int"),
+        ("hi", {"model": 5}, "model of a prompt is text; this is a value of type int"),
+        ("hi", {"agent": 5}, "agent of a prompt is text; this is a value of type int"),
+        ("hi", {"variant": ["high"]}, "variant of a prompt is text; this is a value of type list"),
+        ("hi", {"system": b"x"}, "system of a prompt is text; this is a value of type bytes"),
+        ("hi", {"tools": ["bash"]}, "tools of a prompt are switched on or off by name"),
+        ("hi", {"tools": {"bash": "no"}}, "tools of a prompt are switched on or off by name"),
         (public.Prompt(parts=({"type": "text", "text": "hi"},)), {"model": "a/b"}, "model: beside a Prompt"),
     ],
 )
@@ -384,6 +390,50 @@ async def test_a_prompt_of_another_type_is_refused_by_name(prompt: Any, options:
         for submit in (engine.run, engine.append):
             with pytest.raises(UsageError, match=message):
                 await submit(session.id, prompt, **options)
+
+
+@pytest.mark.parametrize("parts", ["hi", {"type": "text", "text": "hi"}, ["hi"]])
+def test_parts_of_a_prompt_are_a_list_of_objects(parts: Any) -> None:
+    with pytest.raises(UsageError, match="parts of a prompt are a list like"):
+        opensesh.Prompt(parts=parts)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"store": 5}, "store is a path, a URL or a store; this is a value of type int"),
+        ({"config": {"agent": {}}}, "config is what opensesh.config.load"),
+        ({"settings": {"interactive": False}}, "settings is an opensesh.Settings"),
+        ({"scripts": ScriptedModel("SAY x")}, "scripts is a dictionary such as"),
+        ({"scripts": {"a": "SAY x"}}, "scripts is a dictionary such as"),
+    ],
+)
+def test_an_option_of_another_type_is_refused_by_name(options: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        opensesh.open(".", **options)
+
+
+def test_a_budget_is_exact() -> None:
+    wrong: Any = 0.5
+    with pytest.raises(UsageError, match="budget is an"):
+        opensesh.Settings(budget=wrong)
+    with pytest.raises(UsageError, match=r"run of a budget is a Decimal.*not 0\.5"):
+        Budget(run=wrong)
+
+
+async def test_what_is_read_of_a_session_takes_an_id_and_no_session() -> None:
+    async with opensesh.open() as engine:
+        session: Any = await engine.create()
+        for read in (engine.todo(session), anext(engine.messages(session))):
+            with pytest.raises(InvalidKeyError, match=r"try its \.id"):
+                await read
+
+
+async def test_a_step_of_a_context_is_named_by_its_number_as_well() -> None:
+    async with opensesh.open() as engine:
+        session = await engine.create()
+        await engine.run(session.id, "Hello?", model="scripted/prompt")
+        assert await engine.context(session.id, 1) == await engine.context(session.id, "1")
 
 
 async def test_abort_takes_an_id_and_no_session() -> None:

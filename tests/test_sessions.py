@@ -7,7 +7,7 @@ import pytest
 
 from opensesh import ids
 from opensesh.bus import Bus, Envelope
-from opensesh.errors import InvalidIDError, InvalidKeyError, NotFoundError
+from opensesh.errors import InvalidIDError, InvalidKeyError, NotFoundError, RecordError, UsageError
 from opensesh.project import ProjectLocation
 from opensesh.records import Rule, Session
 from opensesh.sessions import Sessions, default_title, fork_title
@@ -70,6 +70,32 @@ def talk(sessions: Sessions, session: Session, *prompts: str) -> list[str]:
         made.append(add(sessions, session, "user", prompt))
         made.append(add(sessions, session, "assistant", f"re: {prompt}", parentID=made[-1]))
     return made
+
+
+def test_what_is_not_valid_is_not_stored(sessions: Sessions, recorder: EventRecorder) -> None:
+    wrong: Any = 5
+    with pytest.raises(RecordError, match="title"):
+        sessions.create(title=wrong)
+    with pytest.raises(RecordError, match="permission"):
+        sessions.create(permission=[Rule(permission="bash", pattern="*", action=wrong)])
+    several: Any = ({"bash": "deny"}, [{"permission": "bash", "pattern": "*", "action": "deny"}])
+    for rules in several:
+        with pytest.raises(UsageError, match=r"a list of opensesh\.records\.Rule"):
+            sessions.create(permission=rules)
+    session = sessions.create(title="T")
+    before = list(sessions.list())
+    with pytest.raises(RecordError, match="title"):
+        sessions.rename(session.id, wrong)
+    assert list(sessions.list()) == before == [session]
+    info: dict[str, Any] = {"id": ids.ascending("msg"), "sessionID": session.id, "role": "user"}
+    info["time"] = {"created": ids.now_ms()}
+    part = {"id": ids.ascending("prt"), "sessionID": session.id, "messageID": info["id"], "type": "text", "text": 5}
+    recorder.types()
+    for message in (StoredMessage(info | {"variant": 5}, []), StoredMessage(info, [part])):
+        with pytest.raises(RecordError):
+            sessions.add_message(message)
+    assert not sessions.messages(session.id)
+    assert not recorder.types()
 
 
 def test_a_new_session_has_opencodes_fields_in_opencodes_order(sessions: Sessions, recorder: EventRecorder) -> None:

@@ -471,10 +471,11 @@ class Engine:
         """Return the todo list of a session."""
         return await run_in_thread_uncancellable(self.sessions.todos, session_id)
 
-    async def context(self, session_id: str, step: str | None = None) -> Inspection:
+    async def context(self, session_id: str, step: str | int | None = None) -> Inspection:
         """Return what the next request of a session holds, or the one of ``step``: a number from 1 or a message id."""
         session = await self.components.writer.get(session_id)
-        return await run_in_thread_uncancellable(self.components.inspector.inspect, session, step)
+        named = None if step is None else str(step)
+        return await run_in_thread_uncancellable(self.components.inspector.inspect, session, named)
 
     async def share(self, session_id: str, *, redact: bool | None = None) -> ShareResult:
         """Share a session, or update its share, by the settings of the configuration."""

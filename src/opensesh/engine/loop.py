@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from .. import events
 from ..errors import ContextExceededError, OpenseshError
@@ -75,6 +75,11 @@ class Outcome(NamedTuple):
         return clean("\n\n".join(texts))
 
     @property
+    def structured(self) -> Any:
+        """The structured answer to a prompt with a ``format``, valid by its schema; ``None`` if there is none."""
+        return None if self.message is None else self.message.info.get("structured")
+
+    @property
     def description(self) -> str:
         """The outcome for a person to read."""
         if self.error is None:
@@ -89,7 +94,7 @@ class Outcome(NamedTuple):
             state=self.kind,
             text=self.text,
             cost=None if cost is None else float(cost),
-            structured=self.message.info.get("structured") if self.message is not None else None,
+            structured=self.structured,
             error=self.error,
         )
 

@@ -53,6 +53,7 @@ def open_engine(  # noqa: PLR0913 - the public constructor; each argument is a n
     Nothing is read before the engine is entered, and nothing is written to the store before a session is created or a
     prompt is stored, unless a process that was killed has left something to complete or to undo.
     """
+    _check_types(store, config, settings, scripts)
     if permission is not None and not callable(permission):
         raise UsageError(f"permission is a function that returns 'once', 'always' or 'reject', not {permission!r}")
     for tool in tools:
@@ -75,3 +76,17 @@ def open_engine(  # noqa: PLR0913 - the public constructor; each argument is a n
         return Components(service, events, run, options)
 
     return Engine(build, events, permission=permission)
+
+
+def _check_types(store: object, config: object, settings: object, scripts: Mapping[str, object] | None) -> None:
+    """Raise :class:`~opensesh.errors.UsageError` for a value of another type than is declared."""
+    is_models = hasattr(scripts, "items") and all(hasattr(model, "stream") for model in (scripts or {}).values())
+    checks: tuple[tuple[object, bool, str], ...] = (
+        (store, isinstance(store, str | os.PathLike) or hasattr(store, "place"), "store is a path, a URL or a store"),
+        (config, hasattr(config, "flags"), "config is what opensesh.config.load() returns"),
+        (settings, isinstance(settings, Settings), "settings is an opensesh.Settings"),
+        (scripts, is_models, 'scripts is a dictionary such as {"test": ScriptedModel("SAY Hello.")}'),
+    )
+    for value, is_valid, expected in checks:
+        if value is not None and not is_valid:
+            raise UsageError(f"{expected}; this is a value of type {type(value).__name__}")

@@ -76,7 +76,16 @@ class Prompt(Struct, frozen=True, kw_only=True):
     """Whether a model that does not exist raises. Otherwise the prompt is stored, and its outcome says so."""
 
     def __post_init__(self) -> None:
-        """Refuse a format that no step would follow."""
+        """Refuse values of the wrong type, and a format that no step would follow."""
+        for name in ("agent", "model", "variant", "system", "message_id"):
+            value: object = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise UsageError(f"{name} of a prompt is text; this is a value of type {type(value).__name__}")
+        if isinstance(self.parts, str | dict) or not all(isinstance(part, dict) for part in self.parts):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError('parts of a prompt are a list like [{"type": "text", "text": "..."}]')
+        tools = as_object(self.tools or {})
+        if tools is None or not all(isinstance(value, bool) for value in tools.values()):
+            raise UsageError('tools of a prompt are switched on or off by name: {"bash": False}')
         if self.format is not None:
             _check_format(self.format)
 
@@ -99,9 +108,8 @@ def as_prompt(prompt: str | Prompt, options: PromptOptions, parts: Callable[[str
         if options:
             raise UsageError(f"{', '.join(options)}: beside a Prompt, set its own fields instead")
         return prompt
-    for name, value in {"prompt": prompt, "model": options.get("model") or ""}.items():
-        if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped callers
-            raise UsageError(f"a {name} is text; this is a value of type {type(value).__name__}")
+    if not isinstance(prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped callers
+        raise UsageError(f"a prompt is text; this is a value of type {type(prompt).__name__}")
     if not prompt.strip():
         raise UsageError("the prompt is empty")
     return Prompt(parts=parts(prompt), **options)

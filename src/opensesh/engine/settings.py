@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct, field
 
+from ..errors import UsageError
 from ..flags import Flags
 from ..retry import RetryPolicy
 from .user_requests import QuestionCallback
@@ -44,6 +45,13 @@ class Budget(Struct, frozen=True, kw_only=True):
     """By one subagent, each time it is given a task."""
     unpriced: Literal["refuse", "warn"] = "refuse"
     """What to do about a model whose price is not known, so that the budget cannot be enforced."""
+
+    def __post_init__(self) -> None:
+        """Refuse amounts that are not exact."""
+        for name in ("run", "session", "task"):
+            amount: object = getattr(self, name)
+            if amount is not None and not isinstance(amount, Decimal):
+                raise UsageError(f'{name} of a budget is a Decimal, such as Decimal("0.50"), not {amount!r}')
 
     @property
     def is_set(self) -> bool:
@@ -96,6 +104,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     after the subtask of a command. They also read the sessions of directories that do not exist any more."""
     unanswered_warning_seconds: float | None = 10.0
     """When a request that no callback answers is logged; ``None`` if clients of the engine answer requests."""
+
+    def __post_init__(self) -> None:
+        """Refuse a budget that is a number."""
+        if self.budget is not None and not isinstance(self.budget, Budget):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError('budget is an opensesh.engine.settings.Budget(run=Decimal("0.50"))')
 
 
 class EngineOptions(NamedTuple):

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from .forking import fork_title
-from .service import Sessions, default_title
+from .service import Sessions
+from .slugs import default_title
 
 __all__ = ["Sessions", "default_title", "fork_title"]

@@ -5,7 +5,6 @@ Every operation stores first and publishes afterwards, so a subscriber can read 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +23,8 @@ from ..records import (
     as_list,
     as_object,
     document_of,
+    read_message,
+    read_part,
     view,
 )
 from ..storage import families, keys, open_store, revocations
@@ -44,7 +45,7 @@ from ..storage.session_state import is_imported, mark_imported, remove_session_s
 from . import removed_calls
 from .forking import copy_messages, fork_title
 from .settling import settle
-from .slugs import new_slug
+from .slugs import default_title, new_slug
 
 if TYPE_CHECKING:
     import os
@@ -100,6 +101,8 @@ class Sessions:
 
         ``fields`` are those of OpenCode 1.18 that a caller sets: ``metadata``, ``agent``, ``model``.
         """
+        if not all(isinstance(rule, Rule) for rule in permission or ()):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError("permission is a list of opensesh.records.Rule(permission=..., pattern=..., action=...)")
         info = _new_session(self.location.id, self.location.directory, session_id)
         if conventions_of(self.store).sessions_have_paths and self.location.path is not None:
             info["path"] = self.location.path
@@ -111,10 +114,11 @@ class Sessions:
             info["permission"] = [document_of(rule) for rule in permission]
         info["time"] = {"created": now, "updated": now}
         info |= fields or {}
+        session = view(info, Session)  # raises for a value of the wrong type
         self.store.write(self._key(info), info)
         self._publish(events.SessionCreated(info=info))
         self._publish(events.SessionUpdated(info=info))
-        return view(info, Session)
+        return session
 
     def get(self, session_id: str) -> Session:
         """Return the session, of any project."""
@@ -171,7 +175,8 @@ class Sessions:
         return ancestors
 
     def update(self, session_id: str, edit: Callable[[Document], None] | None = None, *, touch: bool = True) -> Session:
-        """Change the record under its lock. With ``touch``, this counts as activity."""
+        """Change the record under its lock. With ``touch``, this counts as activity. Raises
+        :class:`~opensesh.errors.RecordError`, and stores nothing, if the result is not valid."""
 
         def change(info: Document) -> None:
             if edit is not None:
@@ -179,6 +184,7 @@ class Sessions:
             info["id"] = session_id  # missing in records of other programs
             if touch:
                 info.setdefault("time", {})["updated"] = self._clock()
+            view(info, Session)
 
         info = self._with_session_key(session_id, lambda key: self.store.update(key, change))
         self._publish(events.SessionUpdated(info=info))
@@ -335,7 +341,11 @@ class Sessions:
         return message
 
     def add_message(self, message: StoredMessage) -> None:
-        """Store a new message with its parts in one batch."""
+        """Store a new message with its parts in one batch. Raises :class:`~opensesh.errors.RecordError`, and stores
+        nothing, if one of them is not valid."""
+        read_message(message.info)
+        for part in message.parts:
+            read_part(part)
         with self.store.batch() as batch:
             _write_message(batch, message)
         self._publish_message(message)
@@ -465,12 +475,6 @@ class Sessions:
             log_damage(Damage(self.store.locate(key), error.reason))
             return []
         return [value for value in map(as_object, values) if value is not None]
-
-
-def default_title(now: int, *, child: bool = False) -> str:
-    """Return the title of a session that has not been named: the time of its creation."""
-    moment = datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return f"{'Child' if child else 'New'} session - {moment}"
 
 
 def _new_session(project_id: str, directory: str, session_id: str | None = None) -> Document:

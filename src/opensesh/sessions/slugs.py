@@ -1,8 +1,9 @@
-"""Two-word names for sessions, such as ``amber-lantern``: for people, and for the names of plan files."""
+"""Names of new sessions: two words such as ``amber-lantern``, also for the names of plan files, and default titles."""
 
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 
 _FIRST = (
     "amber ample brave brisk candid chalky civil clear coastal copper crisp dapper dusky eager early fabled fleet "
@@ -20,3 +21,9 @@ def new_slug() -> str:
     """A name at random. Not unique: identifiers are."""
     first, second = os.urandom(2)
     return f"{_FIRST[first % len(_FIRST)]}-{_SECOND[second % len(_SECOND)]}"
+
+
+def default_title(now: int, *, child: bool = False) -> str:
+    """Return the title of a session that has not been named: the time of its creation."""
+    moment = datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{'Child' if child else 'New'} session - {moment}"

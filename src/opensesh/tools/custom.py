@@ -85,7 +85,11 @@ class FunctionTool:
         try:
             schema_of(self.parameters)  # fail when the tool is defined, not when a model calls it
         except TypeError as error:
-            raise ValueError(f"the parameters of the tool {self.id!r} have no JSON schema: {error}") from error
+            reason = str(error).rpartition("\n")[2]  # the lines before it are advice for programs that use msgspec
+            raise ValueError(
+                f"the parameters of the tool {self.id!r} have no JSON schema: {reason}; use text, numbers, lists, "
+                "dictionaries, Literal, enums, dataclasses or dates"
+            ) from error
 
     @property
     def schema(self) -> dict[str, Any]:
