@@ -108,6 +108,7 @@ def test_promise_19_a_shared_session_says_so_where_it_is_listed_and_an_imported_
     shared = sample.talk("Told to all", answers=1, share=link)
     titles = [line.split("shop")[1].strip() for line in terminal.run("list").splitlines()[1:]]
     assert titles == ["Told to all", "Kept to ourselves"], "an imported copy of another's share"
+    assert terminal.run("show", shared["id"]).splitlines()[3] == "a copy of https://example.com/s/1"
     sample.write(("session_share", shared["id"]), {"id": "1", "secret": "hush", **link})
     titles = [line.split("shop")[1].strip() for line in terminal.run("list").splitlines()[1:]]
     assert titles == ["[shared] Told to all", "Kept to ourselves"]
@@ -335,6 +336,9 @@ def test_damage_is_reported_and_costs_only_itself(terminal: Terminal, store: Pat
         (["session", "delete", "last"], "opensesh session remove"),
         (["session", "frok"], "opensesh session fork"),
         (["--quiet", "session", "frok"], "opensesh session fork"),
+        (["resume"], "opensesh run --continue"),
+        (["-c", "hi"], "opensesh run --continue"),
+        (["-p", "hi"], "opensesh run"),
     ],
 )
 def test_a_word_that_belongs_elsewhere_is_shown_where(terminal: Terminal, words: list[str], command: str) -> None:
@@ -348,6 +352,8 @@ def test_what_goes_wrong_is_one_line_and_a_number(terminal: Terminal, tmp_path: 
         2,
         "opensesh: unknown command 'lst'; did you mean 'opensesh list'? Try 'opensesh --help'.\n",
     )
+    terminal.run("why does it fail?")
+    assert "; to send a prompt: opensesh run 'why does it fail?'." in terminal.error
     terminal.run("xyzzy")
     assert terminal.error == "opensesh: unknown command 'xyzzy'. Try 'opensesh --help'.\n"
     terminal.run("list", "--limit", "many")
@@ -382,6 +388,16 @@ def test_completion_offers_commands_actions_flags_and_sessions(terminal: Termina
     assert "last" in offered("show", "")
     assert offered("session", "fork", "ses_e1f503b9b") == ["ses_e1f503b9bffe3fk9XpM2JtHmpJ"]
     assert offered("completion", "z") == ["zsh"]
+    assert offered("stats", "--by", "m") == offered("stats", "--by", "=", "m") == ["month", "model"]
+    assert offered("stats", "--by=m") == ["--by=month", "--by=model"]
+    assert offered("stats", "--by", "=") == offered("stats", "--by", "")
+    assert offered("export", "--format", "ht") == ["html"]
+    assert offered("export", "--format", "html", "last")[0] == "last"
+    assert offered("run", "--session", "ses_e1f503b9b") == ["ses_e1f503b9bffe3fk9XpM2JtHmpJ"]
+    assert offered("list", "--project", "east") == ["eastore"]
+    assert offered("run", "-m", "scripted/") == ["scripted/prompt"]
+    assert offered("run", "--agent", "pl") == ["plan"]
+    assert offered("run", "--title", "") == []
     for shell in ("bash", "zsh", "fish"):
         assert "__complete" in terminal.run("completion", shell)
 

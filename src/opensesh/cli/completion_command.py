@@ -38,7 +38,7 @@ compdef _opensesh opensesh""",
 
 def configure(parser: CommandParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("shell", choices=sorted(_SCRIPTS))
+    parser.add_argument("shell", choices=sorted(_SCRIPTS), help="the shell that reads the script")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -62,31 +62,62 @@ def candidates(before: list[str], current: str) -> list[tuple[str, str]]:
     """Return the completions of ``current`` after the words ``before``, each with a description."""
     if before[-1:] == ["--store"] or before[-2:] == ["--store", "="]:
         return []  # a path, which the shell completes
-    store, before = _split_store(before)
-    if not before:
+    store, words = _split_store(before)
+    if not words:
         return [(name, summary) for name, summary in main.COMMANDS.items() if name.startswith(current)]
-    if before[0] not in main.COMMANDS:
+    if words[0] not in main.COMMANDS:
         return []
-    parser = main.command_parser(before[0])[1]
-    if parser.actions and len(before) == 1:
+    parser = main.command_parser(words[0])[1]
+    if parser.actions and len(words) == 1:
         return [(name, leaf.description or "") for name, leaf in parser.actions.items() if name.startswith(current)]
-    parser = parser.actions.get(before[1], parser) if parser.actions else parser
-    positional = next((argument for argument in parser.declared if not argument.option_strings), None)
+    parser = parser.actions.get(words[1], parser) if parser.actions else parser
+    # bash splits --by=day into three words; other shells complete it as one.
+    name, equals, value = current.partition("=") if current.startswith("--") else ("", "", "")
+    option = name if equals else next((word for word in reversed(before) if word != "="), "")
+    argument = next((one for one in parser.declared if option in one.option_strings and one.nargs != 0), None)
+    if argument is not None:
+        current = value if equals else "" if current == "=" else current
+        found = [pair for pair in _values(argument, store) if pair[0].startswith(current)]
+        return [(f"{name}={one}", description) for one, description in found] if equals else found
     offered: list[tuple[str, str]] = []
+    positional = next((argument for argument in parser.declared if not argument.option_strings), None)
     if current.startswith("-"):
         arguments = (argument for argument in parser.declared if argument.option_strings)
         offered = [(argument.option_strings[-1], argument.help or "") for argument in arguments]
-    elif positional is not None and positional.choices is not None:
-        offered = [(str(choice), "") for choice in positional.choices]
-    elif positional is not None and positional.dest == "session":
-        from ..history.library import Library  # commands and options are completed without it
-
-        with suppress(OpenseshError):
-            sessions = [session for _, session in Library(store and os.path.expanduser(store)).records()]
-            sessions.sort(key=lambda session: -session.updated)
-            newest = ((session.id, session.title) for session in sessions[:_MAX_SESSIONS])
-            offered = [("last", "the newest session of this project"), *newest]
+    elif positional is not None:
+        offered = _values(positional, store)
     return [pair for pair in offered if pair[0].startswith(current)]
+
+
+def _values(argument: argparse.Action, store: str | None) -> list[tuple[str, str]]:
+    """Return the values that an argument may have, as far as they are known."""
+    if argument.choices is not None:
+        return [(str(choice), "") for choice in argument.choices]
+    # What follows takes long to load; commands and options are completed without it.
+    from ..config import agents, load
+    from ..history.library import Library
+    from ..project import resolve
+    from .models_command import usable_models
+
+    with suppress(OpenseshError):
+        match argument.dest:
+            case "session":
+                sessions = [session for _, session in Library(store and os.path.expanduser(store)).records()]
+                sessions.sort(key=lambda session: -session.updated)
+                newest = ((session.id, session.title) for session in sessions[:_MAX_SESSIONS])
+                return [("last", "the newest session of this project"), *newest]
+            case "project":
+                uses = Library(store and os.path.expanduser(store)).project_uses()
+                return [(use.group.title, use.group.folder) for use in uses]
+            case "model":
+                return usable_models(os.getcwd())
+            case "agent":
+                location = resolve(os.getcwd())
+                known = agents(load(location.directory, location.sandbox)).values()
+                return [(agent.name, agent.description or "") for agent in known if not agent.hidden]
+            case _:
+                pass
+    return []
 
 
 def _split_store(words: Sequence[str]) -> tuple[str | None, list[str]]:

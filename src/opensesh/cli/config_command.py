@@ -53,7 +53,8 @@ def run(options: Namespace) -> int:
         defaults = leaf_values(msgspec.to_builtins(config.settings))
         settings = [pair for pair in defaults if _is_below(pair[0], options.path)]
         if not settings:
-            raise NotFoundError(f"unknown setting {options.path!r}", path=options.path)
+            hint = "'opensesh config' lists what is set here"
+            raise NotFoundError(f"unknown setting {options.path!r}; {hint}", path=options.path)
     if options.json:
         entries: list[dict[str, Any]] = []
         for path, value in settings:

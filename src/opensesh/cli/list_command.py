@@ -11,9 +11,7 @@ from typing import Any
 from ..history.discovery import current_project, session_project_name
 from ..history.library import Library, Overview, SessionFilter
 from ..history.user_times import TIMES, parse_time
-from ..storage import keys
 from ..storage.keys import GLOBAL
-from ..storage.protocol import Store, read_or_none
 from ..text import pluralize
 from . import output
 from .command_arguments import PROJECT, CommandParser, count
@@ -64,7 +62,7 @@ def run(options: Namespace) -> int:
         rows: list[tuple[str, ...]] = []
         for session in overview.sessions:
             name = session_project_name(projects.get(session.project_id), session.project_id, session.directory)
-            shared = bool(session.share and session.share.url) and _shared_here(library.store, session.id)
+            shared = library.is_shared(session)
             marks = [mark for mark, is_set in (("[archived]", session.archived), ("[shared]", shared)) if is_set]
             updated = output.format_time(session.updated, utc=options.utc)
             messages = str(len(library.store.list(("message", session.id))))
@@ -117,8 +115,3 @@ def _print_summary(overview: Overview, library: Library, options: Namespace) -> 
         print(
             f"{overview.possible_matches:,} more may belong to this project, by folder or title.{hint}", file=sys.stderr
         )
-
-
-def _shared_here(store: Store, session_id: str) -> bool:
-    """Return whether the store has the record of a share. An imported copy of another's session has only the link."""
-    return any(read_or_none(store, key) is not None for key in (keys.share(session_id), ("share", session_id)))

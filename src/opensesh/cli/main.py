@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -61,6 +62,17 @@ COMMANDS = {
 _SYNONYMS = {
     "ls": "list",
     "cat": "show",
+    "view": "show",
+    "tail": "show --follow",
+    "log": "show",
+    "ask": "run",
+    "chat": "run",
+    "resume": "run --continue",
+    "continue": "run --continue",
+    "-c": "run --continue",
+    "-p": "run",
+    "open": "web",
+    "ui": "web",
     "find": "search",
     "cost": "stats",
     "usage": "stats",
@@ -215,7 +227,7 @@ def _refuse_unknown_option(words: Sequence[str]) -> None:
     for name in (word.partition("=")[0] for word in words if word.startswith("-")):
         if name not in _OPTIONS:
             close = close_matches(name, _OPTIONS)
-            hint = f"; did you mean {close[0]}?" if close else "."
+            hint = f"; did you mean {close[0]}?" if close else _suggestion(name)
             raise errors.UsageError(f"unknown option {name!r}{hint} Try 'opensesh --help'.")
 
 
@@ -306,6 +318,8 @@ the newest of this project."""
 
 def _suggestion(word: str, command: str = "", actions: Iterable[str] = ()) -> str:
     """Return what a mistyped command, or action of ``command``, may have been, as the end of a sentence."""
+    if " " in word:
+        return f"; to send a prompt: opensesh run {shlex.quote(word)}."
     if word in _SYNONYMS:
         return f"; did you mean 'opensesh {_SYNONYMS[word]}'?"
     if command and word in COMMANDS:

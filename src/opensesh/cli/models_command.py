@@ -14,13 +14,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..config import load
 from ..errors import ModelNotFoundError
 from ..models import choice
 from ..models.auth import Credential, Keyring
 from ..models.catalogue import Catalogue
 from ..models.model import SCRIPTED_MODELS, SCRIPTED_PROVIDER, Model, ProviderInfo
 from ..models.provider_trust import untrusted_reason
-from ..storage.protocol import Damage
+from ..project import resolve
+from ..storage.protocol import Damage, ignore_damage
 from . import output
 from .command_arguments import CommandParser
 from .directory_config import add_directory_option, load_config
@@ -95,6 +97,20 @@ def run(options: Namespace) -> int:
         _print_models(catalogue, providers, defaults)
     output.report_damage(damage)
     return 0
+
+
+def usable_models(directory: str) -> list[tuple[str, str]]:
+    """Return the models that can be used in a directory, each with its name, and those that play a script."""
+    location = resolve(directory)
+    document = load(location.directory, location.sandbox).document
+    catalogue, keyring = Catalogue(document, report=ignore_damage), Keyring(document, report=ignore_damage)
+    found = list(SCRIPTED_MODELS.items())[:1]
+    for info in catalogue.providers():
+        credential = keyring.credential(info)
+        if credential is not None:
+            models = catalogue.models(info.id).values()
+            found += [(model.ref, model.name) for model in models if credential.covers(model)]
+    return found
 
 
 def _print_models(catalogue: Catalogue, providers: list[_Provider], defaults: _Defaults) -> None:

@@ -182,8 +182,7 @@ def _unarchive(options: Namespace, sessions: Sessions) -> int:
         if session.archived:
             sessions.archive(session.id, archived=False)
     if options.json:
-        output.print_json({"sessions": [session.id for session in named if session.archived]})
-        return 0
+        return print_changed([session for session in named if session.archived], (), "", options)
     for session in named:
         state = "unarchived" if session.archived else "is not archived"
         print(f"{session.id} {state}: {output.clip(session.title, 100)}")

@@ -81,7 +81,7 @@ def run(options: Namespace) -> int:
                 transcript = transcript._replace(messages=messages)
                 break
         total = len(library.store.list(("message", session.id))) if options.last else 0
-        text = _render(session, transcript, notice, total, options.utc)
+        text = _render(library, session, transcript, notice, total, options.utc)
         if options.follow:
             print(text, flush=True)
             follow(library, session, content, transcript, utc=options.utc)
@@ -120,7 +120,8 @@ def _show_turn(library: Library, options: Namespace) -> int:
         transcript = library.transcript(entry.record, _content(options), children=options.children)
         ids = {message.info.get("id") for message in turn}
         shown = transcript._replace(messages=tuple(one for one in transcript.messages if one.id in ids))
-        output.page(_render(entry.record, shown, _revert_notice(library, entry.record)[0], len(history), options.utc))
+        notice = _revert_notice(library, entry.record)[0]
+        output.page(_render(library, entry.record, shown, notice, len(history), options.utc))
     output.report_damage(library.damage)
     return 0
 
@@ -146,16 +147,20 @@ def _revert_notice(library: Library, session: Session) -> tuple[str, frozenset[s
     return f"reverted to {where}: {messages} hidden from the model; {how}", frozenset(hidden)
 
 
-def _render(session: Session, transcript: Transcript, revert_notice: str, total: int, utc: bool) -> str:
+def _render(
+    library: Library, session: Session, transcript: Transcript, revert_notice: str, total: int, utc: bool
+) -> str:
     shown = len(transcript.messages)
     messages = f"{shown:,} of {pluralize(total, 'message')}" if total > shown else pluralize(shown, "message")
     messages += ", archived" if session.archived else ""
-    url = session.share.url if session.share else ""
+    shared = output.clip(session.share.url, 500) if session.share else ""
+    if shared:
+        shared = f"{'shared at' if library.is_shared(session) else 'a copy of'} {shared}"
     head = [
         output.paint(output.clip(session.title, 1000), 1),
         output.paint(f"{session.id}  {session.directory}", 2),
         output.paint(f"{output.format_time(session.time.created, utc=utc)}, {messages}", 2),
-        *([output.paint(f"shared at {output.clip(url, 500)}", 2)] if url else []),
+        *([output.paint(shared, 2)] if shared else []),
         *([output.paint(revert_notice, 33)] if revert_notice else []),
     ]
     if not sys.stdout.isatty():

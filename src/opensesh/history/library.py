@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import NotFoundError, RecordError
 from ..records import Document, Project, Session, as_amount, as_object, order
-from ..storage import families, open_store, unfinished
+from ..storage import families, keys, open_store, unfinished
 from ..storage.keys import GLOBAL
 from ..storage.protocol import CompositeStore, Damage, Key, SessionQueries, Store, StoredMessage, read_or_none
 from ..storage.queries import SessionQuery
@@ -396,6 +396,12 @@ class Library:
         parts = (as_object(part) or {} for _, part in self.store.scan(("part", message), report=self.report))
         texts = (part.get("text") for part in parts if part.get("type") == "text" and not part.get("synthetic"))
         return "\n".join(text for text in texts if isinstance(text, str))
+
+    def is_shared(self, session: Session) -> bool:
+        """Return whether a session is shared from here. An imported copy of another's session has only the link."""
+        names = (keys.share(session.id), ("share", session.id))
+        has_link = bool(session.share and session.share.url)
+        return has_link and any(read_or_none(self.store, key) is not None for key in names)
 
     def transcript(
         self, session: Session | str, options: TranscriptOptions | None = None, *, children: bool = False, last: int = 0

@@ -211,9 +211,9 @@ def _misplaced(tree: FileTree, item: InventoryItem, wrong: dict[str, str], in_us
     renamed = "id" in wrong and _is_true_id(tree, item, id_) and not os.path.exists(os.path.join(tree.root, new_path))
     fields = {name: value for name, value in wrong.items() if not (renamed and name == "id")}
     texts = [f"its file is not named after its id, {id_}"] if renamed else []
-    if missing := [name for name in fields if name not in item.fields]:
+    if missing := [name for name in fields if item.fields.get(name) is None]:
         texts.append(f"has no {' and no '.join(missing)}, which its path shows")
-    if values := [f"{name} {str(item.fields[name])!r:.40}" for name in fields if name in item.fields]:
+    if values := [f"{name} {str(item.fields[name])!r:.40}" for name in fields if name not in missing]:
         texts.append(f"contains {', '.join(values)}, which does not match its path")
     if renamed:
         in_use.add(id_)
