@@ -180,13 +180,22 @@ def test_fake_vcs_is_git_or_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
     [
         ("https://GitHub.com/a/b.git", "git@github.com:a/b.git"),
         ("ssh://git@github.com:22/a/b", "https://user:secret@github.com/a/b"),
+        ("git+ssh://git@github.com/a/b", "HTTPS:github.com\\a\\b"),
+        ("git@github.com:/srv/a/b.git", "https://me@work.example@github.com/srv/a/b/?query#fragment"),
+        ("https://host/My Project/ü.git/", "ssh://host/My%20Project/%C3%BC"),
+        ("https://host/a/./c/%2E./b", "me@host:a/b"),
+        ("https://[2001:DB8::1]:8443/a/b", "ssh://git@[2001:db8::1]/a/b"),
+        ("https://münchen.example/a", "git@xn--mnchen-3ya.example:a"),
     ],
 )
 def test_one_remote_has_one_id_however_it_is_spelled(url: str, same: str) -> None:
     assert remote_id(url) == remote_id(same) != ""
 
 
-@pytest.mark.parametrize("local", ["", "/srv/repo", "../repo", "file:///srv/repo", "C:/repo"])
+@pytest.mark.parametrize(
+    "local",
+    ["", "/srv/repo", "../repo", "file:///srv/repo", "C:/repo", "alias:me/repo", "https://host/", "ext::sh -c x"],
+)
 def test_a_local_remote_has_no_id(local: str) -> None:
     assert remote_id(local) == ""
 
@@ -267,6 +276,57 @@ def test_a_database_of_1_15_keeps_a_project_under_the_cached_id_until_opencode_m
         assert resolve(repository, store=store).id == root
         register(store, location)
         assert resolve(repository, store=store).id == remote_id(remote)
+
+
+def test_clones_of_one_remote_are_a_project_whose_worktree_stays_the_first(repository: Path, tmp_path: Path) -> None:
+    git(repository, "remote", "add", "origin", "git@example.com:me/thing")
+    clone, linked = tmp_path / "clone", tmp_path / "linked"
+    git(tmp_path, "clone", "-q", str(repository), str(clone))
+    git(clone, "remote", "set-url", "origin", "https://example.com/me/thing")
+    git(clone, "worktree", "add", "-q", str(linked))
+    with OpencodeDB(empty_database(tmp_path / "data")) as store:
+        known = [register(store, resolve(folder, store=store)) for folder in (repository, clone, linked, repository)]
+    assert {(one.id, one.worktree) for one in known} == {(known[0].id, str(repository))}
+    assert known[-1].sandboxes == (str(clone), str(linked))
+
+
+def test_head_and_real_paths_identify_projects_since_1_2_27(repository: Path, tmp_path: Path) -> None:
+    first = git(repository, "rev-list", "--max-parents=0", "HEAD")
+    below = repository / "a"
+    below.mkdir()
+    (tmp_path / "link").symlink_to(below)
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / ".git").write_text("gitdir: /nowhere\n")
+    for number in range(5):
+        git(repository, "checkout", "-q", "--orphan", f"other{number}")
+        commit(repository, f"unrelated {number}")
+    git(repository, "checkout", "-q", "main")
+    old = tmp_path / "opencode.db"
+    with closing(sqlite3.connect(old)) as connection:
+        connection.executescript((FIXTURES / "opencode-schemas" / "1.2.20.sql").read_text())
+    with OpencodeDB(old) as store:
+        assert resolve(repository, store=store) == resolve(repository)
+        assert resolve(repository, store=store).id != first
+        assert resolve(tmp_path / "link", store=store).id == "global"
+    with OpencodeDB(empty_database(tmp_path / "1.2.27", V1_2)) as store:
+        assert resolve(repository, store=store).id == first
+        assert resolve(tmp_path / "link", store=store) == resolve(below, store=store)
+        assert (resolve(broken, store=store).worktree, resolve(broken, store=store).vcs) == (str(broken), None)
+    with OpencodeDB(empty_database(tmp_path / "1.18")) as store:
+        assert (resolve(broken, store=store).worktree, resolve(broken, store=store).vcs) == ("/", None)
+
+
+def test_a_submodule_or_a_checkout_of_a_bare_repository_is_its_own_worktree_since_1_15_11(
+    repository: Path, tmp_path: Path
+) -> None:
+    git(repository, "init", "-q", "--separate-git-dir", str(tmp_path / "apart.git"))
+    git(tmp_path, "clone", "-q", "--bare", str(repository), str(tmp_path / "bare.git"))
+    git(tmp_path / "bare.git", "worktree", "add", "-q", str(tmp_path / "out"))
+    git(repository, "worktree", "add", "-q", str(tmp_path / "linked"))
+    with OpencodeDB(empty_database(tmp_path / "data")) as store:
+        for folder in (repository, tmp_path / "out", tmp_path / "linked"):
+            assert resolve(folder, store=store).worktree == str(folder)
 
 
 def test_a_store_of_a_newer_opencode_names_a_project_by_its_remote(repository: Path, tmp_path: Path) -> None:

@@ -27,7 +27,14 @@ from .storage.protocol import Conventions, Store, conventions_of
 from .storage.record_ids import project_at
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+_SPECIAL_SCHEMES = ("http", "https", "ftp", "ws", "wss")
+_URL = re.compile(
+    r"//(?:[^/?#]*@)?(?P<host>\[[^\]/?#]*\]|[^\[\]:/?#@]*)(?::(?P<port>[0-9]*))?(?P<path>/[^?#]*)?(?:[?#].*)?",
+    re.DOTALL,
+)
+_ESCAPED = frozenset(b'"<>`{}^')
 
 
 class ProjectLocation(Struct, frozen=True):
@@ -73,41 +80,63 @@ def resolve(
         os.fsencode(name)
     except UnicodeEncodeError:
         name = name.encode(errors="replace").decode()
-    directory = os.path.abspath(name)
+    conventions = Conventions() if store is None else conventions_of(store)
+    directory = os.path.realpath(name) if conventions.projects_by_head else os.path.abspath(name)
     marker = git_marker(directory)
     if marker is None:
-        return ProjectLocation(directory, GLOBAL, "/", "/", _fake_vcs(os.environ))
+        return _outside(directory)
     sandbox = os.path.dirname(marker)
     git = GitCommand(sandbox)
-    conventions = Conventions() if store is None else conventions_of(store)
-    by_remote = conventions.projects_by_remote
-    remote = remote_id(git.line("remote", "get-url", "origin")) if by_remote else ""
-    cached = cached_id(_common_folder(marker) if by_remote else marker)
-    known = store.list(("project",)) if store is not None and conventions.keeps_cached_projects else ()
-    if remote and (keys.project(remote) in known or not cached or keys.project(cached) not in known):
-        cached = remote
-    roots = () if cached else git.lines("rev-list", "--max-parents=0", "HEAD" if by_remote else "--all")
+    cached, roots = _identities(git, marker, store, conventions)
+    identity = cached or min(roots, default="")
     top = os.path.abspath(os.path.join(sandbox, git.line("rev-parse", "--show-toplevel")))
     if os.path.realpath(top) != os.path.realpath(sandbox):
         # By core.worktree, a repository would make any folder a part of its project, to which tools have access.
         top = sandbox
-    if git.problem and _is_foreign(marker, directory):
-        return ProjectLocation(directory, GLOBAL, "/", "/", _fake_vcs(os.environ), git.problem)
+    common = git.line("rev-parse", "--git-common-dir", cwd=top)
+    is_read = bool(common) or not (git.missing or conventions.projects_by_head)
+    note = git.problem
     if git.missing:
         note = "git is not installed, so the repository could not be examined"
-        return ProjectLocation(directory, cached or GLOBAL, sandbox, sandbox, _fake_vcs(os.environ), note)
-    identity = cached or min(roots, default="")
-    if not identity:
-        return ProjectLocation(
-            directory, GLOBAL, sandbox, sandbox, "git", git.problem or "the repository has no commits yet"
-        )
+    elif not is_read:
+        note = note or f"git cannot read the repository in {sandbox}"
+    if (git.problem and _is_foreign(marker, directory)) or (conventions.projects_by_remote and not is_read):
+        return _outside(directory, note)
+    if not (is_read and identity):
+        vcs = "git" if is_read else _fake_vcs(os.environ)
+        note = note or "the repository has no commits yet"
+        return ProjectLocation(directory, cached or GLOBAL, sandbox, sandbox, vcs, note)
     if remember and not cached:
         # A linked worktree, or a read-only repository, cannot cache it.
         with suppress(OSError), open(os.path.join(marker, "opencode"), "wb", opener=_open_here) as file:
             file.write(identity.encode())
-    common = os.path.dirname(git.line("rev-parse", "--git-common-dir", cwd=top))
-    worktree = top if common in ("", ".") else os.path.abspath(os.path.join(top, common))
-    return ProjectLocation(directory, identity, worktree, top, "git", git.problem)
+    return ProjectLocation(directory, identity, _main_checkout(top, common, conventions), top, "git", git.problem)
+
+
+def _identities(
+    git: GitCommand, marker: str, store: Store | None, conventions: Conventions
+) -> tuple[str, Sequence[str]]:
+    """Return the id of a repository's remote, or the one that it caches; without either, its root commits."""
+    cached = cached_id(_common_folder(marker) if conventions.projects_by_head else marker)
+    remote = remote_id(git.line("remote", "get-url", "origin")) if conventions.projects_by_remote else ""
+    known = store.list(("project",)) if store is not None and conventions.keeps_cached_projects else ()
+    if remote and (keys.project(remote) in known or not cached or keys.project(cached) not in known):
+        cached = remote
+    branches = "HEAD" if conventions.projects_by_head else "--all"
+    return cached, () if cached else git.lines("rev-list", "--max-parents=0", branches)
+
+
+def _main_checkout(top: str, common: str, conventions: Conventions) -> str:
+    """Return the checkout beside the git folder that a linked worktree shares with others; ``top`` if there is none."""
+    above = os.path.dirname(common)
+    if above in ("", ".") or (conventions.projects_by_remote and os.path.basename(common) != ".git"):
+        return top  # the folder above the git folder of a submodule, or a bare repository, is no checkout
+    return os.path.abspath(os.path.join(top, above))
+
+
+def _outside(directory: str, note: str | None = None) -> ProjectLocation:
+    """Return the location of a directory outside of any repository, or in one that is not used."""
+    return ProjectLocation(directory, GLOBAL, "/", "/", _fake_vcs(os.environ), note)
 
 
 def current_branch(location: ProjectLocation) -> str:
@@ -128,13 +157,51 @@ def remote_id(url: str) -> str:
     """Return the project id of OpenCode 1.15.11 and later for this ``origin``; empty for a local remote."""
     from hashlib import sha1
 
-    remote = re.fullmatch(r"(?:https?|ssh|git)://(?:[^@/]*@)?([^/:]+)(?::\d+)?/(.+)", url) or re.fullmatch(
-        r"(?:[^@/]+@)?([^/:]+):(?!/)(.+)", url
+    host, path = _host_and_path(url.strip())
+    path = re.sub(r"\.git/?$", "", path.lstrip("/")).rstrip("/")
+    return (
+        sha1(f"git-remote:{host.lower()}/{path}".encode(), usedforsecurity=False).hexdigest() if host and path else ""
     )
-    if not remote:
-        return ""
-    path = remote[2].strip("/").removesuffix(".git")
-    return sha1(f"git-remote:{remote[1].lower()}/{path}".encode(), usedforsecurity=False).hexdigest()
+
+
+def _host_and_path(url: str) -> tuple[str, str]:
+    """Return the host and the path of a remote, as JavaScript reads it if it is a URL; empty without a host.
+
+    ``host:path`` is a URL without a host, unlike ``user@host:path``.
+    """
+    named = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", url)
+    scheme, rest = (named[1].lower(), url[named.end() :]) if named else ("", "")
+    is_special = scheme in _SPECIAL_SCHEMES
+    if is_special:  # these have a host, however many slashes are before it
+        rest = "//" + rest.replace("\\", "/").lstrip("/")
+    if scheme == "file" or (scheme and not rest.startswith("//")):
+        return "", ""
+    match = _URL.fullmatch(rest) if scheme else None
+    if match and int(match["port"] or 0) < 65_536 and (match["host"] or not is_special):
+        host = _ascii_host(match["host"]) if is_special else match["host"]
+        return host, _normalized(match["path"] or "/")
+    match = re.fullmatch(r"(?:[^@/:]+@)?([^/:]+):(.+)", url)
+    return (match[1], match[2]) if match else ("", "")
+
+
+def _ascii_host(host: str) -> str:
+    try:
+        return host if host.isascii() else host.encode("idna").decode()
+    except UnicodeError:  # a name that no host can have
+        return host
+
+
+def _normalized(path: str) -> str:
+    """Return the path of a URL without ``.`` and ``..``, and with its special characters as escapes."""
+    names: list[str] = []
+    for name in path.split("/")[1:]:
+        dots = name.replace("%2e", ".").replace("%2E", ".")
+        if dots == "..":
+            names = names[:-1]
+        elif dots != ".":
+            names.append(name)
+    text = "".join(f"/{name}" for name in names).encode(errors="replace")
+    return "".join(chr(byte) if 32 < byte < 127 and byte not in _ESCAPED else f"%{byte:02X}" for byte in text)
 
 
 def register(store: Store, location: ProjectLocation) -> Project:
@@ -144,8 +211,10 @@ def register(store: Store, location: ProjectLocation) -> Project:
     """
     key = keys.project(location.id)
     now = ids.now_ms()
+    # All clones of a remote are one project, whose worktree stays the first of them.
+    keeps_worktree = location.id != GLOBAL and conventions_of(store).projects_by_remote
     try:
-        record: Document = store.update(key, lambda known: _refresh(known, location, now))
+        record: Document = store.update(key, lambda known: _refresh(known, location, now, keeps_worktree))
     except (NotFoundError, RecordError):
         record = {
             "id": location.id,
@@ -156,7 +225,7 @@ def register(store: Store, location: ProjectLocation) -> Project:
         }
         if location.id != GLOBAL:
             adopt(store, location)
-        _refresh(record, location, now)
+        _refresh(record, location, now, keeps_worktree)
         store.write(key, record)
     return project_at(key, record, store.locate(key))
 
@@ -184,16 +253,17 @@ def adopt(store: Store, location: ProjectLocation) -> list[str]:
     return moved
 
 
-def _refresh(record: Document, location: ProjectLocation, now: int) -> None:
+def _refresh(record: Document, location: ProjectLocation, now: int, keeps_worktree: bool) -> None:
     if as_object(record) is None:
         raise RecordError("a project's record is an object", place="$")
-    record["worktree"] = location.worktree
+    if not (keeps_worktree and record.get("worktree")):
+        record["worktree"] = location.worktree
     if location.vcs:
         record["vcs"] = location.vcs
     else:
         record.pop("vcs", None)
     sandboxes: list[Any] = as_list(record.get("sandboxes")) or []
-    if location.sandbox != location.worktree and location.sandbox not in sandboxes:
+    if location.sandbox not in (record["worktree"], *sandboxes):
         sandboxes = [*sandboxes, location.sandbox]
     record["sandboxes"] = [folder for folder in sandboxes if os.path.isdir(str(folder))]
     record["time"] = (as_object(record.get("time")) or {"created": now}) | {"updated": now}

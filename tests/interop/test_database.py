@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from opensesh.project import resolve
+from opensesh.storage.opencode_db.store import OpencodeDB
 from opensesh.testing.wire import WireServer
 
 from ..storage.opencode_databases import assert_sound, execute
 from . import scenarios
-from .opencode import DATABASE, OpenCode, OpenCodeError
+from .opencode import DATABASE, OpenCode, OpenCodeError, new_repository
 from .sides import EvenModel, Original
 
 if TYPE_CHECKING:
@@ -92,6 +94,34 @@ def test_opencode_lists_its_sessions_again_after_a_repair(wire: WireServer, tmp_
         opencode.update(session, title="again")
         assert "error" not in opencode.prompt(session, "SAY on.")["info"]
         assert_sound(opencode.database)
+
+
+REMOTES = (
+    "git@Example.com:me/thing.git",
+    "git@example.com:/srv/thing.git",
+    "alias:me/thing",
+    "https://me@example.com:secret@example.com/My Project/ü/./thing?x",
+    "git+ssh://git@[::1]:2222/me/thing",
+    "../thing",
+)
+
+
+def test_a_repository_is_the_project_that_opencode_makes_of_it(theirs: Original, tmp_path: Path) -> None:
+    folders = [new_repository(tmp_path / f"remote-{number}", {"A.md": url}) for number, url in enumerate(REMOTES)]
+    for folder, url in zip(folders, REMOTES, strict=True):
+        subprocess.run(("git", "config", "remote.origin.url", url), cwd=folder, check=True)
+    (folders[0] / "below").mkdir()
+    (tmp_path / "link").symlink_to(folders[0] / "below")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / ".git").write_text("gitdir: /nowhere\n")
+    folders += [tmp_path / "link", tmp_path / "broken"]
+    with OpencodeDB(theirs.opencode.database) as store:
+        ours = [resolve(folder, store=store) for folder in folders]
+    for folder, location in zip(folders, ours, strict=True):
+        theirs.opencode.directory = folder
+        project = theirs.opencode.request("GET", "/project/current")
+        assert (location.id, location.worktree) == (project["id"], project["worktree"]), folder
+    theirs.opencode.directory = theirs.project
 
 
 def test_clients_of_a_known_server_are_notified_of_what_opensesh_writes(theirs: Original) -> None:

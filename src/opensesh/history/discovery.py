@@ -99,9 +99,9 @@ def current_project(directory: str) -> ProjectFilter:
     """Return a filter for the project of a directory."""
     from ..project import other_ids, resolve
 
-    location = resolve(directory)
+    location = resolve(os.path.realpath(directory))
     if location.id == GLOBAL:
-        return ProjectFilter(frozenset(), frozenset((location.directory,)))
+        return ProjectFilter(frozenset(), frozenset((location.directory, os.path.abspath(directory))))
     ids = frozenset((location.id, *other_ids(location)))
     return ProjectFilter(ids, frozenset((location.worktree, location.sandbox)))
 

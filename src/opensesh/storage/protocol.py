@@ -345,6 +345,9 @@ class StreamJournalProvider(Protocol):
 class Conventions(NamedTuple):
     """How a version of OpenCode names projects and snapshots, and describes sessions. The defaults are those of 1.1."""
 
+    projects_by_head: bool = False
+    """Whether HEAD, and not all branches, has the root commit that identifies a project, and whether a link to a
+    directory is followed (1.2.27 and later)."""
     projects_by_remote: bool = False
     """Whether a project is identified by its remote, if it has one (1.15.11 and later)."""
     keeps_cached_projects: bool = False

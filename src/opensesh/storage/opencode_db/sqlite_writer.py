@@ -167,7 +167,7 @@ class Transactions:
         self._file = SqliteWriter(path, busy_seconds)
         self._examined_file = FileIdentity(path)
         self._examined_version = (-1, 0)
-        self._schema = Schema({}, logs_events=False, refusal="")
+        self._schema = Schema({}, logs_events=False, has_accounts=False, refusal="")
 
     def close(self) -> None:
         """Close the database. Closing twice is not an error."""

@@ -138,6 +138,7 @@ class OpencodeDB(TableRows):
             schema = self._transactions.schema(connection)
         columns = schema.columns.get("session", frozenset())
         return Conventions(
+            projects_by_head=schema.has_accounts,
             projects_by_remote="metadata" in columns,
             keeps_cached_projects=not schema.logs_events,
             # 1.3.3 is the first version with a table of events, and the first with snapshots of each worktree.

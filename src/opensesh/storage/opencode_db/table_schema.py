@@ -105,6 +105,8 @@ class Schema(NamedTuple):
     """The names of the columns of each written table that the database has."""
     logs_events: bool
     """Whether OpenCode logs every change of this database in ``event``."""
+    has_accounts: bool
+    """Whether OpenCode keeps accounts in this database (1.2.27 and later)."""
     refusal: str
     """Why the database must not be written; empty if it may be."""
 
@@ -136,7 +138,8 @@ def examine(connection: Connection) -> Schema:
     ]
     refusal = "; ".join(problems[:3]) + ("; and more" if len(problems) > 3 else "")
     # Since 1.16 OpenCode records its migrations in a table of that name.
-    return Schema(columns, "migration" in tables and "event" in columns, refusal)
+    logs_events = "migration" in tables and "event" in columns
+    return Schema(columns, logs_events, "account" in tables or "event" in columns, refusal)
 
 
 def tables_version(connection: Connection) -> tuple[int, int]:
