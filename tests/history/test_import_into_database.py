@@ -54,9 +54,10 @@ def test_an_import_that_was_interrupted_is_continued(tmp_path: Path) -> None:
         assert acts(Importer(store).take([first, *rest])) == ["unchanged", *["added"] * 12]
 
 
-def test_incomplete_records_of_an_old_tree_are_completed(tmp_path: Path) -> None:
+def test_incomplete_records_of_an_old_tree_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # of the user's own data, the share is imported, too
     database = empty_database(tmp_path)
-    sample = Sample(tmp_path / "old")
+    sample = Sample(tmp_path / "opencode" / "old")
     session = old_session(sample)
     sample.write(("todo", session), [{"id": "1", "content": "look", "status": "pending"}])
     sample.write(("session_share", session), {"url": "https://share/x"})

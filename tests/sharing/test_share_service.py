@@ -529,15 +529,15 @@ async def test_notes_can_be_read_by_their_owner_alone(publishing: PublishingSetu
 
 
 async def test_what_opencode_shared_is_kept_up_to_date_by_its_record_alone(
-    publishing: PublishingSetup, faulty_server: FaultyServer
+    tmp_path: Path, faulty_server: FaultyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    publishing = PublishingSetup(tmp_path / "opencode" / "storage", faulty_server.url)
     session = publishing.sample.talk()
     async with ShareServer(faulty_server.url) as server:
         share = await server.create(session["id"])
     publishing.sample.write(("session_share", session["id"]), share.document)
-    async with ShareService(
-        publishing.sessions, publishing.terms._replace(server="http://127.0.0.1:9"), retry=QUICK
-    ) as service:
+    async with publishing.service() as service:
         shared = await service.share(session["id"])
         assert (shared.url, shared.is_new, shared.behind) == (share.url, False, "")
         await service.unshare(session["id"])

@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
-from ..errors import BusyError, NotFoundError, OpenseshError, ReadOnlyStoreError, RecordError, ShareError
+from ..errors import BusyError, NotFoundError, OpenseshError, ReadOnlyStoreError, RecordError, ShareError, UsageError
 from ..records import Document, Share, object_at, view
 from ..redaction import Redactor, known_secrets
 from ..retry import RetryPolicy
 from ..storage import keys, paths, revocations
 from ..storage.leases import leases_of
+from ..storage.locations import is_users_own
 from ..storage.locks import attempt_lock
 from ..storage.protocol import Key, store_ids
 from . import share_records
 from .client import ShareChannel, ShareServer, server_of
 from .items import ShareItem, is_incomplete, model_document, session_items
 from .share_records import ShareRecord
-from .share_settings import ShareSettings, load_share_settings
+from .share_settings import PUBLIC_SERVER, ShareSettings, load_share_settings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -122,6 +123,13 @@ class ShareService:
                 message = f"session {session_id} is being shared by another process; try again"
                 raise BusyError(message, session=session_id)
             existing = await asyncio.to_thread(self.find, session_id)
+            other = None if existing else await asyncio.to_thread(self._stored, session_id)
+            if other is not None:
+                raise UsageError(
+                    f"session {session_id} is shared at {other.url}, and that share was not made here: nothing is sent "
+                    f"there. 'opensesh session unshare {session_id}' removes it, so that the session can be shared anew",
+                    session=session_id,
+                )
             if existing is not None:
                 if redact is not None:
                     await asyncio.to_thread(self._record, session_id, existing, redact)
@@ -158,9 +166,25 @@ class ShareService:
         return sent
 
     def find(self, session_id: str) -> Share | None:
-        """Return the share of a session according to the store."""
+        """Return the share of a session according to the store, if it was made by this user."""
+        share = self._stored(session_id)
+        return share if share is not None and self._is_own(session_id, share) else None
+
+    def _stored(self, session_id: str) -> Share | None:
         share = self._read(keys.share(session_id))
         return share if share is not None and share.id and share.secret else None
+
+    def _is_own(self, session_id: str, share: Share) -> bool:
+        """Return whether a share was made here, or by OpenCode in the user's data folder and on the user's server.
+
+        A store of another person may name any address, to which every change of the session would be sent.
+        """
+        record = share_records.find(session_id)
+        if record is not None and record.id == share.id:
+            return True
+        settings = self.settings
+        servers = {PUBLIC_SERVER, settings.server if settings.chosen_by_user else PUBLIC_SERVER}
+        return server_of(share, default="") in servers and is_users_own(store_ids(self.sessions.store))
 
     # -- unsharing -----------------------------------------------------------------------------------------------------
 

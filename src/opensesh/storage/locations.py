@@ -16,7 +16,7 @@ from . import paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
 _TREE_FOLDERS = ("session", "message", "part", "migration")
@@ -137,3 +137,9 @@ def _stored() -> dict[str, str]:
             raise StoreError(f"{path}: {name} must be a text", path=path)
         texts[name] = value
     return texts
+
+
+def is_users_own(store_ids: Iterable[str]) -> bool:
+    """Return whether a store with these ids is in the user's data folder. Another one may come from another person."""
+    folder = os.path.join(os.path.realpath(paths.data()), "")
+    return all(os.path.join(store_id, "").startswith(folder) for store_id in store_ids)

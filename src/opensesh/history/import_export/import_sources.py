@@ -22,7 +22,8 @@ from ...records import (
 from ...storage import keys, open_store
 from ...storage.disk import read_file
 from ...storage.keys import GLOBAL
-from ...storage.protocol import Damage, Key, Store, StoredMessage, log_damage, read_or_none
+from ...storage.locations import is_users_own
+from ...storage.protocol import Damage, Key, Store, StoredMessage, log_damage, read_or_none, store_ids
 from ..formatting import text
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ...storage.protocol import Report
 
 _STORE_NAMES = ("storage", "session", "message", "part", "project", "migration")
-_RELATED_KEYS = (keys.todo, keys.diff, keys.share)
+_RELATED_KEYS = (keys.todo, keys.diff)
 _EXPORTED_KINDS = ("todo", "session_diff")
 _LOSSLESS = "OpenCode's export JSON (opensesh export --format json), a storage folder or an opencode.db"
 _CUT_OFF = "; export it again, to a file: OpenCode's export is cut off in a pipe"
@@ -49,7 +50,7 @@ class SourceSession(NamedTuple):
     project: Document | None = None
     """The record of its project, if the source has one."""
     related: Sequence[tuple[Key, Any]] = ()
-    """Other records of the session: todos, diff, share."""
+    """Other records of the session: todos, diff and, from the user's own data folder, its share."""
 
     @property
     def title(self) -> str:
@@ -205,9 +206,11 @@ def _sessions_from_store(store: Store, report: Report) -> Iterator[SourceSession
             report(Damage(store.locate(key), "expected an object"))
             continue
         project_id, session_id, origin = key[1], key[-1], store.locate(key)
+        # What is shared is sent to the address in the record, so no other person's store may bring one.
+        kinds = (*_RELATED_KEYS, keys.share) if is_users_own(store_ids(store)) else _RELATED_KEYS
         related = [
             (key, record)
-            for key in (make(session_id) for make in _RELATED_KEYS)
+            for key in (make(session_id) for make in kinds)
             if (record := read_or_none(store, key)) is not None
         ]
         _report_numbers(info | {"id": session_id}, Session, origin, report)

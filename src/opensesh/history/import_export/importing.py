@@ -117,7 +117,7 @@ class Importer:
             runner = self.target.foreign_run(source.id) if isinstance(self.target, SharedSessions) else ""
             if runner:
                 return ImportResult(source.id, "skipped", title, 0, f"being run here by {runner}")
-            source = self._without_allowing_rules(self._paths.applied(source))
+            source = self._without_allowing_rules(_without_foreign_share(self._paths.applied(source)))
             if isinstance(self.target, CanonicalRecords):
                 source = _completed(source, self.target.canonical_record, self._report)
             return self._merge(source, title)
@@ -184,7 +184,8 @@ class Importer:
         """
         project_id = str(session.info.get("projectID") or GLOBAL)
         session_key = keys.check_key(key or keys.session(project_id, session.id))
-        records: list[tuple[Key, Any]] = [*session.related]
+        shares = {key for key, _ in session.related if key == keys.share(session.id) and read_or_none(self.target, key)}
+        records: list[tuple[Key, Any]] = [(key, value) for key, value in session.related if key not in shares]
         for message in messages:
             message_id = message.info["id"]
             records += [(keys.part(message_id, part["id"]), part) for part in message.parts]
@@ -194,7 +195,7 @@ class Importer:
             records.append((keys.project(session_key[1]), _project_of(session, session_key[1], messages)))
         stored = as_object(read_or_none(self.target, session_key))
         if stored is None or _updated(session.info) >= _updated(stored):
-            own = ("projectID", "directory", "permission")
+            own = ("projectID", "directory", "permission", "share")
             kept = {name: stored[name] for name in own if stored and name in stored}
             newer = {name: stored[name] for name in _NEWER_FIELDS if stored and name in stored}
             records.append((session_key, newer | session.info | kept))
@@ -217,6 +218,13 @@ class Importer:
                 for key, value in changed:
                     batch.write(key, value)
         return len(changed)
+
+
+def _without_foreign_share(source: SourceSession) -> SourceSession:
+    """Return a session without the link of a share whose record is not imported."""
+    if "share" not in source.info or any(key == keys.share(source.id) for key, _ in source.related):
+        return source
+    return source._replace(info={name: value for name, value in source.info.items() if name != "share"})
 
 
 def _project_of(session: SourceSession, project_id: str, messages: list[StoredMessage]) -> Document:
