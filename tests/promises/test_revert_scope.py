@@ -161,6 +161,8 @@ def test_a_tool_of_another_kind_changes_the_file_that_it_is_given(workspace: Wor
         ("pytest tests/test_a.py", []),
         ("bash -c 'touch a'", ["/w/a"]),
         ("cat > a <<'EOF'\nit isn't > b\nEOF\ntouch c", ["/w/a", "/w/c"]),
+        ("cat <<A <<-B >a\n>b\nA\n\t>c\n\tB\ntouch d", ["/w/a", "/w/d"]),
+        ("echo $((1 <<2))\ntouch d\ncat <<<x >a", ["/w/d", "/w/a"]),
         ("git checkout main -- f", ["/w/main", "/w/f"]),
         ("echo $x > $y", []),
         ("echo 'unbalanced > a", []),

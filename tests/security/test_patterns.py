@@ -14,9 +14,12 @@ import pytest
 
 from opensesh.config import globs
 from opensesh.config.rules import matches
-from opensesh.tools import file_search
+from opensesh.errors import ToolFailedError
+from opensesh.tools import edit, file_search
+from opensesh.tools.apply_patch import Chunk, apply_chunks
 from opensesh.tools.glob import GlobTool
 from opensesh.tools.grep import GrepTool
+from opensesh.workspace.attribution import command_targets
 
 from ..tools.bench import Bench
 
@@ -53,6 +56,43 @@ def test_h8_a_permission_pattern_is_matched_in_linear_time(pattern: str) -> None
     start = cpu_seconds()
     assert not matches("a" * 100_000, pattern)
     assert not matches("a " * 50_000, pattern)
+    assert cpu_seconds() - start < 10
+
+
+REPETITIVE = {
+    "same lines": ("a\n" * 80_000, "a\n" * 40_000 + "b"),
+    "indented": (" a\n" * 80_000, "a\n" * 40_000 + "b\na"),
+    "blocks": ("{\nx\n" * 40_000 + "}\n" * 40_000, "{\n" + "y\n" * 40_000 + "}"),
+    "escapes": ("a\\n\n" * 80_000, "a\\n\n" * 40_000 + "b"),
+    "blank lines": ("\n" * 80_000, " \n" * 40_000 + "b"),
+    "words": ("a b\n" * 80_000, "a\nb\n" * 40_000 + "a c"),
+    "long lines": ("{\n" + "q" * 1_000_000 + "\n}\n", "{\n" + "w" * 1_000_000 + "\n}"),
+}
+
+
+@pytest.mark.parametrize(("text", "old"), REPETITIVE.values(), ids=REPETITIVE)
+def test_h8_a_text_to_replace_is_looked_for_in_linear_time(text: str, old: str) -> None:
+    start = cpu_seconds()
+    with pytest.raises(ToolFailedError, match="oldString"):
+        edit.replace(text, old, "c")
+    assert cpu_seconds() - start < 10
+
+
+@pytest.mark.parametrize("end", ["b", ""])
+def test_h8_the_lines_of_a_patch_are_looked_for_in_linear_time(end: str) -> None:
+    start = cpu_seconds()
+    chunk = Chunk(old=["a"] * 40_000 + ["b"] + [end] * 10_000, new=["c"])
+    with pytest.raises(ToolFailedError, match="does not contain"):
+        apply_chunks("file", ["a"] * 80_000, [chunk])
+    assert cpu_seconds() - start < 10
+
+
+@pytest.mark.parametrize(
+    "line", ["cat <<a\n" * 100_000, "cat " + "<<a " * 40_000 + "\na\n" * 1_000, "rm " + "a" * 1_000_000, ">a " * 10_000]
+)
+def test_h8_a_command_line_of_a_record_is_read_in_linear_time(line: str) -> None:
+    start = cpu_seconds()
+    list(command_targets(line, "/work"))
     assert cpu_seconds() - start < 10
 
 

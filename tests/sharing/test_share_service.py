@@ -16,13 +16,13 @@ from opensesh.retry import RetryPolicy
 from opensesh.sharing import share_records
 from opensesh.sharing.client import ShareServer, server_of
 from opensesh.sharing.items import ShareItem, assemble
-from opensesh.sharing.share_service import ShareService, retry_delay_seconds
+from opensesh.sharing.share_service import retry_delay_seconds
 from opensesh.storage import keys, paths, revocations
 from opensesh.storage.leases import leases_of
 from opensesh.storage.locks import open_lock_file, try_lock_file
 from opensesh.storage.opencode_db.store import OpencodeDB
 
-from .faulty_server import QUICK, FaultyServer, Json, PublishingSetup, run_faulty_server
+from .faulty_server import FaultyServer, Json, PublishingSetup, run_faulty_server
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 KEY = "sk-ant-api03-" + "a1B2c3D4" * 6

@@ -126,8 +126,8 @@ class ShareService:
             other = None if existing else await asyncio.to_thread(self._stored, session_id)
             if other is not None:
                 raise UsageError(
-                    f"session {session_id} is shared at {other.url}, and that share was not made here: nothing is sent "
-                    f"there. 'opensesh session unshare {session_id}' removes it, so that the session can be shared anew",
+                    f"session {session_id} is shared at {other.url}, which was not made here: nothing is sent "
+                    f"there. 'opensesh session unshare {session_id}' removes it, and then the session can be shared",
                     session=session_id,
                 )
             if existing is not None:

@@ -22,7 +22,8 @@ import asyncio
 import os
 import re
 import unicodedata
-from itertools import pairwise
+from bisect import bisect_left
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, Struct
@@ -48,6 +49,8 @@ _QUOTES = dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b"), "'") | dict.fromke
 )
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u2002\u2003\u2007\u2009\u202f\u3000"), " ")
 _PUNCTUATION = {**_DASHES, **_QUOTES, **_SPACES, ord("\u2026"): "..."}
+_MAX_EMPTY_LINES = 10
+"""At the end of a chunk that may not belong to it."""
 _COMPARISONS: tuple[Callable[[str], str], ...] = (
     str,
     str.rstrip,
@@ -349,12 +352,12 @@ def apply_chunks(path: str, lines: Sequence[str], chunks: Sequence[Chunk]) -> li
 
     Raises :class:`ToolFailedError`, quoting the lines that the file does not contain.
     """
-    result = list(lines)
+    result, searched = list(lines), _SearchedLines(lines)
     replacements: list[tuple[int, int, list[str]]] = []
     position = 0
     for chunk in chunks:
         if chunk.context is not None:
-            context = _find(result, [chunk.context], position)
+            context = searched.find([chunk.context], position)
             if context is None:
                 raise ToolFailedError(f"{path} has no line like {chunk.context!r} after line {position}", path=path)
             position = context + 1
@@ -362,11 +365,13 @@ def apply_chunks(path: str, lines: Sequence[str], chunks: Sequence[Chunk]) -> li
         if not old:
             start = len(result) if chunk.context is None or chunk.at_end else position
         else:
-            start = _find(result, old, position, at_end=chunk.at_end)
-            while start is None and len(old) > 1 and not old[-1]:
+            start = searched.find(old, position, at_end=chunk.at_end)
+            for _ in range(_MAX_EMPTY_LINES):
+                if start is not None or len(old) == 1 or old[-1]:
+                    break
                 # An empty line at the end of a chunk may only separate it from the next.
                 old, new = old[:-1], (new[:-1] if new and not new[-1] else new)
-                start = _find(result, old, position, at_end=chunk.at_end)
+                start = searched.find(old, position, at_end=chunk.at_end)
         if start is None:
             raise ToolFailedError(
                 f"{path} does not contain these lines of the patch; read the file again and write a new patch:\n"
@@ -380,13 +385,29 @@ def apply_chunks(path: str, lines: Sequence[str], chunks: Sequence[Chunk]) -> li
     return result
 
 
-def _find(lines: Sequence[str], quoted: Sequence[str], start: int, *, at_end: bool = False) -> int | None:
-    """Return where ``quoted`` begins at or after ``start``: first exactly, then with looser comparisons."""
-    last = len(lines) - len(quoted)
-    positions = range(last, last + 1) if at_end else range(start, last + 1)
-    for normalise in _COMPARISONS:
-        folded = [normalise(line) for line in quoted]
-        for index in positions:
-            if index >= start and all(normalise(lines[index + offset]) == line for offset, line in enumerate(folded)):
-                return index
-    return None
+class _SearchedLines:
+    """Lines in which others are found, in time that is proportional to their length, however often they repeat."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+        self._texts: dict[int, tuple[str, list[int]]] = {}
+        """The lines by comparison, each after a line feed, and where each begins."""
+
+    def find(self, quoted: Sequence[str], start: int, *, at_end: bool = False) -> int | None:
+        """Return where ``quoted`` begins at or after ``start``: first exactly, then with looser comparisons."""
+        last = len(self._lines) - len(quoted)
+        if start > last:
+            return None
+        for number, normalise in enumerate(_COMPARISONS):
+            text, begins = self._compared(number)
+            folded = "".join(f"\n{normalise(line)}" for line in quoted) + "\n"
+            at = text.find(folded, begins[last if at_end else start])
+            if at >= 0:
+                return bisect_left(begins, at)
+        return None
+
+    def _compared(self, number: int) -> tuple[str, list[int]]:
+        if number not in self._texts:
+            folded = [f"\n{_COMPARISONS[number](line)}" for line in self._lines]
+            self._texts[number] = "".join(folded) + "\n", [0, *accumulate(map(len, folded))]
+        return self._texts[number]

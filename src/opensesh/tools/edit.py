@@ -11,6 +11,7 @@ import asyncio
 import os
 import re
 from bisect import bisect_left
+from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
     Strategy = Callable[[str, str], Iterator[str]]
 
+_MAX_COMPARED_LINES = 2_000_000
+"""Lines that a lenient strategy compares."""
+_PAIRS_A_LINE = 1 << 12
+"""Pairs of characters whose comparison takes as long as that of two short lines."""
 _MIN_SIMILARITY = 0.65
 """Required average similarity of the lines between two matching ends."""
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
@@ -38,6 +43,10 @@ _NOT_FOUND = (
 _NOT_UNIQUE = (
     "oldString matches more than one part of the file. Add lines from around it until it matches only one, or use "
     "replaceAll to change them all."
+)
+_TOO_REPETITIVE = (
+    "oldString was not found exactly, and the file repeats itself too often to look for something similar. Read the "
+    "file again and copy the exact text."
 )
 _TOO_LARGE = (
     "The only part of the file that resembles oldString is much larger than it, so replacing it could destroy other "
@@ -157,8 +166,12 @@ def replace(text: str, old: str, new: str, *, replace_all: bool = False) -> str:
     max_lines = max(2 * quoted_lines, quoted_lines + 3)
     max_size = max(4 * quoted_size, quoted_size + 500) if quoted_lines > 1 else len(text)
     is_ambiguous = is_too_large = False
+    seen: set[str] = set()
     for strategy in strategies:
         for proposed in strategy(text, old):
+            if proposed in seen:
+                continue
+            seen.add(proposed)
             piece = _with_same_end(text, proposed, old)
             if not piece or piece not in text:
                 continue
@@ -188,6 +201,18 @@ def _with_same_end(text: str, piece: str, old: str) -> str:
 # Strategies.
 
 
+class _Budget:
+    """Bounds the work of a strategy: in a file that repeats one line, every part looks like every other."""
+
+    def __init__(self) -> None:
+        self._lines = _MAX_COMPARED_LINES
+
+    def spend(self, lines: int) -> None:
+        self._lines -= lines
+        if self._lines < 0:
+            raise ToolFailedError(_TOO_REPETITIVE)
+
+
 def exact(text: str, old: str) -> Iterator[str]:
     """Propose the text itself."""
     yield old
@@ -198,9 +223,13 @@ def line_trimmed(text: str, old: str) -> Iterator[str]:
     quoted = [line.strip() for line in _quoted_lines(old)]
     lines = text.split("\n")
     trimmed = [line.strip() for line in lines]
+    budget = _Budget()
     for start in range(len(lines) - len(quoted) + 1):
-        if trimmed[start] == quoted[0] and trimmed[start : start + len(quoted)] == quoted:
-            yield "\n".join(lines[start : start + len(quoted)])
+        end = start + len(quoted)
+        if trimmed[start] == quoted[0] and trimmed[end - 1] == quoted[-1]:
+            budget.spend(len(quoted))
+            if trimmed[start:end] == quoted:
+                yield "\n".join(lines[start:end])
 
 
 def block_anchor(text: str, old: str) -> Iterator[str]:
@@ -212,13 +241,15 @@ def block_anchor(text: str, old: str) -> Iterator[str]:
 
     lines = text.split("\n")
     best, best_score = None, _MIN_SIMILARITY
+    budget = _Budget()
     for start, end in _anchored(lines, quoted[0].strip(), quoted[-1].strip()):
         if len(quoted) - 2 < best_score * (end - start - 1):  # too long to reach the score
             continue
         inner, inner_quoted = lines[start + 1 : end], quoted[1:-1]
         # A missing or an additional line counts as wholly different.
         count = max(len(inner), len(inner_quoted))
-        pairs = zip(inner, inner_quoted, strict=False)
+        pairs = list(zip(inner, inner_quoted, strict=False))
+        budget.spend(count + sum(len(one) * len(other) for one, other in pairs) // _PAIRS_A_LINE)
         score = sum(normalized_similarity(one.strip(), other.strip()) for one, other in pairs) / count if count else 1.0
         if score >= best_score and (best is None or score > best_score):
             best, best_score = (start, end), score
@@ -233,9 +264,14 @@ def whitespace_normalized(text: str, old: str) -> Iterator[str]:
     lines = text.split("\n")
     collapsed = [" ".join(line.split()) for line in lines]
     if count > 1:
+        budget = _Budget()
+        # Characters up to each line, with a space behind every line that is not empty.
+        sizes = [0, *accumulate(len(line) + bool(line) for line in collapsed)]
         for start in range(len(lines) - count + 1):
-            if " ".join(filter(None, collapsed[start : start + count])) == quoted:
-                yield "\n".join(lines[start : start + count])
+            if sizes[start + count] - sizes[start] == len(quoted) + 1:
+                budget.spend(count)
+                if " ".join(filter(None, collapsed[start : start + count])) == quoted:
+                    yield "\n".join(lines[start : start + count])
         return
     words = re.compile(r"\s+".join(map(re.escape, old.split())))
     for line, folded in zip(lines, collapsed, strict=True):
@@ -248,11 +284,16 @@ def whitespace_normalized(text: str, old: str) -> Iterator[str]:
 def indentation_flexible(text: str, old: str) -> Iterator[str]:
     """Propose the same lines at another depth of indentation."""
     quoted = _outdented(_quoted_lines(old))
+    first, last = quoted[0].strip(), quoted[-1].strip()
     lines = text.split("\n")
+    trimmed = [line.strip() for line in lines]
+    budget = _Budget()
     for start in range(len(lines) - len(quoted) + 1):
-        window = lines[start : start + len(quoted)]
-        if window[0].strip() == quoted[0].strip() and _outdented(window) == quoted:
-            yield "\n".join(window)
+        end = start + len(quoted)
+        if trimmed[start] == first and trimmed[end - 1] == last:
+            budget.spend(len(quoted))
+            if _outdented(lines[start:end]) == quoted:
+                yield "\n".join(lines[start:end])
 
 
 def escape_normalized(text: str, old: str) -> Iterator[str]:
@@ -262,7 +303,7 @@ def escape_normalized(text: str, old: str) -> Iterator[str]:
     quoted = _unescaped(old)
     if quoted in text:
         yield quoted
-    yield from (piece for piece in _windows(text, quoted.count("\n") + 1) if _unescaped(piece) == quoted)
+    yield from _windows(text, quoted, quoted.count("\n") + 1, _unescaped)
 
 
 def trimmed_boundary(text: str, old: str) -> Iterator[str]:
@@ -272,7 +313,7 @@ def trimmed_boundary(text: str, old: str) -> Iterator[str]:
         return
     if quoted in text:
         yield quoted
-    yield from (piece for piece in _windows(text, old.count("\n") + 1) if piece.strip() == quoted)
+    yield from _windows(text, quoted, old.count("\n") + 1, str.strip)
 
 
 def context_aware(text: str, old: str) -> Iterator[str]:
@@ -281,9 +322,11 @@ def context_aware(text: str, old: str) -> Iterator[str]:
     if len(quoted) < 3:
         return
     lines = text.split("\n")
+    budget = _Budget()
     for start, end in _anchored(lines, quoted[0].strip(), quoted[-1].strip()):
         if end - start + 1 != len(quoted):
             continue
+        budget.spend(len(quoted))
         between = zip(lines[start + 1 : end], quoted[1:-1], strict=True)
         pairs = [(one.strip(), other.strip()) for one, other in between if one.strip() or other.strip()]
         same = sum(one == other for one, other in pairs)
@@ -313,11 +356,19 @@ def _anchored(lines: Sequence[str], first: str, last: str) -> Iterator[tuple[int
             yield start, ends[nearest]
 
 
-def _windows(text: str, count: int) -> Iterator[str]:
-    """Yield every run of ``count`` lines."""
+def _windows(text: str, quoted: str, count: int, form: Callable[[str], str]) -> Iterator[str]:
+    """Yield every run of ``count`` lines that is ``quoted`` in a form."""
     lines = text.split("\n")
+    # A backslash at the end of a line may belong to what follows.
+    formed = [form(line) for line in lines]
+    budget = _Budget()
     for start in range(len(lines) - count + 1):
-        yield "\n".join(lines[start : start + count])
+        end = start + count
+        if quoted.startswith(formed[start].rstrip("\\")) and quoted.endswith(formed[end - 1]):
+            budget.spend(count)
+            piece = "\n".join(lines[start:end])
+            if form(piece) == quoted:
+                yield piece
 
 
 def _quoted_lines(old: str) -> list[str]:

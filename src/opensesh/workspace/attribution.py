@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from bisect import bisect_left
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 from unicodedata import normalize
@@ -32,9 +33,11 @@ _GIT = frozenset("apply checkout mv restore rm".split())
 _PREFIXES = frozenset("! builtin command do doas else env exec nice nohup sudo then time { (".split())
 _SHELLS = frozenset("bash dash ksh sh zsh".split())
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=")
-_HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*\n)(?:.*?\n)??[ \t]*\2(?=\n|$)", re.DOTALL)
+_HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
 _GLOB = re.compile(r"[*?\[]")
 _MAX_NESTING = 3
+_MAX_CHARACTERS = 200_000
+"""Of a command line. Linux runs none of more than 131,072, and shlex takes quadratic time for a long word."""
 
 
 class CallTarget(NamedTuple):
@@ -73,7 +76,9 @@ def call_targets(part: Document, directory: str) -> Iterator[CallTarget]:
 
 def command_targets(text: str, directory: str, *, depth: int = 0) -> Iterator[CallTarget]:
     """Yield the paths that a command line says it changes, with both names of a path that leads through a link."""
-    for words in _commands(_HERE_DOCUMENT.sub(r"\3", text)):
+    if len(text) > _MAX_CHARACTERS:
+        return
+    for words in _commands(_without_here_documents(text)):
         written = [words[at + 1] for at, word in enumerate(words[:-1]) if _is_output(word)]
         plain = [
             word for at, word in enumerate(words) if not _is_operator(word) and not (at and _is_output(words[at - 1]))
@@ -91,6 +96,32 @@ def command_targets(text: str, directory: str, *, depth: int = 0) -> Iterator[Ca
                 yield CallTarget(path, below)
                 if os.path.realpath(path) != path:
                     yield CallTarget(os.path.realpath(path), below)
+
+
+def _without_here_documents(text: str) -> str:
+    """Return a command line without its here-documents: their operators, texts and ends."""
+    if "<<" not in text:
+        return text
+    lines = text.split("\n")
+    places: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        places.setdefault(line.lstrip(" \t"), []).append(number)
+    kept: list[str] = []
+    after = 0
+    for number, line in enumerate(lines):
+        if number < after:
+            continue
+        after = number + 1
+        copied = 0
+        for operator in _HERE_DOCUMENT.finditer(line):
+            ends = places.get(operator[2], [])
+            at = bisect_left(ends, after)
+            if at < len(ends):  # otherwise it is a shift, or a here-string
+                after = ends[at] + 1
+                kept.append(line[copied : operator.start()])
+                copied = operator.end()
+        kept.append(line[copied:] + "\n")
+    return "".join(kept)
 
 
 def _commands(text: str) -> Iterator[list[str]]:
