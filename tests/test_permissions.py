@@ -246,6 +246,7 @@ async def test_cancelling_withdraws_the_request() -> None:
         (request_id,) = await setup.asked()
         asking.cancel()
     assert setup.permissions.pending == []
+    assert setup.published == ["permission.asked", "permission.replied"]
     with pytest.raises(NotFoundError):
         setup.permissions.reply(request_id, "once")
 

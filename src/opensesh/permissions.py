@@ -158,7 +158,8 @@ class Permissions:
             self._publish(asked)
             await reply
         finally:
-            self._pending.pop(asked.id, None)
+            if self._pending.pop(asked.id, None) is not None:  # the run was aborted: clients close their dialogs
+                self._publish(PermissionReplied(session_id=asked.session_id, request_id=asked.id, reply="reject"))
 
     def reply(self, request_id: str, answer: Answer, message: str | None = None) -> None:
         """Apply the user's reply to a request. Raises :class:`NotFoundError` if it is not pending.

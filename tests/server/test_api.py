@@ -530,3 +530,29 @@ async def test_every_read_of_a_directory_that_is_gone_is_answered(tmp_path: Path
         assert [one["id"] for one in await client.get("/session")] == [session_id]
         answer = await client.prompt(session_id, "SAY still here")
         assert answer["info"]["finish"] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("call", "asked", "settled"),
+    [
+        ('bash {"command": "touch x", "description": "x"}', "permission.asked", "permission.replied"),
+        (
+            'question {"questions": [{"question": "?", "header": "h", "options": []}]}',
+            "question.asked",
+            "question.rejected",
+        ),
+    ],
+)
+async def test_an_abort_closes_the_dialogs_of_all_clients(tmp_path: Path, call: str, asked: str, settled: str) -> None:
+    project = tmp_path / "p"
+    project.mkdir()
+    (project / "opencode.json").write_text('{"permission": {"bash": "ask", "question": "allow"}}')
+    async with serving(project) as client, listening(client) as events:
+        session_id = await client.create(title="One")
+        prompt = asyncio.create_task(client.prompt(session_id, f"CALL {call}"))
+        request = (await events.wait_for(asked))["properties"]
+        assert await client.post(f"/session/{session_id}/abort") is True
+        assert (await prompt)["info"]["error"]["name"] == "MessageAbortedError"
+        closed = (await events.wait_for(settled))["properties"]
+        assert (closed["sessionID"], closed["requestID"]) == (session_id, request["id"])
+        assert [*await client.get("/permission"), *await client.get("/question")] == []

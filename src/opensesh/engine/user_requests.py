@@ -70,12 +70,11 @@ class Questions:
             return await answer
         finally:  # published here, since an answer may arrive before the call is stored as running
             self._pending.pop(request.id, None)
-            if answer.done() and not answer.cancelled():
-                ids_of = {"session_id": session_id, "request_id": request.id}
-                if answer.exception() is not None:
-                    self._publish(events.QuestionRejected(**ids_of))
-                else:
-                    self._publish(events.QuestionReplied(**ids_of, answers=answer.result()))
+            ids_of = {"session_id": session_id, "request_id": request.id}
+            if answer.done() and not answer.cancelled() and answer.exception() is None:
+                self._publish(events.QuestionReplied(**ids_of, answers=answer.result()))
+            else:  # dismissed, or the run was aborted: clients close their dialogs
+                self._publish(events.QuestionRejected(**ids_of))
 
     def reply(self, request_id: str, answers: list[list[str]]) -> None:
         """Answer a request: for each of its questions, the labels chosen."""
