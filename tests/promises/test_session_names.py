@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from opensesh.storage import open_store
 from opensesh.storage.leases import leases_of
 from opensesh.storage.memory import Memory
 from tests.cli.running import Screen, Terminal
+from tests.workspace.project_setup import new_repository
 
 
 @pytest.fixture
@@ -35,6 +37,29 @@ def test_promise_8_last_is_the_newest_session_of_this_project(
     terminal.run("session", "revert", "last", "--yes")
     assert terminal.code == 0
     assert ((first / "f").exists(), (second / "f").exists()) == (False, True)
+
+
+def test_promise_8_last_is_the_newest_session_of_this_clone_or_worktree(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = new_repository(tmp_path / "first")
+    second, third = first / "clone", tmp_path / "third"
+    subprocess.run(["git", "clone", "-q", first, second], check=True)
+    subprocess.run(["git", "worktree", "add", "-q", third], cwd=first, check=True)
+    for folder in (first, third, second):
+        monkeypatch.chdir(folder)
+        script = 'CALL write {"filePath": "f", "content": "x"}\n---\nSAY done'
+        terminal.run("run", "--quiet", "--title", f"Work in {folder.name}", "-m", "scripted/prompt", script)
+    (first / "inside").mkdir()
+    monkeypatch.chdir(first / "inside")
+    result = terminal.json("run", "-c", "-m", "scripted/prompt", "SAY continued")
+    assert terminal.json("show", "last")["info"]["id"] == result["sessionID"]
+    assert terminal.json("show", "last")["info"]["title"] == "Work in first"
+    monkeypatch.chdir(third)
+    terminal.run("session", "revert", "last", "--yes")
+    assert [(folder / "f").exists() for folder in (first, second, third)] == [True, True, False]
+    terminal.run("session", "remove", "last", "--yes")
+    assert terminal.json("show", "last")["info"]["title"] == "Work in first", "the newest of the project"
 
 
 def test_promise_8_where_a_project_has_no_session_last_names_the_newest_elsewhere(

@@ -137,7 +137,7 @@ def port(text: str) -> int:
 
 
 def named_session(library: Library, word: str, *, to_change: bool = False) -> SessionEntry:
-    """Return the session that ``word`` names. ``last`` is the newest of this project.
+    """Return the session that ``word`` names. ``last`` is the newest of this checkout, or else of this project.
 
     Where the project has none, a command that only reads takes the newest elsewhere and says so; a command that is
     about ``to_change`` files or sessions raises :class:`~opensesh.errors.NotFoundError`, which names it.

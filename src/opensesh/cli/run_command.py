@@ -25,6 +25,7 @@ from ..engine.opening import open_engine
 from ..engine.prompt import Prompt, file_part
 from ..engine.settings import Settings
 from ..errors import NotFoundError, ReadOnlyStoreError, UsageError
+from ..history.discovery import in_checkout
 from ..history.library import Library
 from ..models.model import SCRIPTED_PROVIDER
 from ..project import resolve
@@ -213,7 +214,7 @@ def _find_session(options: Namespace) -> tuple[Store, Session | None, str]:
     session = None
     if options.session:
         session = named_session(library, options.session, to_change=True).record
-    elif options.continue_last:  # the last one of this directory, else of its project; not a subagent's
+    elif options.continue_last:  # the last one of this directory, else of its checkout or project; not a subagent's
         location = resolve(options.dir or os.getcwd(), store=library.store)
         sessions = [session for _, session in library.records() if session.parent_id is None and not session.archived]
         in_directory = [session for session in sessions if session.directory == location.directory]
@@ -222,7 +223,8 @@ def _find_session(options: Namespace) -> tuple[Store, Session | None, str]:
             raise NotFoundError(
                 f"no session of {location.directory} to continue; run it without --continue to start one"
             )
-        session = max(in_directory or in_project, key=lambda session: session.updated)
+        own = in_directory or in_checkout(in_project, location.directory) or in_project
+        session = max(own, key=lambda session: session.updated)
     directory = options.dir or (session.directory if session is not None else "") or os.getcwd()
     if not os.path.isdir(directory):
         raise UsageError(f"the session's directory {directory} does not exist; name another one with --dir")

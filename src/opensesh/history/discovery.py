@@ -148,8 +148,8 @@ def is_global(project: Project) -> bool:
 
 
 def find_session(sessions: Iterable[Session], word: str, location: str, here: str = "") -> Session:
-    """Return the session with this id, slug, or beginning or end of an id, or the ``last`` one: of the project of the
-    directory ``here``, if that is given."""
+    """Return the session with this id, slug, or beginning or end of an id, or the ``last`` one. If the directory
+    ``here`` is given, that is the newest of the checkout that it is in, or else of its project."""
     if word == "last":
         return _last_session(sessions, location, here)
     by_kind: tuple[list[Session], ...] = ([], [], [])
@@ -188,8 +188,21 @@ def _last_session(sessions: Iterable[Session], location: str, here: str) -> Sess
                 f"The newest elsewhere is {newest.id} ({newest.title}) in {newest.directory}; name it by its id.",
                 id=newest.id,
             )
-        newest = own[-1]
+        newest = (in_checkout(own, here) or own)[-1]
     return newest
+
+
+def in_checkout(sessions: Iterable[Session], here: str) -> list[Session]:
+    """Return the sessions that worked in the checkout which the directory ``here`` is in. Clones and linked worktrees
+    of a repository are one project, but a session changes the files of its own."""
+    from ..storage.project_ids import git_marker
+
+    marker = git_marker(here)
+    if marker is None:
+        return []
+    top = os.path.join(os.path.dirname(marker), "")
+    inside = (session for session in sessions if os.path.join(session.directory or "", "").startswith(top))
+    return [session for session in inside if git_marker(session.directory) in (marker, None)]
 
 
 def labels(project: Project) -> list[str]:
