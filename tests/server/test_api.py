@@ -556,3 +556,18 @@ async def test_an_abort_closes_the_dialogs_of_all_clients(tmp_path: Path, call: 
         closed = (await events.wait_for(settled))["properties"]
         assert (closed["sessionID"], closed["requestID"]) == (session_id, request["id"])
         assert [*await client.get("/permission"), *await client.get("/question")] == []
+
+
+async def test_an_abort_announces_the_end_of_a_subagent_before_that_of_its_parent(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client, listening(client) as events:
+        session_id = await client.create(title="One")
+        call = 'CALL task {"description": "x", "prompt": "HANG", "subagent_type": "general"}'
+        prompt = asyncio.create_task(client.prompt(session_id, call))
+        while not (children := await client.get(f"/session/{session_id}/children")):
+            await asyncio.sleep(0.02)
+        await events.wait_for("session.status", sessionID=children[0]["id"], status={"type": "busy"})
+        await client.post(f"/session/{session_id}/abort")
+        await prompt
+        await events.wait_for("session.error", sessionID=session_id)
+        errors = [event["properties"]["sessionID"] for event in events.seen if event["type"] == "session.error"]
+        assert errors == [children[0]["id"], session_id]

@@ -84,12 +84,14 @@ class Run:
         the run or on others who wait."""
         return asyncio.shield(self.ended)
 
-    def abort(self, *, announced: bool = True) -> None:
-        """Stop it. Only the first call has an effect: another would cancel the work that ends the run."""
+    def abort(self, *, announced: bool = True, at_once: bool = True) -> None:
+        """Stop it. Only the first call has an effect: another would cancel the work that ends the run. ``at_once``: it
+        is announced now, not when its calls have ended."""
         if not self.is_stopped and self.task is not None:
             self.is_stopped = True
             if self.has_begun:
-                self.loop.publish_abort(announced=announced)
+                if at_once or not announced:
+                    self.loop.publish_abort(announced=announced)
                 self.task.cancel()
 
 
@@ -298,11 +300,13 @@ class Runs:
 
     def abort(self, session_id: str, *, announced: bool) -> bool:
         """Stop a session's run; whether there was one."""
+        subagents = [run.session_id for run in self._runs.values() if run.loop.session.parent_id == session_id]
         if announced and self._settings.opencode_events:
-            self._writer.publish_idle(session_id)
+            for stopped in (*subagents, session_id):  # OpenCode announces the ends of subagents first
+                self._writer.publish_idle(stopped)
         run = self._runs.get(session_id)
         if run is not None:
-            run.abort(announced=announced)
+            run.abort(announced=announced, at_once=not subagents)
         return run is not None
 
     async def withdraw(self, session_id: str, message_id: str) -> bool:
