@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.config.rules import allowing, decide
+from opensesh.config.rules import allowing, decide, matches, overlaps
 from opensesh.errors import NotFoundError, PermissionCorrectedError, PermissionDeniedError, PermissionRejectedError
 from opensesh.events import Event
 from opensesh.permissions import Permissions, disabled, may_be_denied
@@ -300,6 +302,43 @@ async def test_a_failed_publication_leaves_no_pending_request() -> None:
     with pytest.raises(RuntimeError):
         await permissions.ask(session_id="s", permission="bash", patterns=["x"], rules=())
     assert permissions.pending == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("git push", "git push", True),
+        ("git push", "git pull", False),
+        ("git *", "git push*", True),
+        ("git * --force", "git push *", True),
+        ("git p*", "git status*", False),
+        ("git *", "git", False),
+        ("git", "git *", True),
+        ("rm *", "rm -rf *", True),
+        ("a?c", "abc", True),
+        ("*b", "a*", True),
+        ("*b", "*c", False),
+        ("a*b*c", "ab?", True),
+        ("", "*", True),
+    ],
+)
+def test_two_patterns_overlap_if_a_text_matches_both(one: str, other: str, expected: bool) -> None:
+    assert overlaps(one, other) == expected
+
+
+def test_two_patterns_overlap_exactly_if_a_short_text_matches_both() -> None:
+    # What matches both is at most as long as both together.
+    texts = ["".join(letters) for size in range(7) for letters in itertools.product("ab", repeat=size)]
+    patterns = ["".join(letters) for size in range(4) for letters in itertools.product("ab*?", repeat=size)]
+    matching = {pattern: {text for text in texts if matches(text, pattern)} for pattern in patterns}
+    for one, other in itertools.product(patterns, repeat=2):
+        assert overlaps(one, other) == bool(matching[one] & matching[other]), (one, other)
+
+
+def test_two_long_patterns_are_compared_in_bounded_time() -> None:
+    start = time.process_time()
+    assert not overlaps("git *" + "a*" * 500 + "b", "git " + "*a" * 50 + "c")
+    assert time.process_time() - start < 10
 
 
 def test_what_a_request_may_hide_is_denied_or_asked_where_a_rule_has_an_exception() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import ids
-from .config.rules import allowing, decide, matches, permission_of
+from .config.rules import allowing, decide, matches, overlaps, permission_of
 from .errors import (
     NotFoundError,
     PermissionCorrectedError,
@@ -44,15 +44,25 @@ def disabled(tools: Iterable[str], rules: Sequence[Rule]) -> frozenset[str]:
     return frozenset(denied)
 
 
-def may_be_denied(permission: str, patterns: Sequence[str], possible: Sequence[str], rules: Sequence[Rule]) -> bool:
+def may_be_denied(
+    permission: str,
+    patterns: Sequence[str],
+    possible: Sequence[str],
+    rules: Sequence[Rule],
+    forms: Sequence[str] = (),
+) -> bool:
     """Return whether rules that allow ``patterns`` might not allow what the request does besides.
 
-    ``possible`` is what that may be, as far as it is known; nothing if the patterns show everything. Raises
-    :class:`PermissionDeniedError` if a rule denies some of it.
+    ``possible`` is what that may be, as far as it is known; nothing if the patterns show everything. ``forms`` are
+    what the patterns stand for, with ``*`` where that is not known. Raises :class:`PermissionDeniedError` if a rule
+    denies some of it.
     """
+    meeting = [form for form in forms if _may_meet_exception(permission, patterns, form, rules)]
     for subject in possible:
         if decide(permission, subject, rules).action == "deny":
             raise _denied(permission, subject, rules)
+    if meeting:
+        return True
     return bool(possible) and any(
         _has_exception(permission, decide(permission, pattern, rules), rules) for pattern in patterns
     )
@@ -242,6 +252,25 @@ def _has_exception(permission: str, decisive: Rule, rules: Sequence[Rule]) -> bo
             return False
         if rule.action != "allow" and matches(permission, rule.permission):
             return True
+    return False
+
+
+def _may_meet_exception(permission: str, patterns: Sequence[str], form: str, rules: Sequence[Rule]) -> bool:
+    """Return whether a rule behind those that decide ``patterns`` asks about something that ``form`` may stand for.
+    Raises :class:`PermissionDeniedError` if one denies it, whatever it stands for."""
+    decisive = [decide(permission, pattern, rules) for pattern in patterns]
+    for rule in reversed(rules):
+        if rule in decisive:
+            return False
+        # A rule that begins with a star could meet every word that is not known.
+        is_about = rule.pattern[:1] not in ("*", "?") or "*" not in form
+        if matches(permission, rule.permission) and is_about and overlaps(form, rule.pattern):
+            if rule.action == "deny" and matches(form, rule.pattern):
+                raise _denied(permission, form, rules)
+            if rule.action != "allow":
+                return True
+            if matches(form, rule.pattern):
+                return False
     return False
 
 

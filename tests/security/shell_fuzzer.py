@@ -328,7 +328,7 @@ def is_let_pass(line: str, shell: str, directory: str, environment: dict[str, st
     if effects.writes or effects.any_write or effects.any_path or not inside:
         return False
     try:
-        if may_be_denied("bash", effects.patterns, effects.possible, RULES):
+        if may_be_denied("bash", effects.patterns, effects.possible, RULES, effects.forms):
             return False
     except PermissionDeniedError:
         return False

@@ -18,6 +18,7 @@ from opensesh.errors import PermissionRefusedError, PermissionRejectedError, Too
 from opensesh.permissions import may_be_denied
 from opensesh.tools.bash import BashTool
 from opensesh.tools.shell.certainty import BUILTINS, is_private_variable
+from opensesh.tools.shell.effects import analyse_command
 from opensesh.tools.shell.sandbox import Confinement, find_lock
 
 from ..tools.bench import Bench
@@ -87,9 +88,10 @@ class Unattended(Bench):
         always: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
         possible: Sequence[str] = (),
+        forms: Sequence[str] = (),
     ) -> None:
-        await super().ask(permission, patterns, always=always, metadata=metadata, possible=possible)
-        uncertain = may_be_denied(permission, patterns, possible, self.ruleset)
+        await super().ask(permission, patterns, always=always, metadata=metadata, possible=possible, forms=forms)
+        uncertain = may_be_denied(permission, patterns, possible, self.ruleset, forms)
         if uncertain or any(decide(permission, pattern, self.ruleset).action != "allow" for pattern in patterns):
             raise PermissionRejectedError("no user", permission=permission, id="per_1")
 
@@ -183,6 +185,47 @@ async def test_m7_no_line_that_names_a_denied_command_runs_it(shell: str, projec
 @pytest.mark.parametrize("line", ["jobs -x rm victim", "ls; jobs -x rm victim", "jobs -lx rm victim"])
 async def test_m7_a_command_that_jobs_runs_is_not_hidden(line: str, project: Path) -> None:
     assert await effects_of([line], "bash", project, ALL_BUT_ONE) == []
+
+
+ALL_BUT_PUSHING: Permission = {
+    "bash": {
+        "*": "allow",
+        "git push*": "deny",
+        "npm publish*": "deny",
+        "rm victim*": "deny",
+        "git commit --amend*": "ask",
+    }
+}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("x=push; git $x origin", "x=pu; git ${x}sh", "for x in push; do git $x; done", "read x <<< push; git $x"),
+        *("git {push,origin}", "git p[u]sh", "git p* origin", "git $(echo push)", "git `echo push`", "git ${x:-push}"),
+        *("git 'push' origin", 'git pu"sh"', "/usr/bin/git $x", "git $options push", "git --git-dir=$x push"),
+        *("d='. push'; git -C $d origin", "git --attr-source HEAD push", "npm --registry x publish", "npm --x y $z"),
+        *("xargs git <<< push", "env git $x", "find . -exec git {} +", "echo push | xargs -n 1 /usr/bin/git"),
+        *("rm 'victim'", 'rm "victim"', "rm vic\\tim", "rm $x", "git commit $x", "git commit '--amend'"),
+    ],
+)
+async def test_m7_no_line_hides_the_words_of_a_command_that_a_rule_denies(line: str, project: Path) -> None:
+    with pytest.raises(PermissionRefusedError):
+        await Unattended(project, ALL_BUT_PUSHING).run(BashTool(lock=lambda: None), command=line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("git status $x", 'git -C "$PWD" status', "git log $x", "git add *", 'git commit -m "$(echo a)"', "ls $x"),
+        *("for x in *; do cat $x; done", "npm run $x", "grep -r 'git push' .", "xargs ls < victim", "rm -f other $x"),
+    ],
+)
+def test_m7_what_a_rule_denies_does_not_concern_other_commands(line: str, project: Path) -> None:
+    effects = analyse_command(line, str(project))
+    ruleset = rules(ALL_BUT_PUSHING, "/")
+    assert not may_be_denied("bash", effects.patterns, effects.possible, ruleset, effects.forms)
+    assert all(decide("bash", pattern, ruleset).action == "allow" for pattern in effects.patterns)
 
 
 async def check_plan_mode(lines: Sequence[str], shell: str, project: Path) -> None:

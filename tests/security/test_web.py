@@ -43,8 +43,9 @@ class RuledBench(Bench):
         always: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
         possible: Sequence[str] = (),
+        forms: Sequence[str] = (),
     ) -> None:
-        await super().ask(permission, patterns, always=always, metadata=metadata, possible=possible)
+        await super().ask(permission, patterns, always=always, metadata=metadata, possible=possible, forms=forms)
         if any(evaluate(permission, pattern, self.ruleset) == "deny" for pattern in patterns):
             raise PermissionDeniedError("denied", permission=permission)
 

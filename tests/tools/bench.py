@@ -150,6 +150,7 @@ class Bench:
         always: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
         possible: Sequence[str] = (),
+        forms: Sequence[str] = (),
     ) -> None:
         self.asked.append(Asked(permission, list(patterns), list(always), dict(metadata or {})))
         self.while_asked()

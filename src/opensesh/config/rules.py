@@ -86,6 +86,30 @@ def matches(text: str, pattern: str) -> bool:
     return _compile(pattern).fullmatch(text) is not None
 
 
+def overlaps(one: str, other: str) -> bool:
+    """Return whether some text matches both patterns."""
+    if other.endswith(" *") and overlaps(one, other[:-2]):
+        return True
+    size = min(len(_WILD.split(one, maxsplit=1)[0]), len(_WILD.split(other, maxsplit=1)[0]))
+    if one[:size] != other[:size]:  # true of almost all rules
+        return False
+    reached = {(size, size)}
+    pending = [*reached]
+    while pending:
+        at, there = pending.pop()
+        char, with_char = one[at : at + 1], other[there : there + 1]
+        if not char and not with_char:
+            return True
+        steps = [(at + 1, there), *([(at, there + 1)] if with_char else [])] if char == "*" else []
+        steps += [(at, there + 1), *([(at + 1, there)] if char else [])] if with_char == "*" else []
+        if char and with_char and (char == with_char or "?" in (char, with_char)):
+            steps.append((at + 1, there + 1))
+        new = set(steps) - reached
+        reached |= new
+        pending += new
+    return False
+
+
 def decide(permission: str, subject: str, *rulesets: Iterable[Rule]) -> Rule:
     """Return the rule for ``subject`` (a path, a command, ...): the last match in all lists, or one that asks."""
     decisive = rule(permission, "ask")

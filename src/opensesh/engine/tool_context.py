@@ -177,12 +177,13 @@ class CallContext:
         always: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
         possible: Sequence[str] = (),
+        forms: Sequence[str] = (),
     ) -> None:
         """Return if every pattern is allowed, by a rule or by the user."""
         guarded = self._step.guard if permission == self._permission_needed else None
         is_lifted = guarded is not None and guarded.is_explicitly_allowed(permission, patterns)
         ask_anew = guarded is not None and not is_lifted
-        uncertain = may_be_denied(permission, patterns, possible, self._step.rules)
+        uncertain = may_be_denied(permission, patterns, possible, self._step.rules, forms)
         await self._environment.permissions.ask(
             session_id=self.session_id,
             permission=permission,

@@ -130,7 +130,14 @@ async def _ask(ctx: Context, effects: CommandEffects, directory: str) -> None:
         exceptions = [name for name, pattern in names.items() if not is_allowed(pattern)]
         if exceptions:
             await paths.ask_edit(ctx, exceptions, {"filepath": exceptions[0], "diff": ""})
-    await ctx.ask("bash", effects.patterns, always=effects.always, metadata={}, possible=effects.possible)
+    await ctx.ask(
+        "bash",
+        effects.patterns,
+        always=effects.always,
+        metadata={},
+        possible=effects.possible,
+        forms=effects.forms,
+    )
 
 
 def _note_block(notes: list[str]) -> str:

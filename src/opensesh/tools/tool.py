@@ -119,13 +119,15 @@ class Context(Protocol):
         always: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
         possible: Sequence[str] = (),
+        forms: Sequence[str] = (),
     ) -> None:
         """Return if a rule or the user allows every pattern.
 
         Otherwise raise :class:`~opensesh.errors.PermissionDeniedError`, ``PermissionCorrectedError`` or
         ``PermissionRejectedError``. A reply of "always" allows the patterns in ``always`` from then on. ``possible``
         names what the call may do besides, where the patterns do not show everything: a rule that denies any of it
-        denies the call, and wherever a rule does not allow something, the user is asked.
+        denies the call, and wherever a rule does not allow something, the user is asked. ``forms`` are what the
+        patterns may stand for, with ``*`` for what is not known: a rule that such a form may meet is kept, too.
         """
         ...
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from itertools import count
+from itertools import count, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -37,7 +37,7 @@ from .parser import parse
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from .lexer import ShellCommand
+    from .lexer import ShellCommand, Word
 
 UNCERTAIN = "uncertain: "
 """Prefix of a line that may run more than can be seen, so that no rule for a certain command matches it."""
@@ -48,6 +48,8 @@ _USE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\}|([A-Za-z_][
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _HARMLESS_OUTPUT = re.compile(r"[0-9]?>&[0-9]|(?:[0-9]|&)?>>?\s*/dev/null\b")
 _BLANKS = re.compile(r"""('[^']*'|"(?:\\.|[^"\\])*"|\\[^\n])|(?:[ \t\n]|\\\n)+""", re.DOTALL)
+_FILLED_IN = re.compile(r"[*?\[{~=^]")
+"""Where a word may become another, or several."""
 _MAX_DEPTH = 10
 _MAX_POSSIBLE = 2_000
 _POSSIBLE_WORDS = 12
@@ -71,6 +73,8 @@ class CommandEffects(NamedTuple):
     """Whether it may write a file that is not among ``writes``."""
     possible: tuple[str, ...] = ()
     """Commands that an uncertain line may run; not empty if the line is uncertain."""
+    forms: tuple[str, ...] = ()
+    """The commands as they are run, with ``*`` for what the shell fills in, where ``patterns`` have them as written."""
     changed: tuple[str, ...] = ()
     """Files that commands such as ``cp`` and ``rm`` change, also those in a folder that they name."""
 
@@ -88,7 +92,9 @@ def analyse_command(
     if commands is None:
         return _uncertain(text, directory, environment)
     patterns: dict[str, str] = {}
+    forms: dict[str, None] = {}
     for command, is_inner in commands:
+        forms.update(dict.fromkeys(_forms(command)))
         for pattern, always in _patterns(command, environment.get("PATH", os.defpath)):
             # A user who allows "sudo ls" for good does not thereby allow every "ls".
             patterns[pattern] = _exact_pattern(pattern) if is_inner else always
@@ -104,6 +110,7 @@ def analyse_command(
         list(dict.fromkeys(item.path for item in named if item.is_written and item.path is not None)),
         any_path=any(item.path is None for item in named),
         any_write=any(item.path is None and item.is_written for item in named),
+        forms=tuple(form for form in forms if "*" in form or form not in patterns),
         changed=tuple(dict.fromkeys(item.path for item in named if item.is_changed and item.path is not None)),
     )
 
@@ -201,6 +208,35 @@ def _patterns(command: ShellCommand, search_path: str) -> Iterator[tuple[str, st
         yield from ((pattern, _exact_pattern(pattern)) for pattern, _ in _spellings(command, search_path))
     else:
         yield from _spellings(command, search_path)
+
+
+def _forms(command: ShellCommand) -> Iterator[str]:
+    """Yield the command as it is run, under each of its names, with ``*`` for what is not known before."""
+    words = [_form(word) for word in command.words]
+    if not words:
+        return
+    if os.path.basename(words[0]) == "xargs":  # it adds words from its input
+        yield from (f"{form} *" for inner in inner_line(command).commands for form in _forms(inner))
+    rests = [words[1:]]
+    name = os.path.basename(words[0])
+    if rest := skip_global_flags(words[0], words[1:]):
+        # A flag that is not known may take the next word, and a value without quotes may be several words.
+        flags = zip(words[1 : len(words) - len(rest)], command.words[1:], strict=False)
+        is_open = any(form.endswith("*") and not word.text.startswith('"') for form, word in flags)
+        rests += [rest, *([rest[1:]] if rest[1:] else []), *([["*", *rest]] if is_open else [])]
+    for rest in rests:
+        yield " ".join((name, *rest))
+    if name != words[0]:
+        yield " ".join(words)
+
+
+def _form(word: Word) -> str:
+    """Return what a word becomes, up to the first thing that the shell fills in."""
+    if word.literal:
+        return word.value
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(word.value, word.bare, strict=False))
+    known = "".join(char for char, _ in same)
+    return f"{_FILLED_IN.split(known, maxsplit=1)[0]}*"
 
 
 def _spellings(command: ShellCommand, search_path: str) -> Iterator[tuple[str, str]]:
