@@ -11,7 +11,16 @@ import pytest
 
 FOLDER = Path(__file__).parent / "acceptance"
 JOURNEYS = sorted(path.stem for path in (FOLDER / "journeys").glob("*.json"))
-SHORT = ("crud", "dispose", "further-file", "further-parts", "further-session-list", "more-lists", "prompt-plain")
+SHORT = (
+    "crud",
+    "dispose",
+    "flow-error-undo",
+    "further-file",
+    "further-parts",
+    "further-session-list",
+    "more-lists",
+    "prompt-plain",
+)
 
 
 async def differences(folder: Path, journeys: str) -> list[dict[str, Any]]:
