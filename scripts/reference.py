@@ -40,6 +40,7 @@ EXITS = {
 }
 VARIABLES = {
     "OPENSESH_STORE": "the store to use if `--store` is not given; also `store` in `~/.config/opensesh/settings.json`",
+    "OPENCODE_DB": "the database in OpenCode's data folder, or elsewhere, to use instead of all that are in the folder",
     "OPENSESH_OPENCODE_SERVER": "the address of an OpenCode server whose clients are notified of what was written into "
     "its database; also `opencodeServer` in that file",
     "XDG_DATA_HOME": "folder of OpenCode's data folder `opencode` (default: `~/.local/share`)",

@@ -88,17 +88,20 @@ def test_the_released_database_comes_first_and_copies_are_left_out(tmp_path: Pat
 
 
 def test_the_environment_names_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "data").mkdir()
-    for path in ("data/opencode.db", "data/mine.sqlite", "elsewhere.db"):
-        (tmp_path / path).touch()
-    data = tmp_path / "data"
-    assert databases(data, {"OPENCODE_DB": "mine.sqlite"}) == [str(data / "mine.sqlite")]
-    assert databases(data, {"OPENCODE_DB": str(tmp_path / "elsewhere.db")}) == [str(tmp_path / "elsewhere.db")]
+    data, backup = tmp_path / "share" / "opencode", tmp_path / "backup"
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    [database, named] = made(data, "opencode.db", "mine.sqlite")
+    [elsewhere] = made(tmp_path, "elsewhere.db")
+    [saved] = made(backup, "opencode.db")
+    assert databases(data, {"OPENCODE_DB": "mine.sqlite"}) == [named]
+    assert databases(data, {"OPENCODE_DB": elsewhere}) == [elsewhere]
     assert databases(data, {"OPENCODE_DB": "absent.db"}) == []
     for nothing in ("", ":memory:"):
-        assert databases(data, {"OPENCODE_DB": nothing}) == [str(data / "opencode.db")]
+        assert databases(data, {"OPENCODE_DB": nothing}) == [database]
+    for other in ("mine.sqlite", elsewhere, "absent.db"):
+        assert databases(backup, {"OPENCODE_DB": other}) == [saved]
     monkeypatch.setenv("OPENCODE_DB", "mine.sqlite")
-    assert databases(data) == [str(data / "mine.sqlite")]
+    assert databases(data) == [*find_stores().databases] == [named]
 
 
 def test_an_empty_folder_named_storage_is_a_tree(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +27,59 @@ from .opencode_databases import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+PERMISSIONS = """
+import os, sys
+from opensesh.errors import OpenseshError
+from opensesh.storage.opencode_db.store import OpencodeDB
+path, name, mode = sys.argv[1:]
+os.chmod(name, int(mode, 8))
+try:
+    with OpencodeDB(path) as store:
+        [key] = store.list(("session",))
+        print(store.read(key)["title"], store.refusal, sep="\\n")
+        try:
+            store.update(key, lambda info: info.update(title="new"))
+        except OpenseshError as error:
+            print(type(error).__name__, error)
+except OpenseshError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="root gives up its privileges with a program of Linux")
+@pytest.mark.parametrize("end", ["", "-wal", "-shm", "/.."])
+def test_what_this_user_may_not_write_or_read_is_named(end: str, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    path = empty_database(folder)
+    name = path.parent if end == "/.." else path.with_name(path.name + end)
+    kind = {"": "file", "/..": "folder"}.get(end, f"{end} file")
+    as_user = (
+        ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all") if os.geteuid() == 0 else ()
+    )
+
+    def outcome(mode: str) -> list[str]:
+        command = [*as_user, sys.executable, "-c", PERMISSIONS, str(path), str(name), mode]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+
+    with closing(sqlite3.connect(path)) as other:  # its log stays while it is open
+        store_session = (
+            "INSERT INTO session (id, project_id, slug, directory, title, version, time_created, time_updated)"
+        )
+        other.execute(
+            "INSERT INTO project (id, worktree, time_created, time_updated, sandboxes) VALUES ('p', '/', 1, 1, '[]')"
+        )
+        other.execute(f"{store_session} VALUES ('ses_1', 'p', 's', '/d', 'T', '1', 1, 1)")
+        other.commit()
+        title, refusal, error = outcome("555" if end == "/.." else "444")
+        assert (title, refusal) == ("T", f"its {kind} is read-only")
+        assert error == f"ReadOnlyStoreError {path} is only read: {refusal}."
+        if end != "/..":
+            [error] = outcome("000")
+            assert f"permission denied to read {name}" in error
+        name.chmod(0o755)
+        assert outcome("755") == ["T", ""]
 
 
 @pytest.fixture
@@ -103,7 +157,7 @@ def test_a_data_folder_on_a_read_only_disk_is_shown_and_every_change_says_why(di
     assert "No new sessions: " in opensesh("projects").stderr
     for words in (["run", "SAY new", "-m", "scripted/prompt"], ["run", "SAY on", "--session", "ses_1"]):
         done = opensesh(*words)
-        assert (done.returncode, "the file or its folder is read-only" in done.stderr) == (5, True), done.stderr
+        assert (done.returncode, "its file is read-only" in done.stderr) == (5, True), done.stderr
         assert "fork" not in done.stderr
     for words in (["rename", "ses_1", "T"], ["archive", "ses_1"], ["remove", "ses_1", "--yes"], ["fork", "ses_1"]):
         done = opensesh("session", *words)

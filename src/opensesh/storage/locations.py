@@ -89,10 +89,11 @@ def default_place() -> str:
 def databases(folder: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> list[str]:
     """Return OpenCode's databases in a data folder: the released program's first, then those of other channels.
 
-    ``OPENCODE_DB`` names the one to use instead, as it does for OpenCode. Copies that users make are left out.
+    In OpenCode's own data folder, ``OPENCODE_DB`` names the one to use instead, as it does for OpenCode; a backup that
+    is named with ``--store`` has its own. Copies that users make are left out.
     """
     named = Flags(environment).text("DB")
-    if named and named != ":memory:":
+    if named and named != ":memory:" and os.path.realpath(folder) == os.path.realpath(paths.data()):
         path = os.path.join(folder, named)
         return [path] if os.path.isfile(path) else []
     try:

@@ -165,6 +165,8 @@ def explain(path: str, error: Exception, busy_seconds: float) -> StoreError:
         reason = f"its tables are not known ({message})"
     elif code == sqlite3.SQLITE_CORRUPT or isinstance(error, UnicodeDecodeError):
         reason = f"damaged ({message}). `.recover` of the sqlite3 shell may save what is left, from a copy."
+    elif code in _UNREACHABLE and (closed := _unreadable(path)):
+        reason = f"permission denied to read {closed}. 'ls -l {closed}' shows its owner and permissions."
     elif code in _UNREACHABLE and _size(path + "-wal"):
         reason = (
             "its newest changes are still in the -wal file beside it, and cannot be read from there in a read-only "
@@ -175,6 +177,12 @@ def explain(path: str, error: Exception, busy_seconds: float) -> StoreError:
     else:
         reason = DISK_FULL if is_disk_full(path) else message
     return StoreError(f"{path}: {reason}", path=path)
+
+
+def _unreadable(path: str) -> str:
+    """Return which file of a database this user may not read; empty if all can be read."""
+    files = (path, f"{path}-wal", f"{path}-shm")
+    return next((file for file in files if os.path.exists(file) and not os.access(file, os.R_OK)), "")
 
 
 def is_disk_full(path: str) -> bool:

@@ -23,7 +23,6 @@ _CHECKPOINT_PAGES = 1_000
 _PAGES_PER_COMMIT = 18
 """About how many pages a message, a part and their events dirty."""
 _PAGE_BYTES = 4_096
-_PROTECTED = ("the file or its folder is read-only", "the file is read-only")
 _REFUSED = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
 
 
@@ -175,10 +174,7 @@ class Transactions:
 
     def refusal(self, connection: sqlite3.Connection) -> str:
         """Return why the database must not be written; empty if it may be."""
-        path = self._file.path
-        if not (os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK)):
-            return _PROTECTED[0]
-        return self._file.damage or self.schema(connection).refusal
+        return _protection(self._file.path) or self._file.damage or self.schema(connection).refusal
 
     def schema(self, connection: sqlite3.Connection) -> Schema:
         """Return the written tables that the database has now."""
@@ -196,8 +192,8 @@ class Transactions:
         Without ``cascades``, deleting a row deletes none of those that refer to it.
         """
         path = self._file.path
-        if not os.access(path, os.W_OK) and os.path.exists(path):
-            raise read_only(path, _PROTECTED[1])
+        if reason := _protection(path):
+            raise read_only(path, reason)
         with self._file.transaction(cascades=cascades) as connection:
             schema = self.schema(connection)
             if schema.refusal:
@@ -207,10 +203,22 @@ class Transactions:
             self._file.count_bytes(writer.bytes)
 
 
+def _protection(path: str) -> str:
+    """Return which file or folder this user may not write, without which SQLite cannot write the database."""
+    files = (
+        ("file", path),
+        ("folder", os.path.dirname(path)),
+        ("-wal file", f"{path}-wal"),
+        ("-shm file", f"{path}-shm"),
+    )
+    closed = (name for name, file in files if os.path.exists(file) and not os.access(file, os.W_OK))
+    return next((f"its {name} is read-only" for name in closed), "")
+
+
 def read_only(path: str, reason: str) -> ReadOnlyStoreError:
     """Return the error of a write to a database that is only read, and why."""
     advice = ""
-    if reason not in _PROTECTED:
+    if reason != _protection(path):
         advice = (
             f" opensesh writes databases of OpenCode 1.2 to {NEWEST}, as OpenCode made them; a newer opensesh may know "
             "this one. 'opensesh import' copies its sessions into a store that can be written."
