@@ -16,7 +16,7 @@ from ..ids import LATEST_MS
 from ..storage.protocol import Store
 from ..storage.registry import new_sessions_place
 from ..text import pluralize
-from .terminal import escape_control, escape_except_colours
+from .terminal import columns_of, escape_control, escape_except_colours, is_coloured
 
 if TYPE_CHECKING:
     from ..records import Session
@@ -65,16 +65,11 @@ def new_sessions_document(store: Store) -> dict[str, str | None]:
 # -- text --------------------------------------------------------------------------------------------------------------
 
 
-def is_coloured() -> bool:
-    """Return whether standard output takes colour."""
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return False
-    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
-
-
 def paint(text: str, *codes: int) -> str:
     """Return ``text`` in colour, if standard output takes it."""
-    return f"\x1b[{';'.join(map(str, codes))}m{escape_control(text)}\x1b[0m" if codes and is_coloured() else text
+    if not codes or not is_coloured(sys.stdout):
+        return text
+    return f"\x1b[{';'.join(map(str, codes))}m{escape_control(text)}\x1b[0m"
 
 
 def paint_diff(text: str) -> Iterator[str]:
@@ -146,11 +141,8 @@ def session_line(session: Session) -> str:
 
 
 def terminal_columns() -> int:
-    """Return the width of the terminal; 80 if there is none."""
-    try:
-        return int(os.environ.get("COLUMNS") or os.get_terminal_size(sys.stdout.fileno()).columns) or 80
-    except (OSError, ValueError):
-        return 80
+    """Return the width of the terminal of standard output; 80 if there is none."""
+    return columns_of(sys.stdout)
 
 
 def report_damage(damage: Sequence[tuple[str, str]]) -> None:

@@ -28,7 +28,7 @@ from ..storage.protocol import LiveEvents, member_stores
 from ..text import pluralize
 from . import output
 from .command_arguments import SESSION, CommandParser, count, named_session
-from .terminal import escape_control
+from .terminal import escape_control, is_coloured
 
 _MAX_RICH_CHARACTERS = 2_000_000
 """Longer transcripts are printed plain: rich would take too long."""
@@ -166,13 +166,13 @@ def _render(
     if not sys.stdout.isatty():
         return "\n".join([*head, *_lines(transcript, utc=utc)])
     content = list(_texts(transcript))
-    if output.is_coloured() and sum(map(len, content)) < _MAX_RICH_CHARACTERS:
+    if is_coloured(sys.stdout) and sum(map(len, content)) < _MAX_RICH_CHARACTERS:
         from .rich_transcript import render  # rich takes long to load
 
         return "\n".join([*head, render(transcript, output.terminal_columns(), utc=utc)])
     text = "\n".join([*head, *_lines(transcript, utc=utc)])
     # Our own colours may stay only if no other text has brought an escape sequence along.
-    return text if output.is_coloured() and "\x1b" not in "".join(content) else escape_control(text)
+    return text if is_coloured(sys.stdout) and "\x1b" not in "".join(content) else escape_control(text)
 
 
 def _lines(transcript: Transcript, *, utc: bool) -> Iterator[str]:

@@ -91,6 +91,21 @@ def unescaped(stream: TextIO) -> TextIO:
     return wrapped.terminal if isinstance(wrapped, EscapingStream) else stream
 
 
+def is_coloured(stream: TextIO) -> bool:
+    """Return whether a stream takes colour."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
+
+
+def columns_of(stream: TextIO) -> int:
+    """Return the width of a stream's terminal; 80 if there is none."""
+    try:
+        return int(os.environ.get("COLUMNS") or os.get_terminal_size(stream.fileno()).columns) or 80
+    except (OSError, ValueError):
+        return 80
+
+
 def _is_pipe(stream: TextIO) -> bool:
     try:
         mode = os.fstat(stream.fileno()).st_mode
@@ -107,8 +122,7 @@ class Stream:
         self.is_terminal = stream.isatty()
         self.is_pipe = _is_pipe(stream)
         self.can_erase = self.is_terminal and os.environ.get("TERM") != "dumb"
-        plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-        self._coloured = not plain and (self.is_terminal or bool(os.environ.get("FORCE_COLOR")))
+        self._coloured = is_coloured(stream)
 
     def write(self, text: str) -> None:
         """Write ``text`` as it is."""
@@ -134,10 +148,7 @@ class Stream:
     @property
     def columns(self) -> int:
         """The width of the terminal; 80 if there is none."""
-        try:
-            return int(os.environ.get("COLUMNS") or os.get_terminal_size(self._stream.fileno()).columns) or 80
-        except (OSError, ValueError):
-            return 80
+        return columns_of(self._stream)
 
     def shares_screen(self, other: Stream) -> bool:
         """Return whether both streams end in the same file, so that their lines mix."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -32,7 +32,7 @@ from ..transcript import (
     transcript_message,
 )
 from .diff_html import count_changes, diff_html
-from .highlighting import MAX_LINES, highlighted, language_of_path
+from .highlighting import highlighted, language_of_path
 from .markdown_html import is_plain, markdown_html, typed_html
 from .pictures import picture_url
 from .visible_text import code, one_line, prose, visible
@@ -184,7 +184,7 @@ def _macros() -> Any:
         "markdown": markdown_html,
         "typed": typed_html,
         "diff": diff_html,
-        "highlighted": _highlighted_file,
+        "highlighted": partial(highlighted, max_lines=_MAX_HIGHLIGHTED_LINES),
         "picture_url": picture_url,
         "when": when,
         "machine_time": _machine_time,
@@ -277,10 +277,6 @@ def _arguments(call: ToolBlock) -> list[tuple[str, str, str]]:
         else (name, dumps(value).decode(errors="replace"), "json")
         for name, value in call.input.items()
     ]
-
-
-def _highlighted_file(content: str, language: str) -> Markup:
-    return highlighted(content, language, max(MAX_LINES, _MAX_HIGHLIGHTED_LINES))
 
 
 def _shown(content: str, whole: bool) -> ShownText:

@@ -48,7 +48,7 @@ def of_part(part: Document, role: str) -> ExtractedText | None:
         case "tool":
             text = _tool(part)
         case "file":
-            path, url = _string(as_object(part.get("source")).get("path")), _string(part.get("url"))
+            path, url = _string(_object_at(part, "source").get("path")), _string(part.get("url"))
             if not path and url.startswith("file://"):
                 from urllib.parse import unquote, urlsplit
 
@@ -60,7 +60,7 @@ def of_part(part: Document, role: str) -> ExtractedText | None:
             files = tuple(file for file in _list(part.get("files")) if isinstance(file, str) and file)
             text = ExtractedText("patch", _fields(paths=files), files) if files else None
         case "retry":
-            text = ExtractedText("retry", _fields(error=_failure(part.get("error"))))
+            text = ExtractedText("retry", _fields(error=_failure(part)))
         case "subtask":
             lines = filter(None, (_string(part.get(name)) for name in ("description", "prompt")))
             text = ExtractedText("subtask", _fields(text="\n".join(lines)))
@@ -71,7 +71,7 @@ def of_part(part: Document, role: str) -> ExtractedText | None:
 
 def of_message(info: Document) -> ExtractedText | None:
     """Extract the error of a message, if it has one."""
-    error = _failure(info.get("error"))
+    error = _failure(info)
     return ExtractedText("error", _fields(error=error)) if error else None
 
 
@@ -82,19 +82,19 @@ def of_title(title: str) -> ExtractedText | None:
 
 def is_unfinished(info: Document) -> bool:
     """Whether a message is an answer that is still being written, or was interrupted."""
-    ended = "completed" in as_object(info.get("time")) or bool(info.get("error"))
+    ended = "completed" in _object_at(info, "time") or bool(info.get("error"))
     return info.get("role") == "assistant" and not ended
 
 
 def model_of(info: Document) -> str:
     """Return ``provider/model`` of a message of either role."""
-    ref = as_object(info.get("model")) or info
+    ref = _object_at(info, "model") or info
     return "/".join(filter(None, (_string(ref.get("providerID")), _string(ref.get("modelID")))))
 
 
 def timestamp(record: Document, name: str) -> int:
     """Return one of the times of a record in milliseconds; 0 if it has none."""
-    value = as_object(record.get("time")).get(name)
+    value = _object_at(record, "time").get(name)
     return int(value) if isinstance(value, (int, float)) and 0 <= value <= LATEST_MS else 0
 
 
@@ -112,14 +112,15 @@ def digest_of(text: ExtractedText | None) -> int:
     return crc32(joined.encode(errors="replace")) | (len(joined) & 0x3FFFFFFF) << 32
 
 
-def as_object(value: object) -> Document:
-    """Return ``value`` if it is an object, else an empty one. The codec has one too, but takes longer to import."""
+def _object_at(record: Document, name: str) -> Document:
+    """Return the object in a field; an empty one if there is none. The codec has this too, but takes long to import."""
+    value = record.get(name)
     return cast("Document", value) if isinstance(value, dict) else {}
 
 
 def _text(part: Document, role: str) -> ExtractedText | None:
     text = _string(part.get("text"))
-    time = as_object(part.get("time"))
+    time = _object_at(part, "time")
     unfinished = "start" in time and "end" not in time
     if not text and not unfinished:
         return None
@@ -131,13 +132,14 @@ def _text(part: Document, role: str) -> ExtractedText | None:
 
 
 def _tool(part: Document) -> ExtractedText:
-    state = as_object(part.get("state"))
-    inputs, metadata = as_object(state.get("input")), as_object(state.get("metadata"))
+    state = _object_at(part, "state")
+    inputs, metadata = _object_at(state, "input"), _object_at(state, "metadata")
     tool = _string(part.get("tool"))
     named = [_string(inputs.get(name)) for name in _PATH_INPUTS]
     named += _PATCHED_FILE.findall(_string(inputs.get("patchText")) or _string(inputs.get("patch")))
     named.append(_string(metadata.get("filepath")))
-    named += [_string(as_object(file).get("filePath")) for file in _list(metadata.get("files"))]
+    files = cast("list[Document]", [file for file in _list(metadata.get("files")) if isinstance(file, dict)])
+    named += [_string(file.get("filePath")) for file in files]
     paths = tuple(dict.fromkeys(name.strip() for name in named if name.strip()))
     fields = _fields(
         tool=tool,
@@ -150,9 +152,10 @@ def _tool(part: Document) -> ExtractedText:
     return ExtractedText("tool", fields, paths, tool, timestamp(state, "start"), unfinished)
 
 
-def _failure(error: Any) -> str:
-    fields = as_object(error)
-    data = as_object(fields.get("data")) or fields
+def _failure(record: Document) -> str:
+    """Return the name and the message of a record's error."""
+    fields = _object_at(record, "error")
+    data = _object_at(fields, "data") or fields
     return " ".join(filter(None, (_string(fields.get("name")), _string(data.get("message")))))
 
 

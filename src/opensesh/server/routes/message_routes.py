@@ -295,7 +295,7 @@ async def prompt_session(call: Call, body: PromptBody) -> object:
             await asyncio.shield(outcome)
             await _deliver(call, engine)
             return empty_response()
-        return await _answer(call, engine, outcome)
+        return await _answer(call, engine, await asyncio.shield(outcome))
 
 
 @routes.post("/session/{sessionID}/prompt_async", "session.prompt_async", response=None, status=204, errors=(400, 404))
@@ -327,7 +327,7 @@ async def run_command(call: Call, body: CommandBody) -> object:
             provider_id, _, model_id = (body.model or "").partition("/")
             data = {"providerID": provider_id, "modelID": model_id, "suggestions": error.suggestions}
             raise RequestError(400, "ProviderModelNotFoundError", error.message, **data) from None
-        return await _answer(call, engine, outcome)
+        return await _answer(call, engine, await asyncio.shield(outcome))
 
 
 @routes.post("/session/{sessionID}/shell", "session.shell", response=MessageWithParts, errors=(400, 404, 409))
@@ -338,7 +338,7 @@ async def run_shell(call: Call, body: ShellBody) -> object:
         outcome = await engine.shell(
             call.parameters["sessionID"], body.command, agent=body.agent, model=model, message_id=body.message_id
         )
-        return await _respond(call, engine, outcome)
+        return await _answer(call, engine, outcome)
 
 
 @routes.post("/session/{sessionID}/summarize", "session.summarize", response=bool, errors=(400, 404))
@@ -448,11 +448,7 @@ def _is_known_model(engine: Engine, name: str | None) -> bool:
         return False
 
 
-async def _answer(call: Call, engine: Engine, outcome: asyncio.Future[Outcome]) -> Document:
-    return await _respond(call, engine, await asyncio.shield(outcome))  # shared by all who wait for the run
-
-
-async def _respond(call: Call, engine: Engine, outcome: Outcome) -> Document:
+async def _answer(call: Call, engine: Engine, outcome: Outcome) -> Document:
     await _deliver(call, engine)
     if outcome.message is None:
         raise RequestError(500, "UnknownError", f"there is no answer: {outcome.description}")
