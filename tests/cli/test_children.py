@@ -63,7 +63,7 @@ def test_stats_count_a_session_with_its_children_and_everything_once() -> None:
     assert result["total"]["cost"] == pytest.approx(3 * 4.321)
 
 
-def test_python_tells_the_same() -> None:
+def test_python_gives_the_same_figures() -> None:
     (root,) = history.open().sessions()
     assert float(root.cost) == pytest.approx(3 * 4.301)
     assert float(root.inclusive_cost) == pytest.approx(3 * 4.321)

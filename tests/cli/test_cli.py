@@ -91,7 +91,7 @@ def test_what_a_revert_hides_is_marked_where_it_begins(terminal: Terminal, store
     assert "[reverted] from here on\nsecond turn answer\n" in terminal.run("show", "GT1kHX", "--last", "1")
 
 
-def test_an_archived_session_says_so_where_it_is_listed_and_read(terminal: Terminal, sample: Sample) -> None:
+def test_an_archived_session_is_marked_where_it_is_listed_and_read(terminal: Terminal, sample: Sample) -> None:
     sample.talk("At hand")
     away = sample.talk("Put away")
     terminal.run("session", "archive", away["id"])
@@ -100,7 +100,7 @@ def test_an_archived_session_says_so_where_it_is_listed_and_read(terminal: Termi
     assert terminal.run("show", away["id"]).splitlines()[2].endswith(" messages, archived")
 
 
-def test_promise_19_a_shared_session_says_so_where_it_is_listed_and_an_imported_copy_does_not(
+def test_promise_19_a_shared_session_is_marked_where_it_is_listed_and_an_imported_copy_is_not(
     terminal: Terminal, sample: Sample
 ) -> None:
     link = {"url": "https://example.com/s/1"}
@@ -317,7 +317,7 @@ def test_a_session_in_a_database_is_renamed(terminal: Terminal, tmp_path: Path) 
     assert terminal.json("list", "--store", path)["sessions"][0]["title"] == "x"
 
 
-def test_damage_is_reported_and_costs_only_itself(terminal: Terminal, store: Path) -> None:
+def test_damage_is_reported_and_affects_only_its_record(terminal: Terminal, store: Path) -> None:
     victim = next((store / "session").glob("*/*.json"))
     victim.write_bytes(victim.read_bytes()[:40])
     assert terminal.json("list", "--children", "--archived")["total"] == 12

@@ -75,7 +75,7 @@ def test_a_store_that_cannot_be_read_is_named(terminal: Terminal, command: str, 
 
 
 @pytest.mark.parametrize("command", [*READERS, "stats --by project", "stats --bytes", "stats --project shop"])
-def test_a_database_that_cannot_be_read_costs_itself_alone(
+def test_a_database_that_cannot_be_read_affects_only_itself(
     terminal: Terminal, sample: Sample, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sample.talk("A word of it")
@@ -128,7 +128,7 @@ def test_a_store_that_may_not_be_read_is_not_taken_for_an_empty_one(
 
 
 @pytest.mark.parametrize("command", READERS)
-def test_a_store_with_nothing_in_it_gives_an_empty_answer_and_says_so(terminal: Terminal, command: str) -> None:
+def test_an_empty_store_gives_an_empty_answer_with_a_hint(terminal: Terminal, command: str) -> None:
     Path("storage").mkdir()
     out = terminal.run(command, *READERS[command], "--store", "storage")
     assert terminal.code == (3 if command == "show" else 0)
@@ -481,7 +481,7 @@ def test_what_a_terminal_has_no_letters_for_is_replaced_and_no_error(sample: Sam
     ],
     ids=" ".join,
 )
-def test_a_record_nested_beyond_reason_costs_itself_alone(
+def test_a_record_that_is_nested_too_deeply_affects_only_itself(
     terminal: Terminal, sample: Sample, words: tuple[str, ...], levels: int
 ) -> None:
     session = sample.talk()

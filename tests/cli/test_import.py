@@ -108,7 +108,7 @@ def test_where_nothing_can_be_stored_no_session_is_blamed(terminal: Terminal, he
     assert terminal.error.count("\n") == 1
 
 
-def test_a_folder_without_a_session_says_so(terminal: Terminal, here: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_session_is_reported(terminal: Terminal, here: Path, tmp_path: Path) -> None:
     assert terminal.run("import", str(tmp_path)) == "No sessions found.\n"
     assert terminal.code == 0
 

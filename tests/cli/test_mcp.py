@@ -54,6 +54,6 @@ def test_a_server_that_is_unknown_or_has_no_login_is_named(capsys: pytest.Captur
     assert app.run(["mcp", "list", "--dir", "."]) == 0
 
 
-def test_without_servers_the_list_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_without_servers_explains_that(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.run(["mcp", "list"]) == 0
     assert capsys.readouterr().out == "The configuration has no MCP servers.\n"

@@ -87,7 +87,7 @@ def test_plugins_says_that_they_are_switched_off(
     assert (reported["off"], reported["plugins"], reported["skipped"]) == ("OPENCODE_DISABLE_PLUGINS", [], [])
 
 
-def test_run_tells_of_plugins_that_do_not_run_and_leaves_all_out_if_asked_to(
+def test_run_names_plugins_that_are_not_used_and_can_leave_all_out(
     project: Path,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,

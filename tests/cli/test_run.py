@@ -619,7 +619,7 @@ def test_a_budget_that_is_used_up_from_the_start_is_reported_once(terminal: Term
     assert terminal.error.count("is used up") == 1
 
 
-def test_a_budget_ends_the_run_and_says_so(terminal: Terminal) -> None:
+def test_a_budget_ends_the_run_and_is_named(terminal: Terminal) -> None:
     model = write_script('CALL read {"filePath": "model.script"}\nUSAGE input=1000000 output=1\n---\nSAY never')
     assert "never" not in terminal.run("run", "-m", model, "--title", "T", "--budget", "2.50", "Go.")
     assert terminal.code == 1
@@ -635,7 +635,7 @@ def test_everything_is_not_what_a_planning_session_may_do_unseen(terminal: Termi
     assert "in plan mode" in terminal.error
 
 
-def test_a_reverted_session_says_so_until_the_next_prompt_makes_it_final(terminal: Terminal) -> None:
+def test_a_reverted_session_is_marked_until_the_next_prompt_makes_it_final(terminal: Terminal) -> None:
     model = write_script(HELLO)
     terminal.run("run", "-m", model, "one")
     session = shown(terminal)["info"]["id"]

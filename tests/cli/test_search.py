@@ -161,7 +161,7 @@ def test_nothing_a_session_says_can_steer_the_terminal(terminal: Terminal, tree:
     assert not {"\x1b", "\x07", "\x9b"} & set(out)
 
 
-def test_damage_is_reported_and_costs_only_itself(terminal: Terminal, tree: Tree) -> None:
+def test_damage_is_reported_and_affects_only_its_record(terminal: Terminal, tree: Tree) -> None:
     message, part = tree.text(tree.session(), "gravel")
     torn = tree.path("part", message, "prt_torn")
     torn.write_bytes(b'{"type": "te')

@@ -112,7 +112,7 @@ def test_a_removed_session_comes_back_with_its_children(bulk: Bulk, sample: Samp
     assert contents(sample.root) == before
 
 
-def test_sessions_are_archived_and_taken_out_again(bulk: Bulk, sample: Sample) -> None:
+def test_sessions_are_archived_and_unarchived(bulk: Bulk, sample: Sample) -> None:
     one, other = sample.talk("one"), sample.talk("other")
     before = contents(sample.root)
     done = bulk.json("archive", "--project", "shop", "--yes")
@@ -212,7 +212,7 @@ def test_the_trash_is_emptied_only_when_asked(bulk: Bulk, sample: Sample) -> Non
     assert bulk.json("trash")["trash"] == []
 
 
-def test_a_removed_session_that_a_database_has_too_says_so(bulk: Bulk, sample: Sample) -> None:
+def test_a_removed_session_that_a_database_also_has_is_reported(bulk: Bulk, sample: Sample) -> None:
     session = sample.talk()
     database = Database(sample.root.parent / "opencode.db")
     database.session(session["id"])

@@ -31,7 +31,7 @@ def test_rows_add_up_to_the_total_however_they_are_grouped(terminal: Terminal, s
     assert answer["copied"]["messages"] == 12
 
 
-def test_the_table_names_its_prices_and_tells_of_forks(terminal: Terminal, store: Path) -> None:
+def test_the_table_names_its_prices_and_counts_forks(terminal: Terminal, store: Path) -> None:
     out = terminal.run("stats", "--utc")
     assert "2026-11-15    42  256.5K     950       0     5.7K        0  $0.7854    unknown" in out
     assert "Re-priced with models.dev prices of 2026-" in out

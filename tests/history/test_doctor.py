@@ -301,7 +301,7 @@ def test_an_answer_that_is_brought_to_an_end_has_the_outcome_of_its_last_step(
     assert closed["cost"] == (0.75 if has_step else 0)
 
 
-def test_the_lease_of_a_dead_runner_is_given_back(sample: Sample) -> None:
+def test_the_lease_of_a_dead_runner_is_released(sample: Sample) -> None:
     session = healthy(sample)
     leases = FileLeases.of(JsonTree(sample.root))
     lease = leases.acquire(session["id"], "opensesh run")
@@ -312,7 +312,7 @@ def test_the_lease_of_a_dead_runner_is_given_back(sample: Sample) -> None:
     assert look(sample) == {}
 
 
-def test_what_a_dead_writer_left_is_put_aside_and_a_living_ones_is_not(sample: Sample) -> None:
+def test_temporary_files_of_dead_writers_are_moved_aside_and_those_of_running_ones_stay(sample: Sample) -> None:
     session = healthy(sample)
     folder = sample.root / "message" / session["id"]
     (folder / ".msg_a.json.4194399.0123abcd.tmp").write_text("{")
@@ -654,7 +654,7 @@ def test_an_undo_file_that_was_copied_elsewhere_takes_nothing_from_there(sample:
     assert contents(elsewhere).keys() == {"undo.jsonl", "files/precious"}
 
 
-def test_what_no_line_of_an_undo_file_tells_of_is_not_thrown_away(sample: Sample) -> None:
+def test_files_that_no_line_of_an_undo_file_names_are_kept(sample: Sample) -> None:
     for name in ("a", "b"):
         sample.write(("x", name), name)
     changes = [Change(path="x/a.json", aside=True), Change(path="x/b.json", data=b"new")]

@@ -348,7 +348,7 @@ def test_a_form_that_holds_one_session_refuses_several(store: JsonTree) -> None:
             written(store, form)
 
 
-def test_a_form_that_holds_one_session_says_so_when_there_is_none(sample: Sample) -> None:
+def test_a_format_for_one_session_reports_that_there_is_none(sample: Sample) -> None:
     with pytest.raises(NotFoundError, match="no sessions match"):
         written(JsonTree(sample.root), "html")
 
@@ -543,7 +543,7 @@ def test_a_session_that_went_away_meanwhile_is_not_on_the_index(sample: Sample, 
     assert gone["id"] not in index
 
 
-def test_half_a_character_costs_no_form(sample: Sample, tmp_path: Path) -> None:
+def test_half_a_character_prevents_no_format(sample: Sample, tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     half = "cut \ud83d"  # as by a program that counts in UTF-16
     session = sample.session(half, directory=f"/srv/{half}")
@@ -598,7 +598,7 @@ def test_a_folder_to_be_imported_elsewhere_comes_with_a_script(store: JsonTree, 
 
 @pytest.mark.parametrize("form", sorted(set(FORMATS) - {"parquet"}))
 @pytest.mark.parametrize("tools", ["", "summary", "skip"])
-def test_a_part_of_an_odd_type_costs_no_form(sample: Sample, form: str, tools: str) -> None:
+def test_a_part_of_an_odd_type_prevents_no_format(sample: Sample, form: str, tools: str) -> None:
     message = sample.prompt(sample.session())
     for kind in (None, 5, ["text"], {"a": 1}, "brand-new"):
         sample.part(message, type=kind, text=kind, state=[])
@@ -610,7 +610,7 @@ def test_a_part_of_an_odd_type_costs_no_form(sample: Sample, form: str, tools: s
         assert b"Why?" in stream.getvalue()
 
 
-def test_secrets_are_taken_out_of_every_form(sample: Sample, tmp_path: Path) -> None:
+def test_secrets_are_redacted_in_every_format(sample: Sample, tmp_path: Path) -> None:
     pytest.importorskip("duckdb")
     secret = "ghp_" + "a1B2c3D4e5F6" * 3
     session = sample.session(f"Use {secret}")

@@ -309,7 +309,7 @@ def test_a_session_that_runs_here_is_left_alone(there: Sample, here: Path) -> No
     assert "opensesh run" in done.reason
 
 
-def test_damage_at_the_source_costs_only_itself(there: Sample, here: Path) -> None:
+def test_damage_at_the_source_affects_only_its_record(there: Sample, here: Path) -> None:
     session = there.talk(answers=3)
     victim = there.path("message", session["id"], there.messages(session)[2]["id"])
     victim.write_bytes(b"{")
@@ -352,7 +352,7 @@ def test_files_may_hold_one_document_an_array_or_one_a_line(there: Sample, here:
     assert acts(bring(folder, here)) == {"unchanged": 1}
 
 
-def test_an_export_that_was_cut_short_says_so_once(there: Sample, here: Path, tmp_path: Path) -> None:
+def test_an_export_that_was_cut_off_is_reported_once(there: Sample, here: Path, tmp_path: Path) -> None:
     session = there.talk(answers=3)
     folder = tmp_path / "folder"
     folder.mkdir()

@@ -429,7 +429,7 @@ def test_what_is_new_is_found_even_if_it_does_not_fit_into_the_index(
     index.close()
 
 
-def test_a_damaged_index_on_a_full_disk_costs_no_answer(
+def test_a_damaged_index_on_a_full_disk_prevents_no_answer(
     index: DerivedCache, tree: Tree, small_disk: Callable[[int], None]
 ) -> None:
     tree.text(tree.session(), "gravel " + random_words(5_000))
@@ -544,7 +544,7 @@ def test_several_processes_use_one_index(tree: Tree) -> None:
     index.close()
 
 
-def test_damage_costs_itself_alone_and_is_reported(index: DerivedCache, tree: Tree) -> None:
+def test_damage_affects_only_its_record_and_is_reported(index: DerivedCache, tree: Tree) -> None:
     session = tree.session(title="named")
     message, part = tree.text(session, "gravel one")
     torn = tree.part(session, message, type="text", text="gravel two")

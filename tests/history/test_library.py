@@ -56,7 +56,7 @@ def test_sessions_come_newest_first_without_children_and_archived(tree: Tree, li
     assert [item.id for item in library.sessions(session_filter=SessionFilter(until=moment))] == [first]
 
 
-def test_an_entry_tells_what_an_index_of_sessions_tells(tree: Tree, library: Library) -> None:
+def test_an_entry_has_what_an_index_of_sessions_has(tree: Tree, library: Library) -> None:
     name = tree.session(title="Dig", summary={"additions": 142, "deletions": 23, "files": 5})
     tree.text(name, "first question")
     tree.text(name, "an answer", "assistant")
@@ -127,7 +127,7 @@ def test_half_of_a_migration_is_one_history(tree: Tree, library: Library) -> Non
         item.close()
 
 
-def test_a_torn_record_costs_itself_alone(tree: Tree, library: Library) -> None:
+def test_a_torn_record_affects_only_itself(tree: Tree, library: Library) -> None:
     names = [tree.session() for _ in range(3)]
     path = tree.path("session", "global", names[0])
     path.write_bytes(path.read_bytes()[:20])

@@ -53,7 +53,7 @@ def test_a_likeness_is_the_same_in_every_process() -> None:
     assert seen == {f"{entry.fingerprint}\n"}
 
 
-def test_a_likeness_tells_everything_apart_but_names_and_prices() -> None:
+def test_a_fingerprint_depends_on_everything_but_id_and_new_price() -> None:
     entry = UsageEntry("msg_1", "assistant", 1, 2, "anthropic", "claude", "build", 3, 4, 5, 6, 7, 8, 9)
     same = [entry._replace(id="msg_2"), entry._replace(repriced=None)]
     assert {item.fingerprint for item in same} == {entry.fingerprint}

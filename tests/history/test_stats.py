@@ -179,7 +179,7 @@ def test_torn_files_cost_only_themselves(sample: Sample) -> None:
     assert {Path(item.path).name for item in damage} == {victim.name, f"{other['id']}.json"}
 
 
-def test_a_field_of_the_wrong_kind_costs_that_field_alone(sample: Sample) -> None:
+def test_a_field_of_the_wrong_type_affects_only_that_field(sample: Sample) -> None:
     session = sample.session()
     sample.answer(session, cost=0.25, agent=7, tokens={"input": "many"})
     sample.answer(session, cost=0.5)

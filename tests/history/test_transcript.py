@@ -142,7 +142,7 @@ def test_a_turn_says_who_when_and_how_it_ended() -> None:
     ]
 
 
-def test_a_part_that_does_not_say_what_it_is_costs_itself_alone() -> None:
+def test_a_part_without_a_type_affects_only_itself() -> None:
     reported: list[Damage] = []
     parts = [{"id": "prt_2"}, part("text", text="fine"), part("text", text=7), part("reasoning")]
     result = transcript({"id": "ses_1"}, [StoredMessage(ASSISTANT, parts)], report=reported.append)
@@ -182,7 +182,7 @@ def test_what_a_session_does_not_say_of_itself_is_empty() -> None:
     assert transcript({"id": None, "title": None}, []) == Transcript("", "", ())
 
 
-def test_the_input_that_tells_most() -> None:
+def test_the_main_argument_of_a_call() -> None:
     assert key_input({"input": {"description": "d", "filePath": "/a"}}) == "/a"
     assert key_input({"input": {"file_path": "/a", "filePath": ""}}) == "/a"
     assert key_input({"input": {"path": "/a", "pattern": "*.py"}}) == "*.py"
@@ -218,7 +218,7 @@ def _titles(result: Transcript | None) -> list[str]:
     return [result.title, *(title for call in calls for title in _titles(call.child))]
 
 
-def test_the_corpus_reads_as_its_server_tells_it() -> None:
+def test_transcripts_of_the_corpus_agree_with_its_server() -> None:
     api = json.loads((FIXTURES / "opencode-1.1.65" / "api.json").read_text())
     library = history.open(str(FIXTURES / "opencode-1.1.65" / "storage"))
     for path, messages in api.items():

@@ -100,7 +100,7 @@ def test_an_error_from_a_newer_version_says_what_it_says() -> None:
     assert records.write_failure(flat) == {"name": "FromTheFuture", "data": {"message": "hm"}}
 
 
-def test_an_answer_tells_its_agent_and_what_went_wrong() -> None:
+def test_an_answer_names_its_agent_and_its_error() -> None:
     stopped = {"name": "MessageAbortedError", "data": {"message": "stop"}}
     answer = records.read_message(
         {"id": "msg_1", "role": "assistant", "mode": "old", "agent": "new", "time": {"created": 1}, "error": stopped}
@@ -150,7 +150,7 @@ def test_old_records_are_read_with_what_they_lack() -> None:
     assert isinstance(tool.state, records.Completed)
 
 
-def test_a_number_that_javascript_could_not_count_costs_no_message() -> None:
+def test_a_number_beyond_the_integers_of_javascript_prevents_no_message() -> None:
     tokens = {"input": None, "output": 7, "reasoning": 1.5, "cache": {"read": None, "write": 3.0}, "total": None}
     document: dict[str, Any] = {
         "id": "msg_1", "role": "assistant", "time": {"created": 1.5, "completed": 2.25}, "cost": None, "tokens": tokens,

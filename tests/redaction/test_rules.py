@@ -121,7 +121,7 @@ def test_every_rule_has_an_example_and_its_name_once() -> None:
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_a_secret_is_taken_out_and_counted_under_its_rule(name: str) -> None:
+def test_a_secret_is_redacted_and_counted_under_its_rule(name: str) -> None:
     redactor = Redactor()
     text = f"before {SECRETS[name]} after"
     cleaned = redactor.text(text)
@@ -175,7 +175,7 @@ def test_text_without_a_secret_stays(text: str) -> None:
     assert not redactor.counts
 
 
-def test_a_key_that_was_cut_off_is_taken_out_to_the_end() -> None:
+def test_a_key_that_was_cut_off_is_redacted_to_the_end() -> None:
     assert Redactor().text("x -----BEGIN PRIVATE KEY-----\nMIIEow") == "x [redacted:private-key]"
 
 
@@ -214,7 +214,7 @@ def test_what_holds_no_secret_is_the_same_object() -> None:
         ("/homes/ann", "/homes/ann"),
     ],
 )
-def test_home_folders_are_taken_out_when_asked(text: str, expected: str) -> None:
+def test_home_folders_are_redacted_when_asked(text: str, expected: str) -> None:
     assert Redactor(paths=True).text(text) == expected
     assert Redactor().text(text) == text
 

@@ -121,7 +121,7 @@ def attack(
 
 
 @pytest.mark.parametrize("fixture", ["opencode-1.2", "opencode-1.18.33"])
-def test_h5_a_damaged_page_costs_no_other_store(
+def test_h5_a_damaged_page_affects_no_other_store(
     fixture: str, tmp_path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attack(fixture, lambda count: random.Random(13).sample(range(count), 4), tmp_path, terminal, monkeypatch)
@@ -130,7 +130,7 @@ def test_h5_a_damaged_page_costs_no_other_store(
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("fixture", ["opencode-1.2", "opencode-1.18.33"])
-def test_h5_no_damaged_page_costs_another_store(
+def test_h5_no_damaged_page_affects_another_store(
     fixture: str, tmp_path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attack(fixture, range, tmp_path, terminal, monkeypatch)

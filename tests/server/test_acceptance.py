@@ -51,11 +51,11 @@ async def differences(folder: Path, journeys: str) -> list[dict[str, Any]]:
     return [row for row in listed if row["verdict"] == "differs"]
 
 
-async def test_clients_cannot_tell_the_server_from_opencode(tmp_path: Path) -> None:
+async def test_the_server_answers_clients_as_opencode_does(tmp_path: Path) -> None:
     assert await differences(tmp_path, ",".join(SHORT)) == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-async def test_no_recorded_journey_tells_the_server_from_opencode(tmp_path: Path) -> None:
+async def test_the_server_answers_every_recorded_journey_as_opencode_does(tmp_path: Path) -> None:
     assert await differences(tmp_path, ",".join(JOURNEYS)) == []

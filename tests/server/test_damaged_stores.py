@@ -144,7 +144,7 @@ def found_mutations(mutations: list[Any]) -> Iterator[Any]:
         yield path, location, value
 
 
-async def test_an_odd_record_costs_no_list_and_no_other_page(tmp_path: Path) -> None:
+async def test_an_odd_record_affects_no_list_and_no_other_page(tmp_path: Path) -> None:
     def choose(mutations: list[Any]) -> list[Any]:
         return [*found_mutations(mutations), *random.Random(17).sample(mutations, 8)]
 
@@ -153,7 +153,7 @@ async def test_an_odd_record_costs_no_list_and_no_other_page(tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.timeout(14_400)
-async def test_no_odd_record_costs_a_list_or_another_page(tmp_path: Path) -> None:
+async def test_no_odd_record_affects_a_list_or_another_page(tmp_path: Path) -> None:
     await attack_records(tmp_path, lambda mutations: mutations)
 
 
@@ -190,7 +190,7 @@ SPECIAL: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 @pytest.mark.parametrize("kind", ["session", "message", "part", "todo", "project"])
-async def test_a_record_that_is_not_a_file_costs_no_list_and_no_other_page(kind: str, tmp_path: Path) -> None:
+async def test_a_record_that_is_not_a_file_affects_no_list_and_no_other_page(kind: str, tmp_path: Path) -> None:
     root = tmp_path / "data" / "storage"
     root.mkdir(parents=True)
     files = make(Sample(root))
@@ -247,7 +247,7 @@ async def attack_pages(fixture: str, choose: Callable[[int], Iterable[tuple[int,
 
 
 @pytest.mark.parametrize("fixture", ["opencode-1.2", "opencode-1.18.33"])
-async def test_a_damaged_page_of_a_database_costs_no_other_store_on_a_server(fixture: str, tmp_path: Path) -> None:
+async def test_a_damaged_page_of_a_database_affects_no_other_store_on_a_server(fixture: str, tmp_path: Path) -> None:
     chosen = zip((0, 7, 20), ("random", "zeroed", "shortened"), strict=True)
     await attack_pages(fixture, lambda _: chosen, tmp_path)
 
@@ -255,7 +255,7 @@ async def test_a_damaged_page_of_a_database_costs_no_other_store_on_a_server(fix
 @pytest.mark.slow
 @pytest.mark.timeout(14_400)
 @pytest.mark.parametrize("fixture", ["opencode-1.2", "opencode-1.18.33"])
-async def test_no_damaged_page_of_a_database_costs_another_store_on_a_server(fixture: str, tmp_path: Path) -> None:
+async def test_no_damaged_page_of_a_database_affects_another_store_on_a_server(fixture: str, tmp_path: Path) -> None:
     def choose(count: int) -> Iterator[tuple[int, str]]:
         return ((page, damage) for page in range(count) for damage in (*DAMAGE, "shortened"))
 

@@ -101,7 +101,7 @@ async def test_a_viewer_sees_a_prompt_and_the_growing_answer(tmp_path: Path) -> 
         assert viewer.of("usage")[-1]["tokens"]["output"] > 0
 
 
-async def test_a_stream_continues_after_the_last_event_or_tells_to_read_again(tmp_path: Path) -> None:
+async def test_a_stream_continues_after_the_last_event_or_asks_to_read_again(tmp_path: Path) -> None:
     async with serving(tmp_path / "p") as client:
         session_id = await client.create(title="One")
         async with viewing(client, f"session={session_id}") as first:

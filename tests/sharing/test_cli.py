@@ -308,7 +308,7 @@ def test_a_run_is_not_shared_by_default(terminal: Terminal, server: Server, tmp_
         assert kept.execute("SELECT count(*) FROM share").fetchone() == (0,)
 
 
-def test_runs_are_shared_where_the_user_says_so_and_not_where_a_project_does(
+def test_runs_are_shared_by_settings_of_the_user_and_not_of_a_project(
     terminal: Terminal, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("opencode.json").write_text('{"share": "auto"}')

@@ -193,7 +193,7 @@ async def test_nothing_is_reported_as_shared_when_the_server_cannot_be_reached(
     assert list(share_records.list_all()) == []
 
 
-async def test_a_share_that_stays_behind_says_so_and_catches_up(
+async def test_a_share_that_is_behind_reports_that_and_catches_up(
     publishing: PublishingSetup, faulty_server: FaultyServer
 ) -> None:
     session = publishing.sample.talk()

@@ -89,7 +89,7 @@ async def is_usable(page: Page, axe: str, part: str = "html") -> None:
     await page.set_viewport_size(size)
 
 
-async def test_the_end_stays_above_the_prompt_box_whatever_grows(page: Page, server: WebServer) -> None:
+async def test_the_end_stays_above_the_prompt_box_while_anything_grows(page: Page, server: WebServer) -> None:
     session_id = server.create("SAY " + "A line of the answer. " * 300, "SAY The last words.", title="Grows")
     kept = asyncio.Event()
 

@@ -147,7 +147,7 @@ async def test_a_session_is_renamed_archived_and_removed(page: Page, server: Web
     await expect(page.locator(".session .title", has_text="New name")).to_be_visible()
 
 
-async def test_the_page_of_a_session_that_another_program_removes_says_so(page: Page, server: WebServer) -> None:
+async def test_the_page_of_a_session_reports_that_another_program_removed_it(page: Page, server: WebServer) -> None:
     session_id = server.create("SAY First.", title="Removed elsewhere")
     await open_session(page, server, session_id)
     server.http.delete(f"/session/{session_id}").raise_for_status()

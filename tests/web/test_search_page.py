@@ -27,7 +27,7 @@ async def test_journey_11_results_appear_while_one_types_and_lead_to_the_part(pa
     await expect(page.locator("mark").first).to_be_visible()
 
 
-async def test_every_facet_narrows_the_search_and_is_taken_back(page: Page, server: WebServer) -> None:
+async def test_every_facet_narrows_the_search_and_can_be_removed(page: Page, server: WebServer) -> None:
     await page.goto(f"{server.url}/ui/search?q=SAY")
     summary = page.locator(".summary")
     whole = await summary.inner_text()

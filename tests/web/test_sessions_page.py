@@ -270,7 +270,7 @@ async def test_a_session_without_messages_is_not_called_a_fork(page: Page, serve
     await expect(row.locator(".badge", has_text="fork")).to_have_count(0)
 
 
-async def test_rows_with_the_same_title_are_told_apart_by_their_first_prompts(page: Page, server: WebServer) -> None:
+async def test_rows_with_the_same_title_differ_by_their_first_prompts(page: Page, server: WebServer) -> None:
     for prompt in ("SAY The first word is viola.", "SAY The first word is cello."):
         server.create(prompt, "SAY A later prompt.", title="Two of a kind")
     await page.goto(f"{server.url}/ui/?q=two of a kind")
