@@ -131,6 +131,16 @@ def test_files_that_are_too_much_altogether_are_left_out_and_named(project: Path
     assert "too much altogether" in str(problems[0])
 
 
+def test_instructions_that_are_too_much_altogether_are_left_out_and_named(
+    project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(20):
+        (project / f"a{number}.txt").write_text("x" * 900_000)
+    (project / "opencode.json").write_text('{"instructions": ["*.txt"]}')
+    assert len(system_instructions(load(project, project))) == 4
+    assert "too much altogether" in caplog.text
+
+
 @pytest.mark.parametrize("suffix", ["ts", "py"])
 def test_of_thousands_of_plugins_the_first_are_looked_at_and_the_rest_is_named(
     project: Path, suffix: str, caplog: pytest.LogCaptureFixture
