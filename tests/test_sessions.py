@@ -72,6 +72,11 @@ def talk(sessions: Sessions, session: Session, *prompts: str) -> list[str]:
     return made
 
 
+def test_the_sessions_of_a_folder_are_opened_by_its_path(tmp_path: Path) -> None:
+    session = Sessions.open(tmp_path, tmp_path / "storage").create(title="T")
+    assert list(Sessions.open(str(tmp_path), str(tmp_path / "storage")).list()) == [session]
+
+
 def test_what_is_not_valid_is_not_stored(sessions: Sessions, recorder: EventRecorder) -> None:
     wrong: Any = 5
     with pytest.raises(RecordError, match="title"):

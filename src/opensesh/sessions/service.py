@@ -5,6 +5,7 @@ Every operation stores first and publishes afterwards, so a subscriber can read 
 
 from __future__ import annotations
 
+import os
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -48,13 +49,11 @@ from .settling import settle
 from .slugs import default_title, new_slug
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ..bus import Bus
     from ..project import ProjectLocation
     from ..storage.protocol import Batch, Report, Store
-
 
 T = TypeVar("T")
 _KEPT_IN_FORKS = ("path", "workspaceID", "metadata")
@@ -79,11 +78,14 @@ class Sessions:
 
     @classmethod
     def open(
-        cls, directory: str | os.PathLike[str] = ".", store: Store | str | None = None, *, bus: Bus | None = None
+        cls,
+        directory: str | os.PathLike[str] = ".",
+        store: Store | str | os.PathLike[str] | None = None,
+        *,
+        bus: Bus | None = None,
     ) -> Sessions:
-        """Return the sessions of a store for a directory. ``store`` is a store, a path or a URL; by default it is the
-        data folder of OpenCode."""
-        opened = settle(open_store(store) if store is None or isinstance(store, str) else store)
+        """Return the sessions of a store, a path or a URL (by default OpenCode's data folder) for a directory."""
+        opened = settle(open_store(store) if store is None or isinstance(store, str | os.PathLike) else store)
         return cls(opened, resolve(directory, store=opened), bus=bus)
 
     # -- one session ---------------------------------------------------------------------------------------------------
