@@ -82,7 +82,14 @@ _SYNONYMS = {
     "redo": "session unrevert",
 }
 """What other programs call these commands."""
-_OPTIONS = ("--store", "--json", "--utc", "--quiet", "--debug", "--help", "--version")
+_OPTIONS = {
+    "--store PLACE": "storage folder, OpenCode data folder, opencode.db or URL",
+    "--json": "print one JSON document on standard output",
+    "--utc": "use UTC instead of local time",
+    "--quiet": "print only the result and errors; never prompt",
+    "--debug": "show the traceback of an error",
+}
+"""The options of every command. Those without a value are switches."""
 _NO_STORE = ("serve-share", "models", "agents", "tools", "mcp", "auth", "config", "plugins", "demo", "completion")
 """Commands that use no store."""
 _MAY_CREATE_STORE = ("run", "import", "serve", "web")
@@ -224,9 +231,10 @@ def _run_without_command(words: Sequence[str]) -> int:
 
 def _refuse_unknown_option(words: Sequence[str]) -> None:
     """Raise if one of the words before a command is an option that not every command has."""
+    known = [*(option.partition(" ")[0] for option in _OPTIONS), "--help", "--version"]
     for name in (word.partition("=")[0] for word in words if word.startswith("-")):
-        if name not in _OPTIONS:
-            close = close_matches(name, _OPTIONS)
+        if name not in known:
+            close = close_matches(name, known)
             hint = f"; did you mean {close[0]}?" if close else _suggestion(name)
             raise errors.UsageError(f"unknown option {name!r}{hint} Try 'opensesh --help'.")
 
@@ -251,15 +259,10 @@ def command_parser(name: str) -> tuple[CommandModule, CommandParser]:
     module.configure(parser)
     for leaf in parser.actions.values() or (parser,):
         group = leaf.add_argument_group("options of every command")
-        leaf.declared += (
-            group.add_argument(
-                "--store", metavar="PLACE", help="storage folder, OpenCode data folder, opencode.db or URL"
-            ),
-            group.add_argument("--json", action="store_true", help="print one JSON document on standard output"),
-            group.add_argument("--utc", action="store_true", help="use UTC instead of local time"),
-            group.add_argument("--quiet", action="store_true", help="print only the result and errors; never prompt"),
-            group.add_argument("--debug", action="store_true", help="show the traceback of an error"),
-        )
+        for option, text in _OPTIONS.items():
+            option_name, _, metavar = option.partition(" ")
+            kind: dict[str, Any] = {"metavar": metavar} if metavar else {"action": "store_true"}
+            leaf.declared.append(group.add_argument(option_name, help=text, **kind))
     return module, parser
 
 
@@ -296,6 +299,9 @@ def _check_readable(path: str, remedy: str) -> None:
 def overview() -> str:
     """Return the text of ``opensesh --help``."""
     rows = "\n".join(f"  {name:<12} {summary}" for name, summary in COMMANDS.items())
+    options = [f"  {option:<13}  {text}" for option, text in _OPTIONS.items()]
+    options.insert(1, f"{'':<17}(default: $OPENSESH_STORE, or the data folder of OpenCode)")
+    listed = "\n".join(options)
     return f"""opensesh: store, read, search and run OpenCode sessions
 
 usage: opensesh COMMAND [ARGUMENTS]
@@ -303,12 +309,7 @@ usage: opensesh COMMAND [ARGUMENTS]
 {rows}
 
 options of every command:
-  --store PLACE  storage folder, OpenCode data folder, opencode.db or URL
-                 (default: $OPENSESH_STORE, or the data folder of OpenCode)
-  --json         print one JSON document on standard output
-  --utc          use UTC instead of local time
-  --quiet        print only the result and errors; never prompt
-  --debug        show the traceback of an error
+{listed}
   --help         show the help of a command: opensesh COMMAND --help
   --version      print the version
 
