@@ -77,8 +77,8 @@ def candidates(before: list[str], current: str) -> list[tuple[str, str]]:
     argument = next((one for one in parser.declared if option in one.option_strings and one.nargs != 0), None)
     if argument is not None:
         current = value if equals else "" if current == "=" else current
-        found = [pair for pair in _values(argument, store) if pair[0].startswith(current)]
-        return [(f"{name}={one}", description) for one, description in found] if equals else found
+        values = [pair for pair in _values(argument, store) if pair[0].startswith(current)]
+        return [(f"{name}={one}", description) for one, description in values] if equals else values
     offered: list[tuple[str, str]] = []
     positional = next((argument for argument in parser.declared if not argument.option_strings), None)
     if current.startswith("-"):

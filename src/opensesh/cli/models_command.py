@@ -104,13 +104,13 @@ def usable_models(directory: str) -> list[tuple[str, str]]:
     location = resolve(directory)
     document = load(location.directory, location.sandbox).document
     catalogue, keyring = Catalogue(document, report=ignore_damage), Keyring(document, report=ignore_damage)
-    found = list(SCRIPTED_MODELS.items())[:1]
+    usable = list(SCRIPTED_MODELS.items())[:1]
     for info in catalogue.providers():
         credential = keyring.credential(info)
         if credential is not None:
             models = catalogue.models(info.id).values()
-            found += [(model.ref, model.name) for model in models if credential.covers(model)]
-    return found
+            usable += [(model.ref, model.name) for model in models if credential.covers(model)]
+    return usable
 
 
 def _print_models(catalogue: Catalogue, providers: list[_Provider], defaults: _Defaults) -> None:

@@ -6,9 +6,10 @@ import logging
 import re
 import secrets
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
+import msgspec
 from starlette.responses import Response
 
 from .. import errors
@@ -19,8 +20,6 @@ from ..redaction import Redactor, known_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import msgspec
 
     from ..history.library import Library
     from ..records import Document
@@ -134,6 +133,12 @@ async def call_redactor(call: Call) -> Redactor:
     """Return a redactor that knows the secrets of this machine and of the directory of the request."""
     async with call.engine() as engine:
         return Redactor(known_secrets(engine.config.document))
+
+
+class AttachmentQuery(msgspec.Struct, frozen=True):
+    """Which of the files that a tool returned; absent for the file of a file part."""
+
+    attachment: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
 def attachment_response(part: Document, attachment: int | None) -> Response:

@@ -120,10 +120,10 @@ async def find_text(call: Call, query: TextQuery) -> object:
         except ToolFailedError:  # the pattern is not a regular expression, which finds nothing in OpenCode
             return []
 
-        found = await spans(query.pattern, [match.line for match in matches])
+        spans_by_match = await spans(query.pattern, [match.line for match in matches])
 
         def describe() -> list[Document]:
-            return [_match(directory, match, ends) for match, ends in zip(matches, found, strict=True)]
+            return [_match(directory, match, ends) for match, ends in zip(matches, spans_by_match, strict=True)]
 
         return await run_in_thread_uncancellable(describe)
 

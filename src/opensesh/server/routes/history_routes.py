@@ -21,7 +21,7 @@ from ...history.session_outline import outline, outline_document
 from ...history.session_turns import DamagedMessage, SessionTurns
 from ...history.transcript import TranscriptOptions, transcript_message
 from ..operations import Call, MessageID, Routes
-from ..responses import answer_with_etag, attachment_response, call_redactor, history_answer
+from ..responses import AttachmentQuery, answer_with_etag, attachment_response, call_redactor, history_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,12 +61,6 @@ class ChangesQuery(Struct, frozen=True):
     """Of which prompt; of the whole session if absent."""
 
     prompt: MessageID | None = None
-
-
-class AttachmentQuery(Struct, frozen=True):
-    """Which of the files that a tool returned; absent for the file of a file part."""
-
-    attachment: Annotated[int, Meta(ge=0)] | None = None
 
 
 @routes.get("/history/sessions/{name}", "history.session", response=dict[str, Any], errors=(400, 404))

@@ -33,7 +33,7 @@ from ...history.transcript import ToolBlock, part_block
 from ...records import dumps, object_at
 from ...storage.protocol import CompositeStore
 from ..operations import Call, MessageID, Routes
-from ..responses import attachment_response
+from ..responses import AttachmentQuery, attachment_response
 from .display import session_address
 from .live_page import live_facts
 from .pages import is_fragment, render
@@ -81,12 +81,6 @@ class PartQuery(Struct, frozen=True):
 
     lines: str = ""
     """``all`` for an output that is otherwise cut."""
-
-
-class AttachmentQuery(Struct, frozen=True):
-    """Which of the files that a tool returned."""
-
-    attachment: Annotated[int, Meta(ge=0)] | None = None
 
 
 class PromptsQuery(Struct, frozen=True):
