@@ -59,6 +59,31 @@ def test_h8_a_permission_pattern_is_matched_in_linear_time(pattern: str) -> None
     assert cpu_seconds() - start < 10
 
 
+@pytest.mark.parametrize(
+    "pattern", ["[z-a" * 1_000 + "]", "[" * 4_000, "[a]" * 1_000, "[z-a" * 100_000 + "]", "{," * 1_000_000]
+)
+def test_h8_a_file_pattern_with_many_sets_is_read_in_bounded_time(pattern: str) -> None:
+    start = cpu_seconds()
+    assert not globs.matches(pattern, "abc")
+    assert cpu_seconds() - start < 5
+
+
+async def test_h8_glob_and_grep_refuse_patterns_that_are_longer_than_any_path(bench: Bench) -> None:
+    with pytest.raises(ToolFailedError, match="longer than any path"):
+        await bench.run(GlobTool(), pattern="[z-a" * 100_000)
+    with pytest.raises(ToolFailedError, match="longer than any path"):
+        await bench.run(GrepTool(), pattern="x", include="[z-a" * 100_000)
+
+
+def test_h8_a_giant_permission_pattern_is_compared_in_linear_time() -> None:
+    start = cpu_seconds()
+    for pattern in ("*a" * 4_000_000, "?" * 8_000_000, "*" * 8_000_000 + "b"):
+        assert not matches("ls -la", pattern)
+    assert matches("a" * 2_000, "a" * 2_000 + " *")
+    assert matches("a" * 2_000, "*a" * 2_000)
+    assert cpu_seconds() - start < 5
+
+
 REPETITIVE = {
     "same lines": ("a\n" * 80_000, "a\n" * 40_000 + "b"),
     "indented": (" a\n" * 80_000, "a\n" * 40_000 + "b\na"),

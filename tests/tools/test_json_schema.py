@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -121,3 +122,24 @@ def test_a_schema_whose_alternatives_refer_to_itself_is_refused_in_bounded_time(
     schema = {keyword: [{"$ref": "#"}] * 3}
     with pytest.raises(ValueError, match="takes too long"):
         schema_problems({"a": 1}, schema)
+
+
+@pytest.mark.parametrize(
+    ("items", "are_unique"),
+    [
+        ([1, 2, "1", True, None, [1], {"a": 1}], True),
+        ([1, 1.0], False),
+        ([{"a": [1], "b": 2}, {"b": 2.0, "a": [1]}], False),
+        ([[True], [1]], True),
+        ([[], {}, "", 0, False, None], True),
+        (["object", ["object"]], True),
+    ],
+)
+def test_items_are_unique_if_no_two_are_equal(items: list[Any], are_unique: bool) -> None:
+    assert (schema_problems(items, {"uniqueItems": True}) == []) == are_unique
+
+
+def test_items_of_a_long_list_are_compared_in_linear_time() -> None:
+    start = time.process_time()
+    assert schema_problems([[number] for number in range(45_000)], {"uniqueItems": True}) == []
+    assert time.process_time() - start < 10

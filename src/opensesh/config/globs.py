@@ -28,7 +28,7 @@ _MEMBER = r"(?s)(.)-(.)|(.)"
 """A range of characters, or a single one."""
 _MAX_DEPTH = 64
 """Folders that ``**`` goes down; each is a level of the Python stack."""
-_MAX_PATTERN = 4_096
+MAX_PATTERN = 4_096
 """Characters of a pattern for files; no path is longer."""
 _MAX_STATES = 1_000
 """States that one pattern remembers; beyond, it begins anew. A pattern of n characters may have 2**n."""
@@ -50,8 +50,8 @@ class Search:
 
         Links are followed, each folder once, but not out of the real folder ``within``, if given.
         """
-        if len(pattern) > _MAX_PATTERN:
-            self.problems[f"{pattern[:40]}..."] = f"not searched for: it is longer than {_MAX_PATTERN:,} characters"
+        if len(pattern) > MAX_PATTERN:
+            self.problems[f"{pattern[:40]}..."] = f"not searched for: it is longer than {MAX_PATTERN:,} characters"
             return []
         root, rest = split_root(pattern)
         depth = _MAX_DEPTH if "**" in rest else rest.count("/") + 1
@@ -103,8 +103,10 @@ def matches(pattern: str, path: str) -> bool:
     """Return whether ``path``, relative and with ``/``, matches ``pattern``.
 
     A pattern without a slash matches a name at any depth; one with a slash matches from the start, as in a
-    ``.gitignore``.
+    ``.gitignore``. One that is longer than :data:`MAX_PATTERN` matches nothing.
     """
+    if len(pattern) > MAX_PATTERN:
+        return False
     pattern = pattern.removeprefix("./").rstrip("/")
     anywhere = "" if "/" in pattern else "**/"
     return _compiled(anywhere + pattern.lstrip("/")).accepts(path)
@@ -254,10 +256,12 @@ def _compiled(pattern: str) -> _Automaton:
 def _set(pattern: str, at: int) -> tuple[int, str]:
     """Translate ``[...]``. An unclosed bracket, or one with a reversed range, stands for itself."""
     end = pattern.find("]", at + 2)
+    if end < 0:
+        return 1, re.escape("[")
     inner = pattern[at + 1 : end]
     negated = inner[:1] in ("!", "^")
     members = [match.groups() for match in re.finditer(_MEMBER, inner[negated:])]
-    if end < 0 or not members or any(low and low > high for low, high, _ in members):
+    if not members or any(low and low > high for low, high, _ in members):
         return 1, re.escape("[")
     spelled = "".join(re.escape(one) if one else f"{re.escape(low)}-{re.escape(high)}" for low, high, one in members)
     return end - at + 1, f"[{'^/' if negated else ''}{spelled}]"

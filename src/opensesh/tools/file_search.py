@@ -96,6 +96,9 @@ async def grep(
     matching line: their content must not be revealed.
     """
 
+    if include and len(include) > globs.MAX_PATTERN:
+        raise ToolFailedError(f"include is longer than any path: more than {globs.MAX_PATTERN:,} characters")
+
     def included(name: str) -> bool:
         return include is None or globs.matches(include, name)
 

@@ -35,6 +35,8 @@ class GlobTool(BuiltinTool[GlobArguments]):
 
     async def execute(self, args: GlobArguments, ctx: Context) -> ToolOutput:
         """Ask, and search."""
+        if len(args.pattern) > globs.MAX_PATTERN:
+            raise ToolFailedError(f"The pattern is longer than any path: more than {globs.MAX_PATTERN:,} characters")
         await ctx.ask("glob", [args.pattern], always=["*"], metadata={"pattern": args.pattern, "path": args.path})
         target, pattern = paths.resolve(ctx, args.path or "."), args.pattern
         if os.path.isabs(os.path.expanduser(pattern)):

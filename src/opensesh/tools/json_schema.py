@@ -34,7 +34,7 @@ def schema_problems(value: Any, schema: Mapping[str, Any]) -> list[str]:
     """
     try:
         return list(_Check(schema).problems(value, schema, "$", 0))
-    except (TypeError, AttributeError, LookupError, ArithmeticError, re.error) as error:
+    except (TypeError, AttributeError, LookupError, ArithmeticError, RecursionError, re.error) as error:
         raise ValueError(f"the JSON schema is not valid: {error}") from error
 
 
@@ -118,9 +118,7 @@ class _Check:
 
     def _of_array(self, value: list[Any], schema: Mapping[str, Any], path: str, depth: int) -> Iterator[str]:
         yield from _limits(len(value), schema, path, ("minItems", "maxItems"), "items")
-        if schema.get("uniqueItems") and any(
-            _equal(item, other) for at, item in enumerate(value) for other in value[:at]
-        ):
+        if schema.get("uniqueItems") and len(set(map(_comparable, value))) < len(value):
             yield f"{path}: two items are the same"
         first = schema.get("prefixItems", ())
         for at, item in enumerate(value):
@@ -162,6 +160,15 @@ def _limits(count: int, schema: Mapping[str, Any], path: str, names: tuple[str, 
         yield f"{path}: has {count} {unit}, at least {least} are needed"
     if most is not None and count > most:
         yield f"{path}: has {count} {unit}, at most {most} are allowed"
+
+
+def _comparable(value: Any) -> Any:
+    """Return something hashable that is equal for equal JSON values."""
+    if isinstance(value, dict):
+        return "object", frozenset((name, _comparable(item)) for name, item in cast("dict[str, Any]", value).items())
+    if isinstance(value, list):
+        return "array", tuple(map(_comparable, cast("list[Any]", value)))
+    return isinstance(value, bool), value
 
 
 def _equal(one: Any, other: Any) -> bool:
