@@ -79,6 +79,12 @@ ENCODED: dict[str, Callable[[str], str]] = {
     "Base64 of a little more": lambda secret: b64encode(f"ab{secret}cd".encode()).decode(),
     "Base64 for URLs": lambda secret: urlsafe_b64encode(f"\u00ff\u00fe{secret}?".encode()).decode(),
     "Base64 of UTF-16": lambda secret: b64encode(f"$env:KEY='{secret}'".encode("utf-16-le")).decode(),
+    "Base64 of Base64": lambda secret: b64encode(b64encode(f"ab{secret}cd".encode())).decode(),
+    "Base64 of JSON with Base64": lambda secret: b64encode(
+        json.dumps({"authorization": "Basic " + b64encode(f"user:{secret}".encode()).decode()}).encode()
+    ).decode(),
+    "hexadecimal of Base64": lambda secret: b64encode(f"x{secret}".encode()).hex(),
+    "Base64 of hexadecimal": lambda secret: b64encode(secret.encode().hex().encode()).decode(),
     "Base64 in a URL": lambda secret: quote(b64encode(f"ab{secret}cd?".encode()).decode(), safe=""),
     "Base64 over lines": lambda secret: "\n".join(_halves(b64encode(f"..{secret}..".encode()).decode())),
     "hexadecimal": lambda secret: secret.encode().hex(),
@@ -118,3 +124,13 @@ def remains(secret: str, text: str) -> list[str]:
         for data in (secret.encode(), secret.encode("utf-16-le")):
             encodings.add(b64encode(bytes(before) + data).decode()[2:-4])
     return sorted({form[at : at + 8] for form in encodings for at in range(len(form) - 7) if form[at : at + 8] in text})
+
+
+def remains_encoded_twice(secret: str, text: str) -> list[str]:
+    """Return the parts of a secret that are in a text in an encoding of an encoding."""
+
+    def encoded(data: bytes) -> set[str]:
+        return {data.hex(), *(b64encode(bytes(before) + data).decode()[2:-4] for before in range(3))}
+
+    forms = {form for first in encoded(secret.encode()) for form in encoded(first.encode())}
+    return sorted({form[at : at + 8] for form in forms for at in range(len(form) - 7) if form[at : at + 8] in text})

@@ -21,7 +21,7 @@ from ..redaction.test_rules import SECRETS
 from ..server.serving import serving
 from ..sharing.faulty_server import FaultyServer, PublishingSetup
 from ..web.test_entry import sign_in
-from .secret_corpus import CONFIGURED, KNOWN, LOGIN, SHAPES, VARIABLE, remains, spellings
+from .secret_corpus import CONFIGURED, KNOWN, LOGIN, SHAPES, VARIABLE, remains, remains_encoded_twice, spellings
 
 SPELLINGS = spellings()
 TEXT_FORMATS = sorted(set(FORMATS) - {"parquet"})
@@ -64,6 +64,7 @@ def test_l12_a_secret_is_removed_in_every_spelling(name: str) -> None:
     redactor = Redactor(KNOWN.values())
     redacted = redactor.text(f"before {text} after")
     assert not remains(secret, redacted)
+    assert not remains_encoded_twice(secret, redacted)
     assert redacted.startswith("before ")
     assert redacted.endswith(" after")
     assert redactor.counts.total() >= 1

@@ -82,13 +82,18 @@ def escaped_forms(secret: str) -> set[str]:
 
 
 def encoded_forms(secret: str) -> set[str]:
-    """Return how a secret looks within hexadecimal digits and Base64, wherever it begins in what was encoded."""
+    """Return how a secret looks within hexadecimal digits and Base64, also of each other, wherever it begins in what
+    was encoded."""
     data = secret.encode(errors="surrogatepass")
-    forms = {data.hex(), data.hex().upper()}
-    for encoded in (data, secret.encode("utf-16-le", errors="surrogatepass")):  # the latter is PowerShell's
-        for before in range(3):
-            # The first and last digits also depend on the bytes around the secret.
-            first, last = -(-before * 8 // 6), (before + len(encoded)) * 8 // 6
-            for encode in (b64encode, urlsafe_b64encode):
-                forms.add(encode(bytes(before) + encoded).decode()[first:last])
-    return forms
+    once = {data.hex(), *_base64_forms(data)}
+    twice = {form for first in once for form in (first.encode().hex(), *_base64_forms(first.encode()))}
+    # UTF-16 is what PowerShell encodes.
+    return once | twice | {data.hex().upper(), *_base64_forms(secret.encode("utf-16-le", errors="surrogatepass"))}
+
+
+def _base64_forms(data: bytes) -> Iterator[str]:
+    for before in range(3):
+        # The first and last digits also depend on the bytes around the data.
+        first, last = -(-before * 8 // 6), (before + len(data)) * 8 // 6
+        for encode in (b64encode, urlsafe_b64encode):
+            yield encode(bytes(before) + data).decode()[first:last]
