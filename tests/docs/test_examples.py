@@ -17,8 +17,8 @@ NOT_RUN = {
     ("docs/quick-start.md", '$ opensesh run "Why does the parser test fail?"'): "needs a key",
 }
 """Every block that is not run, by its page and its first line, and why."""
-ELSEWHERE = {"docs/history.md": "tests/test_docs_history.py", "docs/plugins.md": "tests/plugins/test_example.py"}
-"""Pages whose examples live in a world of their own, and the tests that run them there."""
+ELSEWHERE = {"docs/history.md": "tests/docs/test_history_page.py", "docs/plugins.md": "tests/plugins/test_example.py"}
+"""Pages whose examples need data of their own, and the tests that run them with it."""
 
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="the examples are for a POSIX shell"),

@@ -12,9 +12,9 @@ import pytest
 
 from opensesh.cli.main import run
 
-from .history.sample_tree import Sample
+from ..history.sample_tree import Sample
 
-PAGE = (Path(__file__).parents[1] / "docs" / "history.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "history.md").read_text()
 COMMANDS = [
     line.removeprefix("$ opensesh ").split("  #")[0].strip()
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
@@ -37,7 +37,7 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for title in ("Write the notes", "Read the notes"):
         sample.talk(title, project="global", directory=str(work))
     sample.session("never used")
-    fixture = Path(__file__).parent / "fixtures" / "opencode-1.18.33" / "opencode.db"
+    fixture = Path(__file__).parents[1] / "fixtures" / "opencode-1.18.33" / "opencode.db"
     shutil.copy(fixture, other)
     monkeypatch.chdir(work)
     return work
