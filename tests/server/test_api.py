@@ -173,7 +173,8 @@ async def test_secrets_of_the_configuration_are_not_shown(tmp_path: Path) -> Non
         '{"provider": {"own": {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "http://127.0.0.1:9/v1",'
         ' "apiKey": "sk-s3cret", "headers": {"X-Key": "s3cret"}}, "models": {"m": {}}}},'
         ' "mcp": {"s": {"type": "local", "command": ["true"], "environment": {"KEY": "s3cret"}, "enabled": false},'
-        ' "r": {"type": "remote", "url": "http://127.0.0.1:9", "enabled": false, "oauth": {"clientSecret": "s3cret"}}}}'
+        ' "r": {"type": "remote", "url": "http://127.0.0.1:9", "enabled": false, "oauth": {"clientSecret": "s3cret"}}},'
+        ' "lsp": {"own": {"command": ["true"], "env": {"LICENCE": "s3cret"}}}}'
     )
     async with serving(project) as client:
         for path in ("/config", "/config/providers", "/provider", "/mcp"):
