@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 routes = Routes()
 _HEADERS = {"content-type": "text/event-stream", "cache-control": "no-cache", "connection": "keep-alive"}
 _CLIENTS_WITH_IDS = ("opencode/", "Mozilla/")
-"""User agents that are sent event ids without asking: they resume a stream by themselves."""
+"""User agents that are sent event ids without asking: terminal clients of OpenCode 1.1, and browsers, resume a stream
+by themselves."""
 
 
 class EventQuery(Struct, frozen=True):
