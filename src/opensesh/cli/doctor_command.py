@@ -55,7 +55,7 @@ def run(options: Namespace) -> int:
     if options.migrate:
         migrated = migrate(writable_tree(store))
         if options.json:
-            left = [{"path": path, "reason": reason} for path, reason in migrated.left]
+            left = [damage._asdict() for damage in migrated.left]
             output.print_json({"steps": migrated.steps, "written": migrated.written, "left": left})
         else:
             print(f"{pluralize(migrated.steps, 'migration')} run, {pluralize(migrated.written, 'record')} written.")

@@ -109,7 +109,7 @@ def _report(export: Export, written: int, damage: list[Damage], redactor: Redact
                 "format": options.format,
                 "notes": notes,
                 "redacted": counts,
-                "damaged": [{"path": path, "reason": reason} for path, reason in damage],
+                "damaged": [entry._asdict() for entry in damage],
             }
         )
         return

@@ -27,7 +27,7 @@ from ..history.import_export.importing import Importer, ImportResult
 from ..project import resolve
 from ..sessions.trash import writable_store
 from ..storage import open_store
-from ..storage.protocol import Damage, conventions_of
+from ..storage.protocol import Damage, conventions_of, ignore_damage
 from ..text import pluralize
 from . import output
 from .command_arguments import CommandParser
@@ -75,7 +75,7 @@ def run(options: Namespace) -> int:
         return sessions if len(options.source) == 1 else read_until_error(sessions, source, report=report)
 
     if not options.keep_paths and not options.json and can_ask():
-        sessions = (session for source in options.source for session in read(source, lambda damage: None))
+        sessions = (session for source in options.source for session in read(source, ignore_damage))
         folders |= _ask_for_folders(sessions, folders)
     own = (os.path.realpath(target.place), os.path.realpath(os.path.dirname(target.place)))
     same = next((source for source in options.source if os.path.realpath(source) in own), None)
@@ -119,7 +119,7 @@ def _print_results(results: list[ImportResult], damage: list[Damage], options: N
             {"sessionID": one.id, "act": one.act, "title": one.title, "records": one.records, "reason": one.reason}
             for one in results
         ]
-        lost = [{"path": path, "reason": reason} for path, reason in damage]
+        lost = [entry._asdict() for entry in damage]
         output.print_json({"dryRun": options.dry_run, "counts": dict(counts), "sessions": sessions, "damage": lost})
         return
     for result in results:

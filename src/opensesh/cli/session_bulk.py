@@ -16,7 +16,7 @@ from ..history.user_times import parse_time
 from ..records import Document, Session
 from ..sessions import Sessions, moving, trash
 from ..sessions.trash import IN_DATABASE, Bulk
-from ..storage.protocol import Store
+from ..storage.protocol import Store, ignore_damage
 from ..text import format_bytes, pluralize
 from . import output
 from .command_arguments import named_session
@@ -97,7 +97,7 @@ def _filters(store: Store, options: Namespace) -> list[Callable[[Session], bool]
         if parsed is None:
             raise UsageError(f"{options.larger!r} is not a size; write one like 500K, 20M or 1G")
         minimum = int(parsed[1]) * {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}[parsed[2]]
-        usages = measure(store, report=lambda damage: None)
+        usages = measure(store, report=ignore_damage)
         large = {entry.session for usage in usages for entry in usage.sessions.values() if entry.inclusive > minimum}
         filters.append(lambda session: session.id in large)
     if getattr(options, "archived", False):

@@ -74,8 +74,7 @@ def print_trash(entries: Sequence[Document], options: Namespace) -> None:
 def print_restored(result: Undone, options: Namespace) -> int:
     """Print what was restored. The exit code is 1 if some records were not."""
     if options.json:
-        left = [{"path": path, "reason": reason} for path, reason in result.left]
-        output.print_json({"restored": result.restored, "left": left})
+        output.print_json({"restored": result.restored, "left": [damage._asdict() for damage in result.left]})
     else:
         if result.restored:
             print(f"{pluralize(result.restored, 'record')} restored.")

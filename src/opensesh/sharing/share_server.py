@@ -37,6 +37,7 @@ from ..history.formats import ExportedSession, FormatOptions
 from ..history.formats.html_page import HtmlFormat, page_policy
 from ..records import Document, as_list, as_object, dumps_compact, loads
 from ..storage import paths
+from ..storage.protocol import ignore_damage
 from ..tools.web_addresses import is_loopback
 from .items import ShareItem, assemble, read_item
 from .share_settings import DEFAULT_PORTS, normalize_server_url
@@ -235,7 +236,7 @@ class ShareEndpoints:
 
 def session_page(items: list[ShareItem]) -> Response:
     """Render a shared session as a page."""
-    session = assemble(items, report=lambda damage: None)
+    session = assemble(items, report=ignore_damage)
     if session is None:
         return _text_page("Nothing here yet", "This session was shared a moment ago, and its content is on its way.")
     session_id, project_id = (str(session.info.get(field, "")) for field in ("id", "projectID"))

@@ -107,7 +107,7 @@ def _torn(
 def _rebuilt_session(tree: FileTree, session: str, rebuilt: Mapping[str, Document], project: str = "") -> Document:
     own = (info for info in rebuilt.values() if info["sessionID"] == session)
     infos = [*records_in(tree, os.path.join("message", session)), *own]
-    projects = tree.scan(("project",), report=lambda damage: None)
+    projects = tree.scan(("project",), report=ignore_damage)
     worktrees = ((key[-1], str((as_object(value) or {}).get("worktree"))) for key, value in projects)
     return rebuilt_session(session, infos, worktrees, project)
 

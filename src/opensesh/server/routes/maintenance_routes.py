@@ -139,4 +139,4 @@ def trash_items(store: Store) -> list[Document]:
 
 
 def _undone(result: Undone) -> Document:
-    return {"restored": result.restored, "left": [{"path": path, "reason": reason} for path, reason in result.left]}
+    return {"restored": result.restored, "left": [damage._asdict() for damage in result.left]}
