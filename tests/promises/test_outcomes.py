@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from opensesh import events
+from opensesh.engine.loop import Outcome
 from opensesh.engine.prompt import text_prompt
 from opensesh.errors import UsageError
 from tests.cli.running import Terminal
@@ -23,6 +24,14 @@ async def test_promise_18_the_stream_of_a_prompt_ends_with_its_outcome() -> None
         assert isinstance(last, events.PromptEnded)
         assert (last.state, last.text, last.structured, last.error) == ("answered", "Counting.", {"n": 3}, None)
         assert last.cost == sum(answer.info["cost"] for answer in harness.answers())
+
+
+async def test_promise_18_an_outcome_has_the_structured_answer_and_shows_it() -> None:
+    async with open_harness('SAY Counting.\nCALL StructuredOutput {"n": 3}') as harness:
+        outcome = await harness.engine.run(harness.session, "Count.", model="scripted/it", format=FORMAT)
+    assert outcome.structured == {"n": 3}
+    assert repr(outcome) == "Outcome(kind='answered', text='Counting.', structured={'n': 3})"
+    assert Outcome("aborted").structured is None
 
 
 async def test_promise_18_the_stream_of_a_prompt_that_failed_ends_with_the_error() -> None:

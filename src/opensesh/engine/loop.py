@@ -62,9 +62,10 @@ class Outcome(NamedTuple):
     error: Document | None = None
 
     def __repr__(self) -> str:
-        """Show the text instead of the whole message."""
+        """Show the text and the structured answer instead of the whole message."""
+        structured = "" if self.structured is None else f", structured={self.structured!r}"
         error = "" if self.error is None else f", error={self.error!r}"
-        return f"Outcome(kind={self.kind!r}, text={self.text!r}{error})"
+        return f"Outcome(kind={self.kind!r}, text={self.text!r}{structured}{error})"
 
     @property
     def text(self) -> str:
