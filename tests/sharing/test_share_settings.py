@@ -48,6 +48,10 @@ def test_a_project_cannot_have_sessions_shared_or_say_where(tmp_path: Path, own:
     theirs = found(tmp_path)
     assert (theirs.automatic, theirs.chosen_by_user) == (False, False)
     assert theirs.ignored_source.startswith(str(tmp_path / name))
+    for of_user in ({}, SERVER):  # with the server that is the default, or that the user chose
+        written(own, **of_user)
+        written(tmp_path / name, share="auto")
+        assert not found(tmp_path).automatic
     written(own, share="auto")
     (tmp_path / name).write_text(json.dumps(SERVER))
     mixed = found(tmp_path)
