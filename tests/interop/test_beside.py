@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -17,9 +18,18 @@ import pytest
 
 from opensesh import ids
 from opensesh.storage.opencode_db.store import OpencodeDB
+from opensesh.storage.opencode_db.table_schema import MIGRATIONS
 from opensesh.testing.wire import WireServer
 
-from ..storage.opencode_databases import assert_sound, new_session, select
+from ..storage.opencode_databases import (
+    V1_2,
+    assert_sound,
+    empty_database,
+    new_message,
+    new_session,
+    new_text,
+    select,
+)
 from .opencode import DATABASE, OpenCode, OpenCodeError
 from .sides import EvenModel
 
@@ -164,3 +174,48 @@ def test_nothing_is_lost_beside_a_server_when_both_are_killed(tmp_path: Path, si
         for session in sessions:
             opencode.messages(session)
     assert_sound(opencode.database)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_while_a_newer_opencode_migrates_the_database(tmp_path: Path) -> None:
+    opencode_data = tmp_path / "data" / "opencode"
+    path = empty_database(opencode_data, V1_2)
+    acknowledged: list[str] = []
+    is_migrated = threading.Event()
+
+    def write(session: str) -> None:
+        with OpencodeDB(path) as store:
+            written = 0
+            while not is_migrated.is_set() or written < 20:
+                message, part = ids.ascending("msg"), ids.ascending("prt")
+                with store.batch() as batch:
+                    batch.write(("message", session, message), new_message(session, message, at=1 + written))
+                    batch.write(("part", message, part), new_text(message, part, sessionID=session))
+                acknowledged.extend((message, part))
+                written += 1
+                assert len(store.messages(session)) == written
+                time.sleep(0.01)  # OpenCode gives up a migration if another commit comes between its reads and writes
+
+    with WireServer(EvenModel.prompted()) as wire, ThreadPoolExecutor(2) as pool:
+        opencode = OpenCode(tmp_path, wire, version=DATABASE)
+        sessions = [ids.descending("ses") for _ in range(2)]
+        with OpencodeDB(path) as store:
+            for session in sessions:
+                record = new_session(session, directory=str(opencode.directory))
+                store.write(("session", record["projectID"], session), record)
+        writers = [pool.submit(write, session) for session in sessions]
+        try:
+            while not acknowledged and not any(writer.done() for writer in writers):
+                time.sleep(0.01)
+            with opencode:
+                opencode.list()
+                is_migrated.set()
+                for writer in writers:
+                    writer.result()
+                shown = [message for session in sessions for message in opencode.messages(session)]
+        finally:
+            is_migrated.set()
+    assert select(path, "SELECT count(*) FROM migration") == [(len(MIGRATIONS),)]
+    assert {message["info"]["id"] for message in shown} == {name for name in acknowledged if name.startswith("msg")}
+    assert {part["id"] for message in shown for part in message["parts"]} == {*acknowledged[1::2]}
+    assert_sound(path)

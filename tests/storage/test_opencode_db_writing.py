@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from opensesh.history.library import Library
 from opensesh.project import ProjectLocation
 from opensesh.sessions import Sessions, moving, trash
 from opensesh.storage.json_tree.store import JsonTree
-from opensesh.storage.opencode_db.sqlite_writer import SqliteWriter, checkpoints_safely
+from opensesh.storage.opencode_db.sqlite_writer import MIGRATION_PAUSE_SECONDS, SqliteWriter, checkpoints_safely
 from opensesh.storage.opencode_db.store import OpencodeDB
 
 from .opencode_databases import (
@@ -436,6 +437,13 @@ def test_tables_that_change_while_the_store_is_open_are_examined_again(
     assert reason in caught.value.message
     assert not session.writable
     assert session.read(TEXT)["text"] == "hi"
+
+
+def test_a_write_waits_until_the_migrations_of_another_program_seem_to_be_over(session: OpencodeDB, path: Path) -> None:
+    begun = time.monotonic()
+    execute(path, "CREATE INDEX another ON message (time_updated)")
+    session.write(TEXT, new_text(text="later"))
+    assert time.monotonic() - begun >= MIGRATION_PAUSE_SECONDS
 
 
 def test_columns_that_are_computed_from_json_do_not_hide_a_database(tmp_path: Path) -> None:

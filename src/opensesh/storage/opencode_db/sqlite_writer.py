@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 WRITE_BUSY_SECONDS = 15.0
 """How long a write waits for another program's transaction. OpenCode itself gives up after 5 seconds."""
+MIGRATION_PAUSE_SECONDS = 1.0
+"""How long the tables must have stayed the same before the next write."""
 _CHECKPOINT_PAGES = 1_000
+_LOOK_SECONDS = 0.05
 _PAGES_PER_COMMIT = 18
 """About how many pages a message, a part and their events dirty."""
 _PAGE_BYTES = 4_096
@@ -54,6 +58,8 @@ class SqliteWriter:
         self._checkpointer: sqlite3.Connection | None = None
         self._pages = 0
         self._is_closed = False
+        self._tables_version: int | None = None
+        self._tables_changed = float("-inf")
         self.damage = ""
         """What a write found to be damaged; nothing is written after that."""
 
@@ -75,6 +81,7 @@ class SqliteWriter:
             self._is_busy = True
             try:
                 connection = self._connect()
+                self._await_migrations(connection)
                 connection.execute(f"PRAGMA foreign_keys = {'ON' if cascades else 'OFF'}")
                 connection.execute("BEGIN IMMEDIATE")
                 try:
@@ -90,6 +97,22 @@ class SqliteWriter:
                 raise self._explain(error) from None
             finally:
                 self._is_busy = False
+
+    def _await_migrations(self, connection: sqlite3.Connection) -> None:
+        """Wait until the tables stay the same for a while.
+
+        An OpenCode that is started after an upgrade changes them in many transactions, some of which read before they
+        write. A commit or a lock of another connection in between ends them with an error, and OpenCode with them.
+        """
+        while True:
+            (version,) = connection.execute("PRAGMA schema_version").fetchone()
+            now = time.monotonic()
+            if version != self._tables_version:
+                self._tables_changed = float("-inf") if self._tables_version is None else now
+                self._tables_version = version
+            if now >= self._tables_changed + MIGRATION_PAUSE_SECONDS:
+                return
+            time.sleep(_LOOK_SECONDS)
 
     def count_bytes(self, number: int) -> None:
         """Note how much a transaction writes, to know when a checkpoint is due."""
@@ -114,6 +137,7 @@ class SqliteWriter:
         if self._connection is None:
             self._identity = FileIdentity(self.path)
             self._connection = self._open()
+            self._tables_version = None
         return self._connection
 
     def _open(self) -> sqlite3.Connection:
