@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import inspect
+import pkgutil
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +14,7 @@ from opensesh import __version__
 from opensesh.cli.main import COMMANDS, command_parser
 
 ROOT = Path(__file__).parents[2]
+PYTHON = sorted((ROOT / "docs" / "reference" / "python").glob("*.md"))
 MANUAL = ROOT / "docs" / "man" / "opensesh.1"
 
 
@@ -35,6 +39,17 @@ def test_every_command_action_and_option_is_in_the_reference_and_in_the_manual()
                 for option in set(action.option_strings) - {"-h", "--help"}:
                     assert option in page
                     assert option in manual
+
+
+@pytest.mark.parametrize("page", PYTHON, ids=lambda page: page.stem)
+def test_every_member_that_the_python_reference_lists_exists(page: Path) -> None:
+    for name, options in re.findall(r"^::: (\S+)\n((?:    .*\n)*)", page.read_text("utf-8"), re.MULTILINE):
+        documented = pkgutil.resolve_name(name)
+        listed = re.search(r"members: \[(.*?)\]", options, re.DOTALL)
+        if listed is not None:
+            source = inspect.getsource(documented)  # attributes of objects are only there
+            missing = [one for one in re.split(r",\s*", listed[1]) if not re.search(rf"\b{re.escape(one)}\b", source)]
+            assert not [one for one in missing if not hasattr(documented, one)], name
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="there is no groff")
