@@ -51,12 +51,22 @@ def line_changes(old: Sequence[str], new: Sequence[str]) -> list[LineChange]:
     for code in Indel.opcodes(first, second):
         if code.tag == "equal":
             continue
-        edges = (code.src_start, code.src_end, code.dest_start, code.dest_end)
-        change = LineChange(*(edge + start for edge in edges))
+        change = LineChange(
+            start + code.src_start, start + code.src_end, start + code.dest_start, start + code.dest_end
+        )
         if merged and merged[-1].end == change.start and merged[-1].new_end == change.new_start:
             change = LineChange(merged[-1].start, change.end, merged.pop().new_start, change.new_end)
         merged.append(change)
     return merged
+
+
+def count_lines(changes: Iterable[LineChange]) -> tuple[int, int]:
+    """Return how many lines were added and deleted."""
+    added = deleted = 0
+    for change in changes:
+        added += change.new_end - change.new_start
+        deleted += change.end - change.start
+    return added, deleted
 
 
 def whole_file_patch(path: str, before: str, after: str) -> str:
@@ -112,14 +122,16 @@ def _hunk(old: Sequence[str], new: Sequence[str], changes: Sequence[LineChange],
     new_start = changes[0].new_start - (changes[0].start - start)
     size = end - start
     new_size = changes[-1].new_end + (end - changes[-1].end) - new_start
-    lines: list[str] = []
+    marked: list[tuple[str, Sequence[str]]] = []
     position = start
     for change in changes:
-        lines += [f" {line}" for line in old[position : change.start]]
-        lines += [f"-{line}" for line in old[change.start : change.end]]
-        lines += [f"+{line}" for line in new[change.new_start : change.new_end]]
+        marked += (" ", old[position : change.start]), ("-", old[change.start : change.end])
+        marked.append(("+", new[change.new_start : change.new_end]))
         position = change.end
-    lines += [f" {line}" for line in old[position:end]]
-    body = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    marked.append((" ", old[position:end]))
+    body: list[str] = []
+    for mark, lines in marked:
+        for line in lines:
+            body += (mark, line) if line.endswith("\n") else (mark, line, "\n\\ No newline at end of file\n")
     # By convention an empty side is given by the line before it.
-    return f"@@ -{start + (size > 0)},{size} +{new_start + (new_size > 0)},{new_size} @@\n{body}"
+    return f"@@ -{start + (size > 0)},{size} +{new_start + (new_size > 0)},{new_size} @@\n{''.join(body)}"

@@ -1,6 +1,9 @@
-"""Small text functions: plurals, error messages, suggestions for misspelt names."""
+"""Small text functions: plurals, error messages, suggestions for misspelt names, texts in files of the package."""
 
 from __future__ import annotations
+
+import os
+from functools import cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -8,6 +11,13 @@ if TYPE_CHECKING:
 
 CLOSE = 70
 """Similarity in percent from which a name is suggested: one wrong letter of four, two of seven."""
+
+
+@cache
+def markdown(folder: str, name: str) -> str:
+    """Return the text of ``<name>.md`` in a folder of this package."""
+    with open(os.path.join(folder, f"{name}.md"), encoding="utf-8") as file:
+        return file.read().strip()
 
 
 def pluralize(number: int, noun: str) -> str:

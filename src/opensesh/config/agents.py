@@ -94,7 +94,8 @@ def agents(config: Config) -> dict[str, Agent]:
         own = rules(section.permission, config.folders.home)
         if name == "plan":
             lifting = plan_lifting_rules(config)
-            own = tuple(rule for rule in own if rule in lifting or not _allows_edits(rule))
+            edits = [rule for rule in own if rule.action == "allow" and matches("edit", rule.permission)]
+            own = tuple(rule for rule in own if rule in lifting or rule not in edits)
         agents[name] = replace(
             base,
             options=merged(base.options, section.options),
@@ -148,10 +149,6 @@ def _lifted_by_project(config: Config) -> dict[Rule, Origin]:
             name, pattern = (*map(str, steps), "*")[:2]
             lifted |= dict.fromkeys(rules({name: {pattern: "allow"}}, config.folders.home), origin)
     return lifted
-
-
-def _allows_edits(rule: Rule) -> bool:
-    return rule.action == "allow" and matches("edit", rule.permission)
 
 
 def default_agent(config: Config, known: dict[str, Agent]) -> Agent:

@@ -38,9 +38,9 @@ class Search:
     """One or several searches for files, bounded altogether: a repository may contain a link to ``/``, or configure a
     pattern for it."""
 
-    def __init__(self, *, max_entries: int = 100_000, max_bytes: int = 1 << 22) -> None:
-        self._entries = max_entries
-        self._bytes = max_bytes
+    def __init__(self) -> None:
+        self._entries = 100_000
+        self._bytes = 1 << 22
         self.problems: dict[str, str] = {}
         """What was not searched, and why."""
 

@@ -59,10 +59,10 @@ def system_paths(config: Config) -> list[str]:
     candidates = [os.path.join(folder, NAMES[0]) for folder in (*named, folders.config)]
     if not flags.disable_claude_code_prompt:
         candidates.append(os.path.join(folders.home, ".claude", "CLAUDE.md"))
-    paths += [path for path in candidates if os.path.isfile(path)][:1]
+    paths += list(filter(os.path.isfile, candidates))[:1]
     if config.settings.instructions:
         paths += _configured(config, project or named)
-    return list(dict.fromkeys(os.path.abspath(path) for path in paths))
+    return list(dict.fromkeys(map(os.path.abspath, paths)))
 
 
 def system_instructions(config: Config, fetch: Fetch | None = None) -> list[Instruction]:
@@ -71,17 +71,18 @@ def system_instructions(config: Config, fetch: Fetch | None = None) -> list[Inst
     URLs that the user or the user's organisation names are fetched if ``fetch`` is given, concurrently and for at most
     five seconds; those that fail are left out with a warning, empty and unreadable files without one.
     """
-    instructions: list[Instruction | None] = []
+    instructions: list[Instruction] = []
     size = 0
     for path in system_paths(config):
         instruction = _read(path)
-        size += len(instruction.content) if instruction else 0
+        if instruction is None or not instruction.content:
+            continue
+        size += len(instruction.content)
         if size > MAX_TOTAL_CHARACTERS:
             log.warning("instructions: %s and what follows is left out: it is too much altogether", path)
             break
         instructions.append(instruction)
-    urls = own_urls(config)
-    if fetch is not None and urls:
+    if fetch is not None and config.settings.instructions and (urls := own_urls(config)):
         from concurrent.futures import ThreadPoolExecutor
 
         def fetch_one(url: str) -> Instruction | None:
@@ -94,8 +95,8 @@ def system_instructions(config: Config, fetch: Fetch | None = None) -> list[Inst
                 return None
 
         with ThreadPoolExecutor(min(8, len(urls))) as pool:
-            instructions += pool.map(fetch_one, urls)
-    return [instruction for instruction in instructions if instruction and instruction.content]
+            instructions += [fetched for fetched in pool.map(fetch_one, urls) if fetched and fetched.content]
+    return instructions
 
 
 def own_urls(config: Config) -> list[str]:

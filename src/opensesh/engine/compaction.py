@@ -290,10 +290,6 @@ class Compactions:
         """Whether another compaction would not help, since the last ones did not."""
         return self._in_a_row >= _MAX_IN_A_ROW
 
-    def step_succeeded(self) -> None:
-        """Note that a step succeeded, so that there is space again."""
-        self._in_a_row = 0
-
     def is_due(self, prompt: Document) -> bool:
         """Whether the last step filled the window."""
         last = self._history.last_answer
@@ -322,8 +318,10 @@ class Compactions:
         except OpenseshError:
             return False
 
-    def should_report_overflow(self, prompt: Document) -> bool:
-        """Whether to report what fills the window: once a run, if compaction would not help."""
+    def note_step(self, prompt: Document) -> bool:
+        """Note that a step succeeded, so that there is space again; whether to report what fills the window: once a
+        run, if compaction would not help."""
+        self._in_a_row = 0
         if self._has_reported or not self.would_not_help(prompt):
             return False
         self._has_reported = True

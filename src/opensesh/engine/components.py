@@ -39,7 +39,7 @@ from .prompt import PromptComposer
 from .runs import Runs, Statuses
 from .session_writer import SessionWriter
 from .settings import EngineOptions, Settings
-from .step import Planners
+from .step import Planner, ToolSources, enabled_features
 from .subtasks import SubagentServices
 from .titles import TitleWriter
 from .user_commands import UserCommands
@@ -67,6 +67,8 @@ class Environment(NamedTuple):
     writer: SessionWriter
     config: Config
     settings: Settings
+    agents: Agents
+    models: Models
     hooks: PluginHooks
     permissions: Permissions
     questions: Questions
@@ -103,7 +105,7 @@ class Components:
             catalogue,
             keyring,
             scripts=options.scripts,
-            untrusted_reason=lambda model: untrusted_reason(self.config, model.provider_id, model.id),
+            untrusted_reason=partial(untrusted_reason, config),
         )
         self.agents = Agents(config)
         self.models = Models(config, catalogue, keyring, connections)
@@ -128,14 +130,24 @@ class Components:
 
         self.mcp = McpServers(config, publish)
         self._environment = environment = Environment(
-            writer, config, settings, self.hooks, self.permissions, self.questions, self.snapshots, self.originals
+            writer=writer,
+            config=config,
+            settings=settings,
+            agents=self.agents,
+            models=self.models,
+            hooks=self.hooks,
+            permissions=self.permissions,
+            questions=self.questions,
+            snapshots=self.snapshots,
+            originals=self.originals,
         )
-        subagents = SubagentServices(environment, self.agents, self.budgets, run)
-        tools = (*plugin_tools(loaded), *options.tools)
-        self.planners = Planners(environment, self.agents, self.models, subagents, self.mcp, tools)
+        features = enabled_features(config, interactive=settings.interactive)
+        self.tool_sources = ToolSources(features, (*plugin_tools(loaded), *options.tools), self.mcp)
+        subagents = SubagentServices(environment, self.budgets, run)
+        self._new_planner = partial(Planner, environment, self.tool_sources, subagents)
         self.compactor = Compactor(writer, config, self.agents, self.models, self.hooks, settings, self.snapshots.track)
-        self.commands = UserCommands(environment, self.agents, self.models, self.mcp)
-        self.inspector = Inspector(sessions, config, self.agents, self.models, self.planners.new)
+        self.commands = UserCommands(environment, self.mcp)
+        self.inspector = Inspector(sessions, config, self.agents, self.models, self._new_planner)
 
     def new_runs(self, group: asyncio.TaskGroup) -> Runs:
         """Return the runs of an engine, as tasks of ``group``."""
@@ -168,14 +180,11 @@ class Components:
             session,
             history,
             self._environment,
-            new_planner=partial(self.planners.new, session, history, files),
+            new_planner=partial(self._new_planner, session, history, files),
             compactions=Compactions(self.compactor, history),
             set_status=partial(self.statuses.set, session.id),
         )
-        composer = PromptComposer(
-            session, history, files, self._environment, agents=self.agents, models=self.models, mcp=self.mcp
-        )
-        return loop, composer
+        return loop, PromptComposer(session, history, files, self._environment, self.mcp)
 
 
 def inspect_session(sessions: Sessions, session: Session, step: str | None = None) -> Inspection:

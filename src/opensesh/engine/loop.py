@@ -334,10 +334,8 @@ class Loop:
                 await compactions.request(step.prompt)
                 return
             failure = window_overflow_error(request, config)
-        elif failure is None:
-            compactions.step_succeeded()
-            if compactions.should_report_overflow(step.prompt):
-                self._publish_error(window_overflow_error(step.request(), config))
+        elif failure is None and compactions.note_step(step.prompt):
+            self._publish_error(window_overflow_error(step.request(), config))
         if failure is None:
             self._outcome = Outcome("blocked" if is_blocked else "answered", answer.message)
         else:

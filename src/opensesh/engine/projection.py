@@ -165,22 +165,17 @@ def clean(text: str) -> str:
     return text if text.isascii() else re.sub(_SURROGATE, "\N{REPLACEMENT CHARACTER}", text)
 
 
-def is_steering(part: TextPart) -> bool:
-    """Whether the user sent this text while the model was working."""
-    return bool(object_at(part.metadata or {}, EXTENSION_KEY).get("steering"))
-
-
 def _user_content(part: Part, model: Model) -> list[Text | File]:
     match part:
         case TextPart(text=text) if not part.ignored and text.strip():
-            text = clean(text)
-            if is_steering(part):
+            text, extension = clean(text), object_at(part.metadata or {}, EXTENSION_KEY)
+            if extension.get("steering"):  # the user sent it while the model was working
                 text = (
                     f"<system-reminder>\nThe user sent this while you were working:\n{text}\n\n"
                     "Take it into account, then go on with the task.\n</system-reminder>"
                 )
-            reminders = as_list(object_at(part.metadata or {}, EXTENSION_KEY).get("reminders")) or ()
-            return [Text(text=text), *(Text(text=str(reminder)) for reminder in reminders)]
+            texts = [text, *(as_list(extension.get("reminders")) or ())]
+            return [Text(text=str(text)) for text in texts]
         case FilePart() if part.mime not in _TEXT_MIMES:
             return [_file(part.mime, part.url, part.filename, model)]
         case CompactionPart():

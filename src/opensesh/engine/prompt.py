@@ -199,16 +199,13 @@ class PromptComposer:
         history: History,
         files: FileTimes,
         environment: Environment,
-        *,
-        agents: Agents,
-        models: Models,
         mcp: McpServers,
     ) -> None:
         self._session = session
         self._history = history
         self._files = files
-        self._agents = agents
-        self._models = models
+        self._agents = environment.agents
+        self._models = environment.models
         self._mcp = mcp
         self._hooks = environment.hooks
         self._writer = environment.writer
@@ -269,8 +266,10 @@ class PromptComposer:
         # The system prompt keeps the session's first day. A prompt that has been compacted reminds of nothing any more.
         if today != format_day(self._session.time.created) and not self._reminds(reminder):
             reminders.append(reminder)
+        if not reminders:
+            return
         typed = next((part for part in parts if part["type"] == "text" and not part.get("synthetic")), None)
-        if reminders and typed is not None and self._follows_opencode:
+        if typed is not None and self._follows_opencode:
             metadata = as_object(typed.get("metadata")) or {}
             extension = as_object(metadata.get(EXTENSION_KEY)) or {}
             typed["metadata"] = metadata | {EXTENSION_KEY: extension | {"reminders": reminders}}

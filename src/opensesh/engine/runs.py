@@ -188,11 +188,13 @@ class Runs:
                 self._wait_for_other_program(store, session_id)
             reverts.recover(session_id)
             session = sessions.get(session_id)
-            stored: Sequence[StoredMessage] = ()
+            stored: Sequence[StoredMessage] | None = None
             if to_append and lease.previous is None and session.revert is None:
                 # Reading a long history would take longer than the append.
-                stored = sessions.messages(session_id, last=_APPEND_HISTORY)
-            if not any(message.info.get("role") == "user" for message in stored):
+                newest = sessions.messages(session_id, last=_APPEND_HISTORY)
+                if any(message.info.get("role") == "user" for message in newest):
+                    stored = newest
+            if stored is None:
                 stored = reverts.remaining(session)
             messages = recover(sessions, session_id, stored)
             if lease.previous is not None:

@@ -31,7 +31,6 @@ from ..records import (
     document_of,
     dumps_compact,
     order,
-    read_message,
     write_failure,
 )
 from ..storage import keys
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from ..sessions import Sessions
     from ..workspace.snapshots import Patch
 
+_ANSWER_FIELDS = (*AssistantMessage.__struct_encode_fields__, EXTENSION_KEY)
 JOURNAL_SECONDS = 0.3
 """How often streamed text is written to the journal. What was published half a second ago survives a crash."""
 _STORED_WHILE_SHORT = 4_096
@@ -218,8 +218,7 @@ class AnswerWriter:
     async def save(self, *parts: Document, is_final: bool = False) -> None:
         """Store ``parts``, then the message with its fields in OpenCode's order. With the final one its journal is
         removed, and the session has had activity."""
-        extension = {EXTENSION_KEY: self.info[EXTENSION_KEY]} if EXTENSION_KEY in self.info else {}
-        document = document_of(read_message(self.info)) | extension
+        document = {name: self.info[name] for name in _ANSWER_FIELDS if self.info.get(name) is not None}
 
         def write() -> None:
             for part in parts:
@@ -367,7 +366,8 @@ class AnswerWriter:
         """Store the message as completed, with the error that ended it if there was one."""
         if failure is not None:
             self.info["error"] = write_failure(failure)
-        self.info["time"]["completed"] = max(ids.now_ms(), self.info["time"]["created"])
+        created = self.info["time"]["created"]
+        self.info["time"] = {"created": created, "completed": max(ids.now_ms(), created)}
         await self.save(is_final=True)
 
 

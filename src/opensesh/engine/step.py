@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ..tools.tool import Tool
     from ..tools.truncation import Outputs
     from .components import Environment
-    from .model_choice import Agents, Models
     from .plan_mode import PlanModeGuard
     from .session_history import History
     from .subtasks import SubagentServices
@@ -55,33 +54,15 @@ def enabled_features(config: Config, *, interactive: bool) -> Features:
     )
 
 
-class Planners:
-    """Makes the planners of all runs, and collects the tools that they choose from."""
+class ToolSources:
+    """Where the tools of one engine come from."""
 
-    def __init__(
-        self,
-        environment: Environment,
-        agents: Agents,
-        models: Models,
-        subagents: SubagentServices,
-        mcp: McpServers,
-        custom: tuple[Tool, ...],
-    ) -> None:
-        """``custom`` are the tools of plugins and of the caller."""
-        self.environment = environment
-        self.agents = agents
-        self.models = models
-        self.subagents = subagents
+    def __init__(self, features: Features, custom: tuple[Tool, ...], mcp: McpServers) -> None:
+        """``custom`` are those of plugins and of the caller."""
         self.mcp = mcp
-        self._features = enabled_features(environment.config, interactive=environment.settings.interactive)
+        self._features = features
         self._custom = custom
         self._installed: tuple[Tool, ...] | None = None
-
-    def new(
-        self, session: Session, history: History, files: FileTimes, enqueue: Callable[[StoredMessage], None]
-    ) -> Planner:
-        """Return the planner of a run; called in a thread. ``enqueue`` takes a prompt that a tool stored."""
-        return Planner(session, history, files, enqueue, self)
 
     def registry(self, remote: Sequence[Tool] = ()) -> Registry:
         """Return all tools, with the ``remote`` ones of MCP servers. Those of installed packages are loaded when a
@@ -96,23 +77,27 @@ class Planner:
 
     def __init__(
         self,
+        environment: Environment,
+        tools: ToolSources,
+        subagents: SubagentServices,
         session: Session,
         history: History,
         files: FileTimes,
         enqueue: Callable[[StoredMessage], None],
-        planners: Planners,
     ) -> None:
-        """Reads instruction files and skills."""
+        """Reads instruction files and skills, so that it is called in a thread. ``enqueue`` takes a prompt that a tool
+        stored."""
         self._session = session
         self.history = history
         self._files = files
         self._enqueue = enqueue
-        self._planners = planners
-        self._environment = planners.environment
-        self._config = planners.environment.config
-        self._location = planners.environment.writer.location
-        self._agents = planners.agents
-        self._models = planners.models
+        self._environment = environment
+        self._config = environment.config
+        self._location = environment.writer.location
+        self._agents = environment.agents
+        self._models = environment.models
+        self._tools = tools
+        self._subagents = subagents
         self._plan_file = plan_file(self._config, self._location, session)
         self.registry = Registry()
         """The tools, for the prompt that the planner is prepared for."""
@@ -123,11 +108,11 @@ class Planner:
         self._instructions = [file.text for file in system_instructions(self._config, fetch)]
         self._known_instructions = set(system_paths(self._config))
         # Instruction files that earlier reads brought along, and that the model still sees.
-        for part in (part for message in history.messages for part in message.parts if part.get("tool") == "read"):
-            state = as_object(part.get("state")) or {}
-            if not (as_object(state.get("time")) or {}).get("compacted"):
-                loaded = (as_object(state.get("metadata")) or {}).get("loaded") or ()
-                self._known_instructions.update(os.path.abspath(str(path)) for path in loaded)
+        for message in history.messages:
+            for part in message.parts:
+                if part.get("tool") == "read" and not object_at(part, "state", "time").get("compacted"):
+                    loaded = object_at(part, "state", "metadata").get("loaded") or ()
+                    self._known_instructions.update(os.path.abspath(str(path)) for path in loaded)
 
     async def prepare(self, prompt: Document) -> None:
         """Wait for the MCP servers before the first step of a prompt. Their tools stay the same for all its steps,
@@ -135,7 +120,7 @@ class Planner:
         subagent that still runs may be continued for a session that plans."""
         if self._prepared_for is not prompt:
             self._session = await self._environment.writer.get(self._session.id)
-            self.registry = self._planners.registry(await self._planners.mcp.tools())
+            self.registry = self._tools.registry(await self._tools.mcp.tools())
             self._prepared_for = prompt
 
     def step(self, prompt: Document, number: int) -> Step:
@@ -148,7 +133,7 @@ class Planner:
 
     def preview_request(self, prompt: Document, number: int, agent: Agent, model: Model) -> Request:
         """Return what a step would send. The model need not be available, and MCP servers are not waited for."""
-        self.registry = self._planners.registry()
+        self.registry = self._tools.registry()
         return Step(self, self._new_plan(prompt, agent, model), None, prompt, number).request()
 
     def _new_plan(self, prompt: Document, agent: Agent, model: Model) -> Plan:
@@ -160,7 +145,8 @@ class Planner:
         schema = as_object(output_format.get("schema")) if output_format.get("type") == "json_schema" else None
         # Not offered: tools that a rule denies entirely or that the prompt disables, and recall with nothing to recall.
         denied = disabled(self.registry.tools, rules)
-        hidden = {*denied, *_disabled_by_prompt(prompt)}
+        absent = frozenset(name for name, enabled in object_at(prompt, "tools").items() if enabled is False)
+        hidden = {*denied, *absent}
         if not has_hidden_messages(self.history.messages):
             hidden.add("recall")
         tools = self.registry.offered(model.wire_id, model.provider_id, hidden=hidden)
@@ -189,6 +175,7 @@ class Planner:
             outputs=limits,
             schema=schema,
             tools=tuple(tools),
+            absent=absent,
             specs=tuple(to_spec(tool, variables) for tool in tools),
             system=system_prompt(
                 agent,
@@ -216,7 +203,7 @@ class Planner:
         """Return what the tool calls of an ``answer`` have in common, or for a subtask that the user requested."""
         plan = step.plan
         children = ChildSessions(
-            self._planners.subagents,
+            self._subagents,
             parent_id=self._session.id,
             model={"modelID": answer["modelID"], "providerID": answer["providerID"]},
             rules=plan.rules,
@@ -239,12 +226,8 @@ class Planner:
             skills=self._skills,
             known_instructions=self._known_instructions,
             guard=plan.guard,
-            absent=_disabled_by_prompt(step.prompt),
+            absent=plan.absent,
         )
-
-
-def _disabled_by_prompt(prompt: Document) -> frozenset[str]:
-    return frozenset(name for name, enabled in object_at(prompt, "tools").items() if enabled is False)
 
 
 class Plan(NamedTuple):
@@ -258,6 +241,8 @@ class Plan(NamedTuple):
     outputs: Outputs
     schema: dict[str, Any] | None
     tools: tuple[Tool, ...]
+    absent: frozenset[str]
+    """Tools that the prompt disables."""
     specs: tuple[ToolSpec, ...]
     system: System
     max_output_tokens: int

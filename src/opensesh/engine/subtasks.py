@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from .budget import Budgets
     from .components import Environment, RunPrompt
     from .loop import Outcome
-    from .model_choice import Agents
 
 MAX_DEPTH = 3
 """How deep subagents may be nested where the configuration (``subagent_depth``) does not say. OpenCode 1.1.65 has no
@@ -44,7 +43,6 @@ class SubagentServices(NamedTuple):
     """What subagents of all sessions need."""
 
     environment: Environment
-    agents: Agents
     budgets: Budgets
     run: RunPrompt
 
@@ -67,8 +65,8 @@ class ChildSessions(NamedTuple):
 
     async def open(self, task: Subtask) -> ChildSession:
         """Return the child session: a new one, or the earlier one that ``task_id`` names."""
-        environment, agents = self.services.environment, self.services.agents.by_name
-        writer, settings = environment.writer, environment.config.settings
+        environment = self.services.environment
+        writer, settings, agents = environment.writer, environment.config.settings, environment.agents.by_name
         agent = agents.get(task.agent)
         if agent is None or (agent.mode == "primary" and not self.user_requested):
             offered = ", ".join(agent.name for agent in subagents(agents.values(), self.rules))
@@ -103,11 +101,11 @@ class ChildSessions(NamedTuple):
         parts: tuple[Document, ...] = ({"type": "text", "text": task.prompt},)
         # Files that a model mentions with @ were not attached by the user. The child can ask to read them.
         if self.user_requested:
-            parts = mentioned_parts(task.prompt, environment.writer.location, self.services.agents)
+            parts = mentioned_parts(task.prompt, environment.writer.location, environment.agents)
         model = f"{child.model['providerID']}/{child.model['modelID']}"
         prompt = Prompt(parts=parts, agent=task.agent, model=model)
         if environment.settings.opencode_events:  # whose prompts name the tools that the rules of their session deny
-            disabled_tools = self._disabled_tools(self.services.agents.get(task.agent))
+            disabled_tools = self._disabled_tools(environment.agents.get(task.agent))
             prompt = replace(prompt, tools=dict.fromkeys(disabled_tools, False))
         with self.services.budgets.subagent(child.session_id):
             outcome = await self._run_in_time(child.session_id, prompt)

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ..tools.mcp.servers import McpServers
     from ..tools.truncation import Outputs
     from .components import Environment
-    from .model_choice import Agents, Models
     from .plugin_hooks import PluginHooks
     from .session_writer import AnswerWriter
 
@@ -36,12 +35,12 @@ if TYPE_CHECKING:
 class UserCommands:
     """The commands of one directory."""
 
-    def __init__(self, environment: Environment, agents: Agents, models: Models, mcp: McpServers) -> None:
+    def __init__(self, environment: Environment, mcp: McpServers) -> None:
         self._config = environment.config
         self._location = environment.writer.location
         self._hooks = environment.hooks
-        self._agents = agents
-        self._models = models
+        self._agents = environment.agents
+        self._models = environment.models
         self._mcp = mcp
 
     def find(self, name: str) -> Command | None:

@@ -34,10 +34,10 @@ class Connections:
         keyring: Keyring,
         *,
         scripts: Mapping[str, Provider] | None = None,
-        untrusted_reason: Callable[[Model], str] = lambda _: "",
+        untrusted_reason: Callable[[str, str], str] = lambda _provider, _model: "",
     ) -> None:
         """``scripts`` are scripted models by name; other names are paths of scripts. ``untrusted_reason`` returns why
-        a model must not be called, or an empty string."""
+        a model, given by its provider's id and its own, must not be called, or an empty string."""
         self._catalogue = catalogue
         self._keyring = keyring
         self._untrusted_reason = untrusted_reason
@@ -52,7 +52,7 @@ class Connections:
         """
         if model.provider_id == SCRIPTED_PROVIDER and model.id in self._scripts:
             return self._scripts[model.id]
-        reason = self._untrusted_reason(model)
+        reason = self._untrusted_reason(model.provider_id, model.id)
         if reason:
             raise AuthFailedError(reason)
         if model.provider_id == SCRIPTED_PROVIDER:

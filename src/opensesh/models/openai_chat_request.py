@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from hashlib import sha256
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from .anthropic_request import tool_id
@@ -232,7 +233,7 @@ def _reasoning_details(message: Assistant) -> Details:
             break
         if isinstance(details, list):
             lists.append(cast("Details", details))
-    return merge_reasoning_details(detail for details in lists for detail in details)
+    return merge_reasoning_details(chain.from_iterable(lists))
 
 
 def _tool_results(message: ToolResults, model: Model) -> list[ChatMessage]:

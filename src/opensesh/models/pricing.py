@@ -72,11 +72,11 @@ def rates_for(price: Price, usage: Usage) -> tuple[Rates, int | None]:
     The context size is input plus cache reads; a tier applies when it is strictly larger.
     """
     context = max(usage.input, 0) + max(usage.cache_read, 0)
-    reached = [tier for tier in price.tiers if context > tier.above]
-    if not reached:
-        return price.rates, None
-    tier = max(reached, key=lambda tier: tier.above)
-    return tier.rates, tier.above
+    rates, above = price.rates, None
+    for tier in price.tiers:
+        if context > tier.above >= (above or 0):
+            rates, above = tier.rates, tier.above
+    return rates, above
 
 
 def tokens(usage: Usage) -> Tokens:

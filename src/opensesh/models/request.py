@@ -75,52 +75,46 @@ class System(Struct, frozen=True, kw_only=True, tag="system", dict=True):
         return estimate(self.text)
 
 
-class User(Struct, frozen=True, kw_only=True, tag="user", dict=True):
+class _Conversation(Struct, frozen=True, kw_only=True, dict=True):
+    content: tuple[Text | File | Reasoning | ToolUse | ToolUseResult, ...]
+    cache: bool = False
+
+    @cached_property
+    def tokens(self) -> int:
+        """The estimated tokens."""
+        return sum(map(piece_tokens, self.content))
+
+
+class User(_Conversation, frozen=True, kw_only=True, tag="user"):
     """A message of the user."""
 
     content: tuple[Text | File, ...]
-    cache: bool = False
-
-    @cached_property
-    def tokens(self) -> int:
-        """The estimated tokens."""
-        return sum(map(piece_tokens, self.content))
 
 
-class Assistant(Struct, frozen=True, kw_only=True, tag="assistant", dict=True):
+class Assistant(_Conversation, frozen=True, kw_only=True, tag="assistant"):
     """A message of the model."""
 
     content: tuple[Text | Reasoning | ToolUse, ...]
-    cache: bool = False
-
-    @cached_property
-    def tokens(self) -> int:
-        """The estimated tokens."""
-        return sum(map(piece_tokens, self.content))
 
 
-class ToolResults(Struct, frozen=True, kw_only=True, tag="tool", dict=True):
+class ToolResults(_Conversation, frozen=True, kw_only=True, tag="tool"):
     """Tool results; always right after the assistant message with the calls, one result for each."""
 
     content: tuple[ToolUseResult, ...]
-    cache: bool = False
-
-    @cached_property
-    def tokens(self) -> int:
-        """The estimated tokens."""
-        return sum(piece_tokens(piece) for result in self.content for piece in result.output)
 
 
 ModelMessage: TypeAlias = System | User | Assistant | ToolResults
 
 
-def piece_tokens(piece: Text | File | Reasoning | ToolUse) -> int:
+def piece_tokens(piece: Text | File | Reasoning | ToolUse | ToolUseResult) -> int:
     """Estimate the tokens of one piece of a message."""
     match piece:
         case Text(text=text) | Reasoning(text=text):
             return estimate(text)
         case ToolUse(name=name, input=arguments):
             return estimate(name) + estimate(dumps_compact(arguments).decode())
+        case ToolUseResult(output=output):
+            return sum(map(piece_tokens, output))
         case File():
             return file_tokens(piece.mime, piece.url)
         case _:

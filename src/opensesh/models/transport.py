@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("opensesh.models")
 
 _BAD_HEADER = "A header contains a character that HTTP does not allow; check the key for stray characters"
+_CONNECT_SECONDS = 30.0
+"""How long reaching a server may take."""
 
 
 class Transport:
@@ -53,10 +55,9 @@ class Transport:
         client: httpx2.AsyncClient | None = None,
         timeout: float | None = None,
         idle_timeout: float | None = IDLE_TIMEOUT_SECONDS,
-        connect_timeout: float | None = 30.0,
     ) -> None:
         """Timeouts are in seconds, ``None`` for no limit: ``timeout`` for a whole response, ``idle_timeout`` for
-        silence before or within it, ``connect_timeout`` until the server is reached.
+        silence before or within it.
 
         The caller closes a ``client`` that is passed in.
         """
@@ -64,7 +65,6 @@ class Transport:
         self._owned = client is None
         self._timeout = timeout
         self._idle_timeout = idle_timeout
-        self._connect_timeout = connect_timeout
 
     async def sse(
         self, url: str, *, headers: Mapping[str, str], body: Mapping[str, Any], provider_id: str = ""
@@ -133,7 +133,7 @@ class Transport:
         return self._client
 
     def _request(self, url: str, headers: Mapping[str, str], content: bytes) -> httpx2.Request:
-        limits = httpx2.Timeout(self._idle_timeout, connect=self._connect_timeout, pool=self._connect_timeout)
+        limits = httpx2.Timeout(self._idle_timeout, connect=_CONNECT_SECONDS, pool=_CONNECT_SECONDS)
         try:
             return self._connected().build_request("POST", url, content=content, headers=dict(headers), timeout=limits)
         except UnicodeEncodeError:  # its text quotes the header, which may be the key
@@ -161,7 +161,7 @@ class Transport:
         retryable = True
         match error:
             case httpx2.ConnectTimeout() | httpx2.PoolTimeout():
-                message = f"{where} could not be reached within {self._connect_timeout} s"
+                message = f"{where} could not be reached within {_CONNECT_SECONDS} s"
             case httpx2.TimeoutException():
                 message = f"{where} was silent for {self._idle_timeout} s"
             case TimeoutError():

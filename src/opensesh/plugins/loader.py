@@ -177,7 +177,6 @@ def load_plugins(
     host: Host,
     extra: Sequence[Pluggable] = (),
     *,
-    trust: Trust | None = None,
     discover: bool = True,
     publish: Publish | None = None,
 ) -> Plugins:
@@ -186,7 +185,7 @@ def load_plugins(
     Plugins are searched for unless ``discover`` is false or the environment disables it. ``publish`` is called for
     failures, now and later.
     """
-    loader = _PluginLoader(host, trust or Trust(), trust_all=config.flags.trust_plugins)
+    loader = _PluginLoader(host, trust_all=config.flags.trust_plugins)
     if discover and not config.flags.disable_plugins:
         candidates, loader.skipped[:] = find_candidates(config)
         for candidate in candidates:
@@ -208,11 +207,11 @@ def load_plugins(
 
 
 class _PluginLoader:
-    def __init__(self, host: Host, trust: Trust, *, trust_all: bool) -> None:
+    def __init__(self, host: Host, *, trust_all: bool) -> None:
         self.loaded: list[LoadedPlugin] = []
         self.skipped: list[SkippedPlugin] = []
         self._host = host
-        self._trust = trust
+        self._trust = Trust()
         self._trust_all = trust_all
 
     def load_candidate(self, candidate: PluginCandidate) -> None:

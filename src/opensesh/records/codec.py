@@ -128,24 +128,22 @@ def merged(*documents: Mapping[str, Any]) -> Document:
 
 def dumps(value: Any) -> bytes:
     """Encode like ``JSON.stringify(value, null, 2)``."""
-    try:
-        data = msgspec.json.format(_encode(_prepared(value)), indent=2)
-    except UnicodeEncodeError:
-        data = _dumps_surrogates(value, dumps)
-    except RecursionError:
-        raise RecordError(_TOO_DEEP_TO_STORE) from None
-    if _TOO_DEEP_INDENT in data:
-        raise RecordError(_TOO_DEEP_TO_STORE)
-    return data
+    return b"".join(dumps_in_chunks(value))
 
 
 def dumps_in_chunks(value: Any) -> Iterable[bytes]:
     """Encode like :func:`dumps`, in chunks, so that a text of many megabytes is not copied as a whole."""
     mark, texts = os.urandom(16).hex(), list[str]()
     try:
-        frame = dumps(_prepared(value, mark, texts))
+        prepared = _prepared(value, mark, texts)
+        try:
+            frame = msgspec.json.format(_encode(prepared), indent=2)
+        except UnicodeEncodeError:
+            frame = _dumps_surrogates(prepared, dumps)
     except RecursionError:
         raise RecordError(_TOO_DEEP_TO_STORE) from None
+    if _TOO_DEEP_INDENT in frame:
+        raise RecordError(_TOO_DEEP_TO_STORE)
     return _fill(frame.split(mark.encode()), texts) if texts else (frame,)
 
 
@@ -190,13 +188,13 @@ def _prepared(value: Any, mark: str = "", texts: list[str] | None = None) -> Any
     kind: object = type(cast("object", value))
     if kind is float:
         return msgspec.Raw(js_number(value).encode())
-    if kind is str and texts is not None and len(value) >= _CHUNK_CHARACTERS:
+    if kind is str and texts is not None and len(value) > _CHUNK_CHARACTERS:
         texts.append(value)
         return mark
     if kind is dict:
         changed: Document | None = None
         for key, item in cast("Document", value).items():
-            if type(item) in _SHORT_TYPES or (type(item) is str and len(item) < _CHUNK_CHARACTERS):
+            if type(item) in _SHORT_TYPES or (type(item) is str and len(item) <= _CHUNK_CHARACTERS):
                 continue
             prepared = _prepared(item, mark, texts)
             if prepared is not item:

@@ -18,7 +18,7 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFoundError, RecordError, StoreError
-from ..records import as_object, codec, order
+from ..records import as_object, order, plain
 from .copies import completeness_key, duplicate_messages, duplicate_parts
 from .keys import PER_SESSION, SUMMARY, check_key
 from .protocol import (
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     Copies = list[tuple[Store, Any]]
     """The copies of one record, with the stores that they are in."""
+    Operation = tuple[Key, tuple[Any] | None]
+    """The value of a record to write, in a tuple; ``None`` to remove it."""
 
 
 class MergedStore:
@@ -103,8 +105,7 @@ class MergedStore:
 
     def write(self, key: Key, value: Any) -> None:
         """Store ``value`` where its session is; a new session in the first store."""
-        with self.batch() as batch:
-            batch.write(key, value)
+        self._apply([(check_key(key), (value,))])
 
     def update(self, key: Key, edit: Callable[[Any], None]) -> Any:
         """Read, edit and store, in the member that has the record."""
@@ -112,8 +113,7 @@ class MergedStore:
 
     def remove(self, key: Key) -> None:
         """Remove the record from the member that has it."""
-        with self.batch() as batch:
-            batch.remove(key)
+        self._apply([(check_key(key), None)])
 
     def list(self, prefix: Key = ()) -> Sequence[Key]:
         """Return the keys below ``prefix``, of all stores."""
@@ -132,7 +132,10 @@ class MergedStore:
         """Scan, and return the store of each record as well."""
         preferred: dict[str, Key] = {}  # of the sessions that are filed under several projects
         if prefix[:1] in ((), ("session",)):
-            filed = {name: set(keys) for name, keys in self._session_keys().items()}
+            filed: dict[str, set[Key]] = {}
+            for store in self.members:
+                for key in _list(store, ("session",)):
+                    filed.setdefault(key[-1], set()).add(key)
             preferred = {name: self._newest(keys) for name, keys in filed.items() if len(keys) > 1}
         streams = (_with_store(store, _scan(store, prefix, report)) for store in self.members)
         # Every member yields its records in key order, so the copies of a record arrive one after the other.
@@ -164,30 +167,33 @@ class MergedStore:
         """Collect writes and removals, and apply each in the member that has the record."""
         batch = _MergedBatch()
         yield batch
+        self._apply(batch.operations)
+
+    def _apply(self, operations: Sequence[Operation]) -> None:
         new_sessions: set[str] = set()
-        for session_id in {key[-1] for key, write in batch.operations if key[0] == "session" and write is not None}:
+        for session_id in {key[-1] for key, write in operations if key[0] == "session" and write is not None}:
             self._owners.pop(session_id, None)  # it may be a move
             if self._owner(session_id) is None:
                 new_sessions.add(session_id)
                 self._owners[session_id] = self._first_writable()
-        located = [(self._store_for(key, write), (key, write)) for key, write in batch.operations]
+        located = [(self._store_for(key, write), (key, write)) for key, write in operations]
         for store, group in groupby(located, key=lambda operation: operation[0]):
-            operations = [operation for _, operation in group]
+            own = [operation for _, operation in group]
             try:
-                _apply(store, operations)
+                _apply_to(store, own)
             except StoreError:
                 # Damage of a database may show only when it is written, and nothing was. What is new goes where it
                 # would have gone had the damage been known; what belongs to a session of the database cannot.
                 is_new = all(
                     key[0] == "project" or _session_of(key, write[0] if write else None) in new_sessions
-                    for key, write in operations
+                    for key, write in own
                 )
                 if store.writable or not (is_new and self.writable):
                     raise
                 other = self._first_writable()
                 self._owners.update(dict.fromkeys(new_sessions, other))
-                _apply(other, operations)
-        for key, write in batch.operations:
+                _apply_to(other, own)
+        for key, write in operations:
             if key[0] == "session" and write is None:
                 self._owners.pop(key[-1], None)
 
@@ -252,14 +258,6 @@ class MergedStore:
                 damaged.append(store)
         return readable, damaged
 
-    def _session_keys(self) -> dict[str, list[Key]]:
-        """Return the keys of each session, one for every store that it is in."""
-        keys: dict[str, list[Key]] = {}
-        for store in self.members:
-            for key in _list(store, ("session",)):
-                keys.setdefault(key[-1], []).append(key)
-        return keys
-
     def _newest(self, keys: Iterable[Key]) -> Key:
         def rank(key: Key) -> tuple[int, int]:
             # By the last update; of two equal ones the copy in the earlier store, which is where a move is written.
@@ -269,10 +267,10 @@ class MergedStore:
                 default=(-1, 0),
             )
 
-        return max(sorted(set(keys)), key=rank)
+        return max(sorted(keys), key=rank)
 
 
-def _apply(store: Store, operations: Sequence[tuple[Key, tuple[Any] | None]]) -> None:
+def _apply_to(store: Store, operations: Sequence[Operation]) -> None:
     """Apply operations to one member, in one batch."""
     with store.batch() as batch:
         for key, write in operations:
@@ -283,13 +281,13 @@ def _apply(store: Store, operations: Sequence[tuple[Key, tuple[Any] | None]]) ->
 
 
 class _MergedBatch:
-    """The operations of a batch: the value of each record to write, in a tuple; ``None`` for one to remove."""
+    """The operations of a batch."""
 
     def __init__(self) -> None:
-        self.operations: list[tuple[Key, tuple[Any] | None]] = []
+        self.operations: list[Operation] = []
 
     def write(self, key: Key, value: Any) -> None:
-        self.operations.append((check_key(key), (codec.loads(codec.dumps(value)),)))
+        self.operations.append((check_key(key), (plain(value),)))
 
     def remove(self, key: Key) -> None:
         self.operations.append((check_key(key), None))

@@ -19,8 +19,6 @@ from .locations import databases, default_place, find_stores, old_projects
 from .protocol import ConditionallyWritable, FileTree, member_stores, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .json_tree.store import JsonTree
     from .locations import StoreLocations
     from .opencode_db.store import OpencodeDB
@@ -65,18 +63,11 @@ def open_store(place: str | os.PathLike[str] | None = None, *, report: Report | 
                 f"{error.message.removesuffix('.')}; to continue without it, use --store {locations.tree}", path=path
             )
         report(unreadable(path, error))
-    return MergedStore(locations.path, [*_for_new_sessions_first(tree, opened), *old])
-
-
-def _for_new_sessions_first(tree: JsonTree, databases: Sequence[OpencodeDB]) -> list[Store]:
-    """Return the stores of a data folder, with the one that new sessions go to first.
-
-    New sessions go where the user's OpenCode will look for them. Where it keeps a database, it does not look into the
-    tree; the first database is that of the released program. If that one cannot be written, the tree takes them.
-    """
-    if databases and databases[0].writable:
-        return [databases[0], tree, *databases[1:]]
-    return [tree, *databases]
+    # New sessions go to the first store: where the user's OpenCode will look for them. Where it keeps a database, it
+    # does not look into the tree; the first database is that of the released program. If that one cannot be written,
+    # the tree takes them.
+    first = opened[:1] if opened and opened[0].writable else []
+    return MergedStore(locations.path, [*first, tree, *opened[len(first) :], *old])
 
 
 def new_sessions_place(store: Store) -> tuple[str, str]:

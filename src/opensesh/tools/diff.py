@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..line_changes import line_changes, split_lines, unified_hunks
+from ..line_changes import count_lines, line_changes, split_lines, unified_hunks
 
 CONTEXT_LINES = 4
 _RULE = "=" * 67
@@ -25,9 +25,7 @@ def compare(path: str, before: str, after: str) -> Diff:
     changes = line_changes(old, new)
     header = f"Index: {path}\n{_RULE}\n--- {path}\n+++ {path}\n"
     text = header + unified_hunks(old, new, changes, CONTEXT_LINES)
-    additions = sum(change.new_end - change.new_start for change in changes)
-    deletions = sum(change.end - change.start for change in changes)
-    return Diff(trim(text), additions, deletions)
+    return Diff(trim(text), *count_lines(changes))
 
 
 def trim(diff: str) -> str:

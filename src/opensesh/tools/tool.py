@@ -26,13 +26,13 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from msgspec import Meta, Struct, convert
 
 from .. import ids
 from ..records import plain
+from ..text import markdown
 from .arguments import Arguments, decode, schema_of
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class BuiltinTool(ABC, Generic[A]):
     @property
     def description(self) -> str:
         """The text of the Markdown file."""
-        return _markdown(self.id)
+        return markdown(os.path.dirname(__file__), self.id)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -216,12 +216,6 @@ class BuiltinTool(ABC, Generic[A]):
     @abstractmethod
     async def execute(self, args: A, ctx: Context) -> ToolOutput:
         """Run the tool with valid arguments."""
-
-
-@cache
-def _markdown(name: str) -> str:
-    with open(os.path.join(os.path.dirname(__file__), f"{name}.md"), encoding="utf-8") as file:
-        return file.read().strip()
 
 
 async def invoke(tool: Tool, arguments: Mapping[str, Any], ctx: Context) -> ToolOutput:

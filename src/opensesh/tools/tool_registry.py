@@ -105,17 +105,14 @@ class Registry:
     def offered(self, model_id: str, provider_id: str = "", *, hidden: Collection[str] = ()) -> list[Tool]:
         """Return the tools for a model, without those ``hidden`` by permission rules or by the user for one prompt.
 
-        Models trained on patches get ``apply_patch``, all others ``edit`` and ``write``.
+        Models trained on patches (the GPT models since 5, except the open ones) get ``apply_patch``, all others
+        ``edit`` and ``write``.
         """
-        excluded = {"invalid", *hidden, *(("edit", "write") if uses_apply_patch(model_id) else ("apply_patch",))}
+        uses_patches = "gpt-" in model_id and "oss" not in model_id and "gpt-4" not in model_id
+        excluded = {"invalid", *hidden, *(("edit", "write") if uses_patches else ("apply_patch",))}
         if provider_id != "opencode" and not self._exa:
             excluded |= _EXA
         return [tool for name, tool in self.tools.items() if name not in excluded]
-
-
-def uses_apply_patch(model_id: str) -> bool:
-    """Return whether a model changes files by patch: the GPT models since 5, except the open ones."""
-    return "gpt-" in model_id and "oss" not in model_id and "gpt-4" not in model_id
 
 
 def to_spec(tool: Tool, variables: DescriptionVariables) -> ToolSpec:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .. import events
 from ..errors import NotFoundError, SnapshotError
-from ..line_changes import line_changes, split_lines, whole_file_patch
+from ..line_changes import count_lines, line_changes, split_lines, whole_file_patch
 from ..records import EXTENSION_KEY, object_at
 from ..storage import keys
 from ..storage.protocol import CompositeStore, conventions_of
@@ -185,11 +185,11 @@ def snapshots_in(revert: Document, messages: Sequence[StoredMessage]) -> set[str
 
 def totals(diffs: Sequence[Document]) -> Document:
     """Return a session's ``summary``: the totals of its diffs."""
-    return {
-        "additions": sum(diff.get("additions", 0) for diff in diffs),
-        "deletions": sum(diff.get("deletions", 0) for diff in diffs),
-        "files": len(diffs),
-    }
+    additions = deletions = 0
+    for diff in diffs:
+        additions += diff.get("additions", 0)
+        deletions += diff.get("deletions", 0)
+    return {"additions": additions, "deletions": deletions, "files": len(diffs)}
 
 
 def history_diffs(
@@ -276,9 +276,7 @@ def _recorded_diff(name: str, before: Known, after: Known) -> Document:
 
 def line_counts(before: str, after: str) -> tuple[int, int]:
     """Return how many lines were added and deleted, counted as git does."""
-    changes = line_changes(split_lines(before), split_lines(after))
-    added = sum(change.new_end - change.new_start for change in changes)
-    return added, sum(change.end - change.start for change in changes)
+    return count_lines(line_changes(split_lines(before), split_lines(after)))
 
 
 # -- summaries ---------------------------------------------------------------------------------------------------------

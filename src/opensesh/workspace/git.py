@@ -70,9 +70,9 @@ class Git:
         """Run git and return the one line that it prints."""
         return os.fsdecode(self.run(*arguments)).rstrip("\n")
 
-    def names(self, *arguments: str, stdin: bytes | None = None) -> list[str]:
+    def names(self, *arguments: str) -> list[str]:
         """Run git and return its output, split at NUL characters."""
-        return split(self.run(*arguments, stdin=stdin))
+        return split(self.run(*arguments))
 
     def start(self, *arguments: str, pipe_stdin: bool = False) -> subprocess.Popen[bytes]:
         """Start git; :meth:`finish` waits for it."""

@@ -206,7 +206,7 @@ class Reverts:
 
         A runner of the session calls this first.
         """
-        if self._journal(session_id).next is None:
+        if RevertJournal(self.sessions.store, session_id, self.disk).next is None:
             return False
         with self._leased(session_id), _RevertOperation(self, session_id) as operation:
             return operation.recover()
@@ -222,14 +222,12 @@ class Reverts:
 
         For the runner of the session. Can be repeated after an interruption. Cheap without a revert.
         """
-        if self.sessions.get(session_id).revert is None and self._journal(session_id).next is None:
+        journal = RevertJournal(self.sessions.store, session_id, self.disk)
+        if self.sessions.get(session_id).revert is None and journal.next is None:
             return []
         with _RevertOperation(self, session_id) as operation:
             operation.recover()
             return operation.commit()
-
-    def _journal(self, session_id: str) -> RevertJournal:
-        return RevertJournal(self.sessions.store, session_id, self.disk)
 
     def _leased(self, session_id: str) -> AbstractContextManager[object]:
         return self._leases.acquire(session_id, "opensesh revert") if self._leases is not None else nullcontext()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import partial
 
+from ...text import markdown
 
-@cache
-def prompt(name: str) -> str:
-    """The text of ``<name>.md`` beside this file."""
-    with open(os.path.join(os.path.dirname(__file__), f"{name}.md"), encoding="utf-8") as file:
-        return file.read().strip()
+prompt = partial(markdown, os.path.dirname(__file__))
+"""Returns the text of ``<name>.md`` beside this file."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from datetime import datetime
-from functools import cache
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...models.request import System
+from ...text import markdown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,11 +35,8 @@ _FAMILIES = (
 """Parts of a model's name on the wire, and the file with the base prompt for it."""
 
 
-@cache
-def prompt_text(name: str) -> str:
-    """Return the text of the file ``name``."""
-    with open(os.path.join(os.path.dirname(__file__), f"{name}.md"), encoding="utf-8") as file:
-        return file.read().strip()
+prompt_text = partial(markdown, os.path.dirname(__file__))
+"""Returns the text of ``<name>.md`` beside this file."""
 
 
 def system_prompt(

@@ -203,17 +203,15 @@ def _kind_of(item: TurnItem) -> str:
 
 def _items(blocks: Iterable[Block], options: RenderOptions) -> Iterator[TurnItem]:
     """Choose what is shown, with the calls that look something up in groups."""
-    for is_lookup, group in groupby(blocks, key=lambda block: isinstance(block, ToolBlock) and _is_lookup(block)):
+    for is_lookup, group in groupby(
+        blocks, lambda block: isinstance(block, ToolBlock) and block.tool in _LOOKUPS and block.status == "completed"
+    ):
         run = [block for block in group if _is_shown(block, options)]
         calls = [block for block in run if isinstance(block, ToolBlock)]
         if is_lookup and len(calls) >= _FOLDED_CALLS and not options.tools:
             yield CallGroup(_group_label(calls), calls)
         else:
             yield from run
-
-
-def _is_lookup(call: ToolBlock) -> bool:
-    return call.tool in _LOOKUPS and call.status == "completed"
 
 
 def _is_shown(block: Block, options: RenderOptions) -> bool:

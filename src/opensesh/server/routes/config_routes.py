@@ -111,7 +111,7 @@ async def list_tool_ids(call: Call) -> object:
     """List the names of the tools."""
     async with call.engine() as engine:
         components = engine.components
-        return list(components.planners.registry(await components.mcp.tools()).tools)
+        return list(components.tool_sources.registry(await components.mcp.tools()).tools)
 
 
 @routes.get("/experimental/tool", "tool.list", response=list[ToolListItem], errors=(400,))
@@ -119,7 +119,7 @@ async def list_tools(call: Call, query: ToolListQuery) -> object:
     """List the tools that a model is offered, with their schemas."""
     async with call.engine() as engine:
         components = engine.components
-        registry = components.planners.registry(await components.mcp.tools())
+        registry = components.tool_sources.registry(await components.mcp.tools())
         variables = DescriptionVariables(directory=engine.location.directory)
         specs = [to_spec(tool, variables) for tool in registry.offered(query.model, query.provider)]
         return [{"id": one.name, "description": one.description, "parameters": one.parameters} for one in specs]

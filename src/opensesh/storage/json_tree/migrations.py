@@ -213,7 +213,7 @@ class _Work:
 def _gather(work: _Work, identify: Callable[[str], str]) -> None:
     """Step 0: ``<data>/project/<name>/storage/session/{info,message,part}`` into the one tree."""
     left = left_behind(work.tree)
-    for source, worktree, project in old_sources(_old_projects(work.tree), identify):
+    for source, worktree, project in old_sources(os.path.join(os.path.dirname(work.tree.root), "project"), identify):
         if version(work.tree) and source not in left:
             continue  # what was removed since the migration stays removed
         for key, path in old_records(source, project, work.left):
@@ -316,10 +316,6 @@ def _count(diff: dict[str, Any], field: str) -> int:
 
 def _counter(tree: FileTree) -> str:
     return os.path.join(tree.root, "migration")
-
-
-def _old_projects(tree: FileTree) -> str:
-    return os.path.join(os.path.dirname(tree.root), "project")
 
 
 def _files(folder: str) -> Iterator[str]:

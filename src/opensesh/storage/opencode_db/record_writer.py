@@ -207,7 +207,9 @@ class RecordWriter:
         else:
             self._update("part", "id", part_id, {"data": data, "time_updated": self._after(before)})
         self._add_totals(session_id, step_totals(part), step_totals(_decoded(before["data"])) if before else {})
-        if before is None or not _is_growing(part):
+        time = as_object(part.get("time")) or {}
+        is_growing = part.get("type") in _STREAMED and "start" in time and "end" not in time
+        if before is None or not is_growing:
             self._log(session_id, "message.part.updated.1", {"sessionID": session_id, "part": part, "time": self._now})
 
     # -- todos and shares ----------------------------------------------------------------------------------------------
@@ -369,10 +371,3 @@ def _decoded(data: Any) -> Document:
         return loads_object(data) if isinstance(data, bytes) else {}
     except RecordError:
         return {}
-
-
-def _is_growing(part: Document) -> bool:
-    """Return whether a part is text that a model is still writing."""
-    return (
-        part.get("type") in _STREAMED and "start" in (time := as_object(part.get("time")) or {}) and "end" not in time
-    )

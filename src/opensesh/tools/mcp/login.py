@@ -122,7 +122,9 @@ class McpLogin(httpx2.Auth):
             if tokens is not None and tokens != refused and not tokens.expired:
                 return tokens  # another process has renewed it, or logged in
             endpoints = oauth.discover(self._url, challenge)
-            client = self._client(login)
+            client = login.client_info if login.client_info is not None and not login.client_info.expired else None
+            if self._settings.client_id:
+                client = SavedClient(client_id=self._settings.client_id, client_secret=self._settings.client_secret)
             if tokens is None or tokens.refresh_token is None or client is None:
                 if self._settings.client_id is None and endpoints.registration_endpoint is None:
                     raise McpLoginRequiredError(oauth.NO_REGISTRATION, "needs_client_registration")
@@ -138,11 +140,6 @@ class McpLogin(httpx2.Auth):
                 raise self._required("the login has expired") from error
             save_login(self._name, msgspec.structs.replace(login, tokens=renewed))
             return renewed
-
-    def _client(self, login: SavedLogin) -> SavedClient | None:
-        if self._settings.client_id:
-            return SavedClient(client_id=self._settings.client_id, client_secret=self._settings.client_secret)
-        return login.client_info if login.client_info is not None and not login.client_info.expired else None
 
     def _required(self, why: str) -> McpLoginRequiredError:
         return McpLoginRequiredError(

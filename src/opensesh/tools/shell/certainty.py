@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from .lexer import Redirection, ShellCommand, ShellLanguage, Word
+    from .lexer import ShellCommand, ShellLanguage, Word
 
 _PROGRAM = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+@%,:-]*|\[|:")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)", re.DOTALL)
@@ -80,6 +80,7 @@ SHELL_CHANGING = frozenset("exec export read set umask".split())
 
 _UNARY = frozenset("-z -n -f -d -e -r -w -x -s -L -h".split())
 _BINARY = frozenset(("=", "==", "!="))
+_REDIRECTIONS = (">", ">>", ">|", "<", "<<", "<<-", "<<<", "<>", "<&", ">&", "&>", "&>>")
 _COUNTING = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge"))
 
 
@@ -91,7 +92,8 @@ def line_doubts(commands: Sequence[ShellCommand], shell: ShellLanguage, environm
         for word in (*loops, *(() if command.words else command.assignments)):
             yield from _assignment_doubts(word, shell, environment)
         for redirect in command.redirects:
-            yield from _redirection_doubts(redirect)
+            if redirect.operator not in _REDIRECTIONS:
+                yield "an unknown redirection"
         if command.words:
             yield from _command_doubts(command, shell)
         elif command.redirects and shell == "zsh":
@@ -124,11 +126,6 @@ def is_harmless_variable(name: str) -> bool:
     if name in _HARMLESS_VARIABLES:
         return True
     return bool(_NAME.fullmatch(name)) and is_private_variable(name) and not _INFLUENTIAL.match(name)
-
-
-def _redirection_doubts(redirect: Redirection) -> Iterator[str]:
-    if redirect.operator not in (">", ">>", ">|", "<", "<<", "<<-", "<<<", "<>", "<&", ">&", "&>", "&>>"):
-        yield "an unknown redirection"
 
 
 def _command_doubts(command: ShellCommand, shell: ShellLanguage) -> Iterator[str]:

@@ -163,15 +163,11 @@ def _possible_commands(text: str) -> list[str]:
                 if len(possible) > _MAX_POSSIBLE:
                     return list(possible)
                 rest = words[start + 1 : start + _POSSIBLE_WORDS]
-                names = dict.fromkeys((words[start], os.path.basename(words[start]), *_pattern_names(words[start])))
+                word = words[start]
+                plain = re.sub(r"\[(.)\]", r"\1", word)  # what /bin/r[m] stands for
+                names = dict.fromkeys((word, os.path.basename(word), os.path.basename(plain), *word.split(",")))
                 possible.update((" ".join((name, *rest)), None) for name in names)
     return list(possible)
-
-
-def _pattern_names(word: str) -> list[str]:
-    """Return the name that a word with single characters in brackets stands for: ``/bin/r[m]``, ``{rm,x}``."""
-    plain = re.sub(r"\[(.)\]", r"\1", word)
-    return [os.path.basename(plain), *word.split(",")]
 
 
 def _with_inner(
