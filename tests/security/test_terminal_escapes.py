@@ -5,6 +5,7 @@ import io
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,22 @@ def test_m5_every_write_to_a_terminal_is_escaped() -> None:
 
 def test_m5_colours_stay_and_other_sequences_do_not() -> None:
     assert escape_except_colours("\x1b[1;31mred\x1b[0m\x1b[2J\ttab\n") == "\x1b[1;31mred\x1b[0m␛[2J\ttab\n"
+    for style in ("8", "1;8", "30", "30;40", "38;5;0", "38;2;0;0;0", "7", "28;8"):
+        assert "\x1b" not in escape_except_colours(f"\x1b[{style}m")
+
+
+@pytest.mark.parametrize("command", [["plugins"], ["plugins", "--trust"], ["config", "mcp"]])
+def test_m5_no_style_hides_what_a_project_would_run(
+    screen: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["sh", "-c", "echo ok \x1b[8m; touch ran\x1b[0m \x1b[30;40m; touch ran"]
+    (tmp_path / "opencode.json").write_text(json.dumps({"mcp": {"x": {"type": "local", "command": words}}}))
+    shown = screen(*command, PAGER="cat")
+    shown.end()
+    assert "touch ran" in shown.raw
+    assert "\x1b[8m" not in shown.raw
+    assert "\x1b[30" not in shown.raw
 
 
 @pytest.mark.parametrize(

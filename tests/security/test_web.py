@@ -98,7 +98,14 @@ async def test_m8_a_name_that_leads_to_this_machine_is_asked_about_by_its_addres
     ("address", "private"),
     [
         *(("127.0.0.1", True), ("10.1.2.3", True), ("192.168.0.1", True), ("172.16.0.1", True), ("0.0.0.0", True)),
-        *(("169.254.169.254", True), ("100.64.0.1", True), ("::1", True), ("fe80::1%eth0", True), ("fd00::1", True)),
+        *(
+            ("169.254.169.254", True),
+            ("168.63.129.16", True),
+            ("100.64.0.1", True),
+            ("::1", True),
+            ("fe80::1%eth0", True),
+            ("fd00::1", True),
+        ),
         *(("::ffff:10.0.0.1", True), ("64:ff9b::a00:1", True), ("224.0.0.1", True), ("255.255.255.255", True)),
         *(("::7f00:1", True), ("64:ff9b:1::a00:1", True), ("fec0::1", True), ("::ffff:0:7f00:1", True)),
         *(("192.0.0.8", True), ("2001:0:7f00:1::", True), ("fe80::1", True), ("5f00::1", True), ("ff02::1", True)),

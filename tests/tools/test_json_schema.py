@@ -124,17 +124,17 @@ def test_a_schema_whose_alternatives_refer_to_itself_is_refused_in_bounded_time(
         schema_problems({"a": 1}, schema)
 
 
-@pytest.mark.parametrize(
-    ("items", "are_unique"),
-    [
-        ([1, 2, "1", True, None, [1], {"a": 1}], True),
-        ([1, 1.0], False),
-        ([{"a": [1], "b": 2}, {"b": 2.0, "a": [1]}], False),
-        ([[True], [1]], True),
-        ([[], {}, "", 0, False, None], True),
-        (["object", ["object"]], True),
-    ],
-)
+UNIQUE: list[tuple[list[Any], bool]] = [
+    ([1, 2, "1", True, None, [1], {"a": 1}], True),
+    ([1, 1.0], False),
+    ([{"a": [1], "b": 2}, {"b": 2.0, "a": [1]}], False),
+    ([[True], [1]], True),
+    ([[], {}, "", 0, False, None], True),
+    (["object", ["object"]], True),
+]
+
+
+@pytest.mark.parametrize(("items", "are_unique"), UNIQUE)
 def test_items_are_unique_if_no_two_are_equal(items: list[Any], are_unique: bool) -> None:
     assert (schema_problems(items, {"uniqueItems": True}) == []) == are_unique
 

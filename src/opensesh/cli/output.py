@@ -16,7 +16,7 @@ from ..ids import LATEST_MS
 from ..storage.protocol import Store
 from ..storage.registry import new_sessions_place
 from ..text import pluralize
-from .terminal import columns_of, escape_control, escape_except_colours, is_coloured
+from .terminal import columns_of, escape_control, escape_except_colours, is_coloured, unescaped
 
 if TYPE_CHECKING:
     from ..records import Session
@@ -252,9 +252,11 @@ def calendar(days: Mapping[str, float], columns: int) -> list[str]:
 # -- the pager ---------------------------------------------------------------------------------------------------------
 
 
-def page(text: str) -> None:
-    """Write ``text``: through the pager if standard output is a terminal with fewer lines."""
-    data = (escape_except_colours(text) if sys.stdout.isatty() else text).encode(errors="replace") + b"\n"
+def page(text: str, *, any_style: bool = False) -> None:
+    """Write ``text``: through the pager if standard output is a terminal with fewer lines. ``any_style``: its escape
+    sequences are its own."""
+    shown = escape_except_colours(text, any_style=any_style) if sys.stdout.isatty() else text
+    data = shown.encode(errors="replace") + b"\n"
     sys.stdout.flush()
     try:
         lines = int(os.environ.get("LINES") or os.get_terminal_size(sys.stdout.fileno()).lines) or 24
@@ -262,8 +264,9 @@ def page(text: str) -> None:
         lines = 24
     on_terminal = sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM") != "dumb"
     if not (on_terminal and text.count("\n") >= lines and _show_in_pager(data)):
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        out = unescaped(sys.stdout)  # it is escaped already
+        out.buffer.write(data)
+        out.buffer.flush()
 
 
 @contextmanager

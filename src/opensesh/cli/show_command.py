@@ -7,6 +7,7 @@ import threading
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from ..errors import NotFoundError, UsageError
 from ..history.library import Library
@@ -28,7 +29,7 @@ from ..storage.protocol import LiveEvents, member_stores
 from ..text import pluralize
 from . import output
 from .command_arguments import SESSION, CommandParser, count, named_session
-from .terminal import escape_control, is_coloured
+from .terminal import escape_control, escape_except_colours, is_coloured, unescaped
 
 _MAX_RICH_CHARACTERS = 2_000_000
 """Longer transcripts are printed plain: rich would take too long."""
@@ -81,12 +82,16 @@ def run(options: Namespace) -> int:
                 transcript = transcript._replace(messages=messages)
                 break
         total = len(library.store.list(("message", session.id))) if options.last else 0
-        text = _render(library, session, transcript, notice, total, options.utc)
+        page = _render(library, session, transcript, notice, total, options.utc)
         if options.follow:
-            print(text, flush=True)
+            if sys.stdout.isatty():
+                text = escape_except_colours(page.text, any_style=page.any_style)
+                print(text, file=unescaped(sys.stdout), flush=True)
+            else:
+                print(page.text, flush=True)
             follow(library, session, content, transcript, utc=options.utc)
         else:
-            output.page(text)
+            output.page(page.text, any_style=page.any_style)
     output.report_damage(library.damage)
     return 0
 
@@ -121,7 +126,8 @@ def _show_turn(library: Library, options: Namespace) -> int:
         ids = {message.info.get("id") for message in turn}
         shown = transcript._replace(messages=tuple(one for one in transcript.messages if one.id in ids))
         notice = _revert_notice(library, entry.record)[0]
-        output.page(_render(library, entry.record, shown, notice, len(history), options.utc))
+        page = _render(library, entry.record, shown, notice, len(history), options.utc)
+        output.page(page.text, any_style=page.any_style)
     output.report_damage(library.damage)
     return 0
 
@@ -147,9 +153,15 @@ def _revert_notice(library: Library, session: Session) -> tuple[str, frozenset[s
     return f"reverted to {where}: {messages} hidden from the model; {how}", frozenset(hidden)
 
 
+class _Page(NamedTuple):
+    text: str
+    any_style: bool = False
+    """Whether its escape sequences are its own, of any style."""
+
+
 def _render(
     library: Library, session: Session, transcript: Transcript, revert_notice: str, total: int, utc: bool
-) -> str:
+) -> _Page:
     shown = len(transcript.messages)
     messages = f"{shown:,} of {pluralize(total, 'message')}" if total > shown else pluralize(shown, "message")
     messages += ", archived" if session.archived else ""
@@ -164,15 +176,17 @@ def _render(
         *([output.paint(revert_notice, 33)] if revert_notice else []),
     ]
     if not sys.stdout.isatty():
-        return "\n".join([*head, *_lines(transcript, utc=utc)])
+        return _Page("\n".join([*head, *_lines(transcript, utc=utc)]))
     content = list(_texts(transcript))
     if is_coloured(sys.stdout) and sum(map(len, content)) < _MAX_RICH_CHARACTERS:
         from .rich_transcript import render  # rich takes long to load
 
-        return "\n".join([*head, render(transcript, output.terminal_columns(), utc=utc)])
+        shown = render(transcript, output.terminal_columns(), utc=utc)
+        return _Page("\n".join([*head, shown]), any_style=True)
     text = "\n".join([*head, *_lines(transcript, utc=utc)])
     # Our own colours may stay only if no other text has brought an escape sequence along.
-    return text if is_coloured(sys.stdout) and "\x1b" not in "".join(content) else escape_control(text)
+    is_plain = is_coloured(sys.stdout) and "\x1b" not in "".join(content)
+    return _Page(text if is_plain else escape_control(text))
 
 
 def _lines(transcript: Transcript, *, utc: bool) -> Iterator[str]:

@@ -33,14 +33,18 @@ def escape_control(text: str) -> str:
     return text if text.isprintable() else text.translate(_ESCAPES)
 
 
-_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
+_COLOUR = re.compile(r"(\x1b\[(?:0|(?:[1-4]|3[1-6])(?:;(?:[1-4]|3[1-6]))*)?m)")
+"""The styles that commands use. Others could hide a text, as concealed or as white on white."""
+_ANY_STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
-def escape_except_colours(text: str) -> str:
-    """Return ``text`` with control characters made visible, but for sequences that set a colour or a style."""
+def escape_except_colours(text: str, *, any_style: bool = False) -> str:
+    """Return ``text`` with control characters made visible, but for sequences that set a colour or a style that hides
+    nothing; with ``any_style``, for those of all styles."""
     if "\x1b[" not in text:
         return escape_control(text)
-    return "".join(piece if index % 2 else escape_control(piece) for index, piece in enumerate(_COLOUR.split(text)))
+    styles = _ANY_STYLE if any_style else _COLOUR
+    return "".join(piece if index % 2 else escape_control(piece) for index, piece in enumerate(styles.split(text)))
 
 
 class EscapingStream:

@@ -26,6 +26,8 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 _UNICAST = IPv6Network("2000::/3")
 """All addresses of the public Internet. Python calls others global, too: site-local ones, those of local NAT64."""
 _PROTOCOLS = IPv4Network("192.0.0.0/24")
+_AZURE = IPv4Address("168.63.129.16")
+"""A public address behind which a virtual machine of Azure finds its settings, as others do at link-local ones."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -84,7 +86,7 @@ def is_private(address: str) -> bool:
     clouds keep credentials), or reserved."""
     ip = _unmapped(ip_address(address.partition("%")[0]))
     if isinstance(ip, IPv4Address):
-        return not ip.is_global or ip.is_multicast or ip in _PROTOCOLS
+        return not ip.is_global or ip.is_multicast or ip in _PROTOCOLS or ip == _AZURE
     return not ip.is_global or ip not in _UNICAST
 
 
