@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,21 @@ SKIPPED = (
     "/instance/dispose",
 )
 """Streams, waits, programs of their own, and what ends everything."""
-ODD = ["", "x", "ses_x", "msg_x", "../../etc/passwd", "/etc/passwd", "\u202e", "a" * 5000, "null", "-1", "%00", "true"]
+ODD = [
+    "",
+    "x",
+    "ses_x",
+    "msg_x",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "\u202e",
+    "a" * 5000,
+    "null",
+    "-1",
+    "%00",
+    "true",
+    "\ud800",
+]
 
 
 ANYTHING: list[Any] = [*ODD, None, 5, -1, 1e300, True, [], {}, [{}], {"type": "text"}]
@@ -45,7 +61,7 @@ class Generator:
         method, path, operation = self._random.choice(self.operations)
         query: dict[str, str] = {}
         for parameter in operation["parameters"]:
-            value = str(self._value(parameter["schema"], parameter["name"], 0))
+            value = str(self._value(parameter["schema"], parameter["name"], 0)).encode(errors="replace").decode()
             if parameter["in"] == "path":
                 path = path.replace(f"{{{parameter['name']}}}", httpx2.QueryParams({"v": value}).__str__()[2:] or "x")
             elif parameter["name"] != "directory" and self._random.random() < 0.6:
@@ -92,7 +108,10 @@ async def fuzz(client: Client, seed: int, count: int) -> None:
         members = as_object(body)
         if members is not None and {"command", "startCommand"} & members.keys():
             body = members | {"command": "true", "startCommand": "true"}
-        response = await client.http.request(method, path, params=query, json=body, timeout=60)
+        sent: Any = (
+            {} if body is None else {"content": json.dumps(body), "headers": {"content-type": "application/json"}}
+        )
+        response = await client.http.request(method, path, params=query, timeout=60, **sent)
         shown = (method, path, query, body, response.status_code, response.text[:300])
         assert response.status_code < 500 or response.status_code == 502, shown
         assert "text/html" not in response.headers.get("content-type", ""), shown
@@ -105,6 +124,22 @@ async def test_random_requests_get_an_answer_and_reach_nothing_outside(tmp_path:
     async with serving(make_project(tmp_path / "p")) as client:
         await fuzz(client, seed, 250)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p"]
+
+
+async def test_half_a_character_is_refused_where_it_cannot_be(tmp_path: Path) -> None:
+    async with serving(make_project(tmp_path / "p")) as client:
+        session_id = await client.create(title="One")
+        known = {"sessionID": session_id, "messageID": "msg_x", "partID": "prt_x", "name": "x", "providerID": "x"}
+        generator = Generator(await client.get("/doc"), known, 0)
+        headers = {"content-type": "application/json"}
+        for method, path, operation in generator.operations:
+            if "requestBody" in operation:
+                address = re.sub(r"\{(\w+)\}", lambda name: known.get(name[1], "x"), path)
+                response = await client.http.request(method.upper(), address, content=r'"\ud800"', headers=headers)
+                assert 400 <= response.status_code < 500, (path, response.text)
+        body = r'{"directory": "\ud800"}'
+        response = await client.http.post("/experimental/worktree/reset", content=body, headers=headers)
+        assert (response.status_code, response.json()["name"]) == (400, "BadRequest")
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from .codec import merged as merged
 from .codec import object_at as object_at
 from .codec import objects_in as objects_in
 from .codec import plain as plain
+from .codec import without_surrogates as without_surrogates
 from .failure import APIError as APIError
 from .failure import BudgetExceededError as BudgetExceededError
 from .failure import ContentFilterError as ContentFilterError

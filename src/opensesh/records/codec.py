@@ -218,6 +218,11 @@ def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
+def without_surrogates(value: Any) -> Any:
+    """Return ``value`` with a replacement character in place of each lone surrogate, half a character."""
+    return _with_texts(value, lambda text: re.sub(_SURROGATE, "\ufffd", text))
+
+
 def _fill(frame: Sequence[bytes], texts: Sequence[str]) -> Iterator[bytes]:
     yield frame[0]
     for text, after in zip(texts, frame[1:], strict=True):

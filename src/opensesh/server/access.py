@@ -55,12 +55,12 @@ class Credentials:
     """The user name and password of a server, compared in constant time."""
 
     def __init__(self, username: str, password: str) -> None:
-        self._password = password.encode()
-        self._expected = f"{username}:{password}".encode()
+        self._password = os.fsencode(password)
+        self._expected = os.fsencode(f"{username}:{password}")
 
     def accepts_password(self, password: str) -> bool:
         """Whether a word is the password."""
-        return hmac.compare_digest(password.encode(), self._password)
+        return hmac.compare_digest(password.encode(errors="surrogatepass"), self._password)
 
     def accept(self, authorization: str, query_string: str) -> bool:
         """Whether a request has them: as Basic authorization, or as ``auth_token`` in the query."""

@@ -32,7 +32,7 @@ from starlette.routing import Match, Route
 from ..asgi.requests import BodyError, read_body
 from ..engine.cancellation import run_in_thread_uncancellable
 from ..errors import RecordError
-from ..records import loads
+from ..records import loads, without_surrogates
 from .query_values import as_javascript_reads, query_values
 from .responses import RequestError, error_response, json_response, malformed_json, validation_response
 
@@ -265,15 +265,24 @@ async def respond(operation: Operation, state: ServerState, request: Request) ->
         return malformed_json()
     except BodyError as error:
         raise RequestError(error.status, "BadRequest", error.reason) from None
-    try:
-        value = await operation.handler(Call(state, request, parameters, document), **arguments)
-    finally:
-        state.changes += int(operation.method != "GET")
+    value = await _handled(operation, Call(state, request, parameters, document), arguments)
     if isinstance(value, Response):
         return value
     if operation.status == 204:
         return Response(status_code=204, headers={"content-type": "application/json"})
     return json_response(value, operation.status)
+
+
+async def _handled(operation: Operation, call: Call, arguments: dict[str, Any]) -> object:
+    try:
+        return await operation.handler(call, **arguments)
+    except UnicodeEncodeError:
+        if call.document == without_surrogates(call.document):
+            raise
+        reason = "a text in the body has half a character, a lone surrogate, where that is not possible"
+        raise RequestError(400, "BadRequest", reason) from None
+    finally:
+        call.state.changes += int(operation.method != "GET")
 
 
 def _is_json(request: Request) -> bool:
@@ -300,7 +309,10 @@ def _check_parameters(parameters: dict[str, str], declared: type[Struct]) -> Non
 def _body(operation: Operation, document: Any) -> Any:
     """Return the body as its operation declares it. ``null`` for a field that could be omitted is refused, as in
     OpenCode 1.1, but in settings and in the fields that are ``NULLABLE``."""
-    body = msgspec.convert(document, operation.body)
+    try:
+        body = msgspec.convert(document, operation.body)
+    except UnicodeEncodeError:  # msgspec cannot describe what is wrong with half a character
+        body = msgspec.convert(without_surrogates(document), operation.body)
     if not operation.path.startswith("/history/") and not operation.path.endswith("/config"):
         _refuse_nulls(body, document, "$")
     return body
