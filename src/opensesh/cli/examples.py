@@ -49,7 +49,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "session fork": (("opensesh session fork last", "continue a copy; the original stays"),),
     "session rename": (("opensesh session rename last 'Retry policy'", "give it another title"),),
     "session compact": (
-        ("opensesh session compact last", "make room in the context window"),
+        ("opensesh session compact last", "free space in the context window"),
         ("opensesh session compact last --undo", "show the model everything again"),
     ),
     "session diff": (("opensesh session diff last --stat", "the files, and how many lines"),),

@@ -49,11 +49,7 @@ def _visible(text: str, hidden: re.Pattern[str]) -> Markup:
     if hidden.search(text) is None:
         return escape(text)
     # The marks contain nothing that has to be escaped, and escaping makes no hidden character.
-    return Markup(hidden.sub(_mark, str(escape(text))))  # noqa: S704
-
-
-def _mark(characters: re.Match[str]) -> str:
-    return f'<i class="unseen">{_code_point(characters)}</i>'
+    return Markup(hidden.sub(lambda run: f'<i class="unseen">{_code_point(run)}</i>', str(escape(text))))  # noqa: S704
 
 
 def _code_point(characters: re.Match[str]) -> str:

@@ -41,7 +41,7 @@ class SessionListQuery(Struct, frozen=True):
     """Instead of ``directory``: only sessions of this folder of the project, by its path in it, and those below it; all
     of the project if it is empty (OpenCode 1.18)."""
     scope: Literal["project"] | None = None
-    """Sessions of the whole project, whatever ``directory`` is (OpenCode 1.18)."""
+    """Sessions of the whole project, regardless of ``directory`` (OpenCode 1.18)."""
     limit: float | None = None
 
 
