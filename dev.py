@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 HERE = Path(__file__).resolve().parent
 VENV = HERE / ".venv"
@@ -94,7 +94,7 @@ def prepare() -> None:
 
 
 @contextmanager
-def installing(what: str) -> Iterator[None]:
+def installing(what: str) -> Generator[None]:
     """Print what is being installed and how long it took; pip itself is quiet unless it fails."""
     started = time.monotonic()
     print(f"installing {what} in {VENV} (about a minute) ...", file=sys.stderr, flush=True)

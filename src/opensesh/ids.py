@@ -86,7 +86,7 @@ descending = _process.descending
 
 def check(identifier: str, prefix: Prefix) -> str:
     """Return ``identifier`` if it has the prefix, or raise; OpenCode accepts any identifier of a client that has it."""
-    if not isinstance(identifier, str):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped callers
+    if not isinstance(identifier, str):
         kind = type(identifier).__name__
         raise InvalidIDError(f"an identifier is text; this is a {kind}, so try its .id", prefix=prefix)
     if not identifier.startswith(prefix):

@@ -355,7 +355,7 @@ class Engine:
     def abort(self, session_id: str, *, announced: bool = True) -> bool:
         """Stop a session's run; whether there was one. Its outcome is ``aborted`` for all who wait for it. The abort of
         a session that is then removed is not ``announced``: only the end of the run is published."""
-        if not isinstance(session_id, str):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped callers
+        if not isinstance(session_id, str):
             ids.check(session_id, "ses")
         return self._runs.abort(session_id, announced=announced) if self._running is not None else False
 

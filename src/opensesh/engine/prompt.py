@@ -81,7 +81,7 @@ class Prompt(Struct, frozen=True, kw_only=True):
             value: object = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise UsageError(f"{name} of a prompt is text; this is a value of type {type(value).__name__}")
-        if isinstance(self.parts, str | dict) or not all(isinstance(part, dict) for part in self.parts):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if isinstance(self.parts, str | dict) or not all(isinstance(part, dict) for part in self.parts):
             raise UsageError('parts of a prompt are a list like [{"type": "text", "text": "..."}]')
         tools = as_object(self.tools or {})
         if tools is None or not all(isinstance(value, bool) for value in tools.values()):
@@ -108,7 +108,7 @@ def as_prompt(prompt: str | Prompt, options: PromptOptions, parts: Callable[[str
         if options:
             raise UsageError(f"{', '.join(options)}: beside a Prompt, set its own fields instead")
         return prompt
-    if not isinstance(prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped callers
+    if not isinstance(prompt, str):
         raise UsageError(f"a prompt is text; this is a value of type {type(prompt).__name__}")
     if not prompt.strip():
         raise UsageError("the prompt is empty")

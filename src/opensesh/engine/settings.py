@@ -107,7 +107,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse a budget that is a number."""
-        if self.budget is not None and not isinstance(self.budget, Budget):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if self.budget is not None and not isinstance(self.budget, Budget):
             raise UsageError('budget is an opensesh.engine.settings.Budget(run=Decimal("0.50"))')
 
 

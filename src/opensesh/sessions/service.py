@@ -103,7 +103,7 @@ class Sessions:
 
         ``fields`` are those of OpenCode 1.18 that a caller sets: ``metadata``, ``agent``, ``model``.
         """
-        if not all(isinstance(rule, Rule) for rule in permission or ()):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not all(isinstance(rule, Rule) for rule in permission or ()):
             raise UsageError("permission is a list of opensesh.records.Rule(permission=..., pattern=..., action=...)")
         info = _new_session(self.location.id, self.location.directory, session_id)
         if conventions_of(self.store).sessions_have_paths and self.location.path is not None:

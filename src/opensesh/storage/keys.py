@@ -26,7 +26,7 @@ _PLAIN = re.compile(r"(?!(?i:con|prn|aux|nul|com\d|lpt\d)\Z)[A-Za-z0-9_-]{1,200}
 def check_key(key: Key) -> Key:
     """Return ``key`` if every component consists of letters, digits, ``_`` and ``-``, as every identifier does."""
     for component in key:
-        if not isinstance(component, str):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped callers
+        if not isinstance(component, str):
             kind = type(component).__name__
             raise InvalidKeyError(f"a storage key is made of texts; this is a {kind}, so try its .id", key=[])
         if not is_plain(component):
