@@ -140,6 +140,20 @@ def test_an_answer_that_opencode_is_writing_is_not_closed(tmp_path: Path) -> Non
     assert select(path, f"SELECT json_extract(data, '$.time.completed') FROM message WHERE id = {newest}") == [(None,)]
 
 
+def test_an_answer_beyond_its_budget_is_not_damaged(tmp_path: Path) -> None:
+    path = copy_database(tmp_path / "data")
+    with OpencodeDB(path) as store:
+        repair(store)  # what is in the corpus
+        [(session, message)] = select(path, f"SELECT session_id, id FROM message WHERE id = {ANSWER}")
+        error = {"name": "BudgetExceededError", "data": {"message": "too dear", "scope": "run", "spent": 2}}
+        answer = store.read(("message", session, message)) | {"error": error}
+        store.write(("message", session, message), answer)
+        stored = contents(path)
+        assert [finding for finding in repair(store).findings if finding.level != "note"] == []
+        assert contents(path) == stored
+        assert store.read(("message", session, message)) == answer
+
+
 @pytest.mark.parametrize("table", ["session", "message", "part", "event"])
 def test_a_damaged_page_is_reported_and_nothing_is_changed(tmp_path: Path, table: str) -> None:
     path = copy_database(tmp_path / "data")

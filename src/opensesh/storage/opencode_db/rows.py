@@ -139,8 +139,14 @@ def session_document(row: Row) -> Document:
     return arrange(known(fields), _SESSION_FIELDS)
 
 
+def message_record(row: Row) -> Document:
+    """Return ``message/<sessionID>/<id>``, with what only opensesh knows of its error and its answer's format."""
+    record = restore_message(message_document(row))
+    return arrange(record, _message_fields(record))
+
+
 def message_document(row: Row) -> Document:
-    """Return ``message/<sessionID>/<id>``, with the time of the row if its data has none."""
+    """Return a message as it is stored, with the time of the row if its data has none."""
     data = content(row)
     time = as_object(data.get("time")) or {}
     if not isinstance(time.get("created"), (int, float)):
@@ -148,8 +154,11 @@ def message_document(row: Row) -> Document:
     created(data)
     document = {**data, "id": text(row, "id"), "sessionID": text(row, "session_id")}
     _arrange_tokens(document)
-    fields = _MESSAGE_FIELDS.get(str(data.get("role")), _MESSAGE_FIELDS["user"])
-    return arrange(restore_message(document), fields)
+    return arrange(document, _message_fields(document))
+
+
+def _message_fields(message: Document) -> tuple[str, ...]:
+    return _MESSAGE_FIELDS.get(str(message.get("role")), _MESSAGE_FIELDS["user"])
 
 
 def part_document(row: Row) -> Document:

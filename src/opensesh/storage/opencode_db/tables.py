@@ -222,9 +222,7 @@ def _v1_sources(layout: Layout, v2: str) -> Iterator[TableSource]:
         yield from _diffs(layout, "session", where("id", "t.summary_diffs IS NOT NULL"))
     if layout.get("message"):
         columns = _columns(layout["message"], rows.MESSAGE)
-        yield TableSource(
-            "message", "message", ("session_id", "id"), columns, rows.message_document, where("session_id")
-        )
+        yield TableSource("message", "message", ("session_id", "id"), columns, rows.message_record, where("session_id"))
     if "part" in layout:
         columns = _columns(layout["part"], rows.PART)
         yield TableSource("part", "part", ("message_id", "id"), columns, rows.part_document, where("session_id"))
