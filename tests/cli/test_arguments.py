@@ -34,6 +34,19 @@ def test_after_two_dashes_no_word_is_an_option() -> None:
         parse("search", "a", "-b")
 
 
+def test_an_unknown_option_of_an_action_names_the_help_of_the_action() -> None:
+    with pytest.raises(UsageError, match=r"unrecognized arguments: -m x\. Try 'opensesh session compact --help'"):
+        parse("session", "compact", "last", "-m", "x")
+    with pytest.raises(UsageError, match="did you mean '--before'"):
+        parse("session", "fork", "last", "--befor", "x")
+
+
+def test_a_number_that_counts_nothing_is_refused() -> None:
+    for word in ("-3", "5x", "1.5"):
+        with pytest.raises(UsageError, match=f"{word!r} is not a count; write 0, 1, 2"):
+            parse("list", "--limit", word)
+
+
 def test_lists_are_not_shared_between_two_lines() -> None:
     _, parser = command_parser("search")
     assert parser.parse(["--in", "titles"]).fields == ["titles"]

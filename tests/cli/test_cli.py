@@ -439,6 +439,17 @@ def test_a_closed_pipe_is_not_an_error(store: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "{", "")
 
 
+def test_a_closed_pipe_of_errors_does_not_change_the_exit_code(store: Path) -> None:
+    for words, code in ((["list"], 0), (["list", "--unknown"], 2)):
+        read, write = os.pipe()
+        os.close(read)
+        done = subprocess.run(
+            [sys.executable, "-m", "opensesh", *words], stdout=subprocess.DEVNULL, stderr=write, check=False
+        )
+        os.close(write)
+        assert done.returncode == code
+
+
 def test_start_up_imports_only_what_it_needs() -> None:
     def modules(*words: str) -> set[str]:
         code = (

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from opensesh.cli import output
+from opensesh.cli.terminal import fold
 
 from ..history.sample_tree import Sample
 from .running import Screen, Terminal
@@ -61,6 +62,40 @@ def test_a_narrow_terminal_shows_the_ends_of_ids_and_more_of_the_titles(
     row = shown.text.splitlines()[1]
     assert (session in row, row.startswith(session[-6:])) == (whole, not whole)
     assert title[:30] in row
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list", "--since", "tomorrow"),
+        ("session", "compact", "last", "--unknown"),
+        ("models", "scripted"),
+        ("doctor",),
+    ],
+    ids=" ".join,
+)
+def test_no_word_of_a_sentence_is_cut_at_the_end_of_a_line(
+    screen: Callable[..., Screen], terminal: Terminal, sample: Sample, words: tuple[str, ...]
+) -> None:
+    for number in range(3):
+        sample.talk(f"Talk {number}")
+    whole = f"{terminal.run(*words)}\n{terminal.error}".split()
+    shown = screen(*words, columns=60)
+    shown.end()
+    lines = shown.text.splitlines()
+    sentences = [line for line in lines if "  " not in line.strip() and "/" not in line]
+    assert len(sentences) > 1
+    assert max(map(len, sentences)) <= 60
+    assert {word for line in sentences for word in line.split()} <= set(whole)
+
+
+def test_a_line_is_folded_between_words_and_keeps_its_indentation() -> None:
+    line = "  one two 'opensesh show last' three"
+    assert fold(line, 100) == line
+    assert fold(line, 20) == "  one two\n  'opensesh show last'\n  three", "a command can be copied"
+    assert fold("\x1b[1mone\x1b[0m two three", 8) == "\x1b[1mone\x1b[0m two\nthree", "colours take no columns"
+    assert fold("it's the user's", 9) == "it's the\nuser's"
+    assert fold("a\n" + "b" * 9 + "\n", 4) == "a\n" + "b" * 9 + "\n"
 
 
 def test_output_for_programs_has_whole_ids(terminal: Terminal, sample: Sample) -> None:

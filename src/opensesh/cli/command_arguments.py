@@ -82,7 +82,10 @@ class CommandParser(argparse.ArgumentParser):
         if words and words[-1] == "--":  # argparse would take it for a word where no positional argument is left
             words = words[:-1]
         if self.free_words is None:
-            options = self.parse_args(words)
+            options, unknown = self.parse_known_args(words)
+            if unknown:  # argparse would name the help of the command, which does not show the options of an action
+                parser = self.actions.get(getattr(options, "action", ""), self)
+                parser.error(f"unrecognized arguments: {' '.join(unknown)}")
         else:
             end = words.index("--") if "--" in words else len(words)
             options = self.parse_intermixed_args(words[:end])
@@ -125,7 +128,7 @@ class CommandParser(argparse.ArgumentParser):
 def count(text: str) -> int:
     """Parse a number of things: the ``type`` of an argument."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number; write 0, 1, 2 and so on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count; write 0, 1, 2 and so on")
     return int(text)
 
 

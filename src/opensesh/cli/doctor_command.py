@@ -85,12 +85,13 @@ def run(options: Namespace) -> int:
         _print_diagnosis(diagnosis, store, options)
         if any(usage.values()):
             sizes = {name: format_bytes(size) for name, size in usage.items()}
-            print(
+            use = (
                 f"Also on disk: snapshots {sizes['snapshots']}, originals of overwritten files {sizes['kept']}, "
                 f"revert journals {sizes['journals']}. --tidy deletes what no session needs."
             )
+            print(output.folded(use))
         absent = "none (needs Landlock in the kernel, or bubblewrap); plan mode asks before most commands"
-        print(f"Sandbox for commands: {lock.description if lock else absent}.")
+        print(output.folded(f"Sandbox for commands: {lock.description if lock else absent}."))
     return 5 if diagnosis.damaged else 0
 
 
@@ -100,7 +101,7 @@ def _print_diagnosis(diagnosis: Diagnosis, store: Store, options: Namespace) -> 
         for part in diagnosis.holdings
     ]
     output.table(("SESSIONS", "MESSAGES", "PARTS", "ONLY HERE", "STORE"), rows, paths=True)
-    print(output.new_sessions_line(store))
+    print(output.folded(output.new_sessions_line(store)))
     print()
     by_kind: dict[str, list[Finding]] = {}
     for finding in diagnosis.findings:
@@ -109,9 +110,10 @@ def _print_diagnosis(diagnosis: Diagnosis, store: Store, options: Namespace) -> 
         shown = findings if options.all else findings[:_FINDINGS_SHOWN]
         for finding, following in zip(shown, [*shown[1:], None], strict=True):
             mark = " (fixed)" if options.fix and finding.fixable else ""
-            print(f"{output.paint(f'{kind:<12}', _COLOURS[finding.level])}{finding.path}: {finding.message}{mark}")
+            text = output.folded(f"{'':<12}{finding.path}: {finding.message}{mark}")[12:]
+            print(f"{output.paint(f'{kind:<12}', _COLOURS[finding.level])}{text}")
             if finding.remedy and (following is None or following.remedy != finding.remedy):
-                print(output.paint(f"{'':<12}{finding.remedy}", 2))
+                print(output.paint(output.folded(f"{'':<12}{finding.remedy}"), 2))
         if len(shown) < len(findings):
             print(f"{'':<12}... and {len(findings) - len(shown):,} more; --all shows them")
     levels = Counter(finding.level for finding in diagnosis.findings)

@@ -6,7 +6,7 @@ import importlib
 import os
 import shlex
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .. import __version__, errors
@@ -135,9 +135,12 @@ def run(words: Sequence[str]) -> int:
             except OSError:
                 as_json = False  # standard output is what failed
         if not as_json:
-            print(f"opensesh: {known.message}", file=sys.stderr)
+            with suppress(OSError):  # the reader of standard error has closed the pipe: the exit code still says it
+                print(f"opensesh: {known.message}", file=sys.stderr)
         Stream(sys.stdout).drop_unwritten()
         return next((code for kind, code in _EXIT_CODES if isinstance(known, kind)), 1)
+    finally:
+        Stream(sys.stderr).drop_unwritten()
     return code
 
 

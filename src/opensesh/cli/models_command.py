@@ -142,7 +142,7 @@ def _print_models(catalogue: Catalogue, providers: list[_Provider], defaults: _D
         output.table(("MODEL", "CONTEXT", "OUTPUT", "IN", "OUT", "CACHE", "NOTES"), rows)
         print()
     if defaults.problem:
-        print(f"{defaults.problem[0].upper()}{defaults.problem[1:]}")
+        print(output.folded(f"{defaults.problem[0].upper()}{defaults.problem[1:]}"))
     else:
         print(f"default: {defaults.default}   small: {defaults.small}")
     print(f"Catalogue: {catalogue.origin.label}, {catalogue.origin.date}.", file=sys.stderr)

@@ -16,7 +16,7 @@ from ..ids import LATEST_MS
 from ..storage.protocol import Store
 from ..storage.registry import new_sessions_place
 from ..text import pluralize
-from .terminal import columns_of, escape_control, escape_except_colours, is_coloured, unescaped
+from .terminal import columns_of, escape_control, escape_except_colours, fold, is_coloured, unescaped
 
 if TYPE_CHECKING:
     from ..records import Session
@@ -143,6 +143,11 @@ def session_line(session: Session) -> str:
 def terminal_columns() -> int:
     """Return the width of the terminal of standard output; 80 if there is none."""
     return columns_of(sys.stdout)
+
+
+def folded(text: str) -> str:
+    """Return sentences with line ends between words, where standard output is a terminal."""
+    return fold(text, terminal_columns()) if sys.stdout.isatty() else text
 
 
 def report_damage(damage: Sequence[tuple[str, str]]) -> None:

@@ -240,7 +240,7 @@ class TerminalResponder(AutoResponder):
     def _show(self, lines: list[str]) -> None:
         for line in lines:
             colour = output.DIFF_COLOURS.get(line[:1])
-            self._screen.note(f"  {line}", *((colour,) if colour else ()), kind="ask")
+            self._screen.note(f"  {line}", *((colour,) if colour else ()), kind="ask", verbatim=True)
 
 
 def _needs_user(request: PermissionAsked) -> bool:

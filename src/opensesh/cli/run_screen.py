@@ -13,7 +13,7 @@ from .. import events, ids
 from ..history import formatting
 from ..records import APIError, Document, Failure, MessageAbortedError, as_object, object_at, read_failure
 from . import output
-from .terminal import Stream, error_stream, escape_control
+from .terminal import Stream, error_stream, escape_control, fold
 
 if TYPE_CHECKING:
     from ..bus import Envelope
@@ -54,10 +54,13 @@ class Screen:
         """Show this session and the sessions of its subagents."""
         self._depths[session_id] = 0
 
-    def note(self, text: str, *codes: int, kind: str = "note") -> None:
-        """Write a line to standard error."""
+    def note(self, text: str, *codes: int, kind: str = "note", verbatim: bool = False) -> None:
+        """Write a line to standard error; a ``verbatim`` one gets no line end that it has not."""
         self._begin_lines(kind)
-        self._notes.write(self._notes.paint(self._safe(text), *codes) + "\n")
+        shown = self._safe(text)
+        if self._notes.is_terminal and not verbatim:
+            shown = fold(shown, self._notes.columns)
+        self._notes.write(self._notes.paint(shown, *codes) + "\n")
         if kind != "ask":
             self._show_status()
 
@@ -65,7 +68,8 @@ class Screen:
         """Write a line to standard error, also with ``--quiet``."""
         self._begin_lines("note")
         errors = Stream(error_stream())
-        errors.write(errors.paint(escape_control(text) if errors.is_terminal else text, *codes) + "\n")
+        shown = fold(escape_control(text), errors.columns) if errors.is_terminal else text
+        errors.write(errors.paint(shown, *codes) + "\n")
         self._show_status()
 
     def ask(self, text: str) -> None:

@@ -134,11 +134,11 @@ def _print_hits(results: Sequence[Hit], *, utc: bool) -> None:
     for number, (session, hits) in enumerate(by_session.items()):
         title = output.clip(hits[0].title or "(no title)", 80)
         gap = "\n" if number else ""
-        print(f"{gap}{output.paint(title, 1)}  {output.paint(f'{session}  {hits[0].directory}', 2)}")
+        print(gap + output.folded(f"{output.paint(title, 1)}  {output.paint(f'{session}  {hits[0].directory}', 2)}"))
         for hit in hits:
             what = " ".join(filter(None, (hit.role, hit.tool or hit.type)))
             head = f"  {output.format_time(hit.time, utc=utc)}  {what}  {hit.part or hit.message or ''}"
-            print(output.paint(head.rstrip(), 36))
+            print(output.folded(output.paint(head.rstrip(), 36)))
             text = output.one_line(hit.snippet.text)
             line, position = "", 0
             for start, end in hit.snippet.marks:
@@ -146,7 +146,7 @@ def _print_hits(results: Sequence[Hit], *, utc: bool) -> None:
                     line += text[position:start] + output.paint(text[start:end], 1, 33)
                     position = end
             if text:
-                print(f"    {line}{text[position:]}")
+                print(output.folded(f"    {line}{text[position:]}"))
 
 
 def _print_summary(results: Results, cache: DerivedCache, options: Namespace) -> None:

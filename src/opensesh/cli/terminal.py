@@ -47,16 +47,48 @@ def escape_except_colours(text: str, *, any_style: bool = False) -> str:
     return "".join(piece if index % 2 else escape_control(piece) for index, piece in enumerate(styles.split(text)))
 
 
-class EscapingStream:
-    """A terminal's standard output or standard error that escapes what is written to it, as text or as bytes."""
+_WORD = re.compile(r"\s*(?:(?<!\S)'[^']+'\S*|\S+)")
+"""A word with the space before it. A quoted command is one word, so that it can be copied from a terminal."""
 
-    def __init__(self, stream: TextIO) -> None:
+
+def fold(text: str, columns: int) -> str:
+    """Return ``text`` with more line ends between its words, so that no word is cut at the last column of a terminal.
+    What follows them is indented like the line was."""
+    if len(text) <= columns:
+        return text
+    return "\n".join(_fold_line(line, columns) for line in text.split("\n"))
+
+
+def _fold_line(line: str, columns: int) -> str:
+    indent = line[: len(line) - len(line.lstrip())]
+    lines, length = [""], 0
+    for word in _WORD.findall(line):
+        size = len(_ANY_STYLE.sub("", word))
+        if lines[-1] and length + size > columns:
+            begin = indent + word.lstrip()
+            lines.append(begin)
+            length = len(_ANY_STYLE.sub("", begin))
+        else:
+            lines[-1] += word
+            length += size
+    return "\n".join(lines)
+
+
+class EscapingStream:
+    """A terminal's standard output or standard error that escapes what is written to it, as text or as bytes.
+
+    ``folds``: its lines are sentences, which are folded between words.
+    """
+
+    def __init__(self, stream: TextIO, *, folds: bool = False) -> None:
         self.terminal = stream
         self.buffer = _EscapingBuffer(stream)
+        self._folds = folds
 
     def write(self, text: str) -> int:
         """Write ``text``; colours stay."""
-        self.terminal.write(escape_except_colours(text))
+        shown = escape_except_colours(text)
+        self.terminal.write(fold(shown, columns_of(self.terminal)) if self._folds else shown)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -86,7 +118,7 @@ def escape_terminals() -> None:
     for name in ("stdout", "stderr"):
         stream: TextIO | EscapingStream = getattr(sys, name)
         if not isinstance(stream, EscapingStream) and stream.isatty():
-            setattr(sys, name, EscapingStream(stream))
+            setattr(sys, name, EscapingStream(stream, folds=name == "stderr"))
 
 
 def unescaped(stream: TextIO) -> TextIO:
