@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...errors import ToolFailedError
+from ...records.view import js_name
 from ...safe_git import without_filters
 from ...tools.file_search import files, grep, spans
 from ...workspace.git import git_environment
@@ -51,7 +52,7 @@ class FileNode(Struct, frozen=True):
     ignored: bool
 
 
-class FileContent(Struct, frozen=True, rename={"mime_type": "mimeType"}):
+class FileContent(Struct, frozen=True, rename=js_name):
     """What is in a file, and how it differs from the last commit."""
 
     type: Literal["text", "binary"]

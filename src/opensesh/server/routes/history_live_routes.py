@@ -8,11 +8,12 @@ import time
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 from starlette.responses import StreamingResponse
 
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...errors import NotFoundError
+from ...records.view import js_name
 from ...storage.leases import leases_of
 from ...tools.diff import compare
 from ..operations import Call, MessageID, PartID, Routes
@@ -33,25 +34,25 @@ _ENDING_SECONDS = 5.0
 _STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
-class LiveEventsQuery(Struct, frozen=True, rename={"form": "as", "last_event_id": "lastEventID"}):
+class LiveEventsQuery(Struct, frozen=True, rename=js_name):
     """What to send."""
 
     session: str = ""
     """The ids of sessions whose turns and parts are sent, separated by commas."""
-    form: Literal["json", "html"] = "json"
+    form: Literal["json", "html"] = field(default="json", name="as")
     """``html`` for the operations of the web pages."""
     last_event_id: str = ""
     """The event after which to begin, for clients that cannot send the header ``Last-Event-ID``."""
 
 
-class RevertPreviewBody(Struct, frozen=True, rename={"message_id": "messageID", "part_id": "partID"}):
+class RevertPreviewBody(Struct, frozen=True, rename=js_name):
     """What to revert to: before this message, or before a part of it."""
 
     message_id: MessageID
     part_id: PartID | None = None
 
 
-class PreviewedRevertBody(Struct, frozen=True, rename={"message_id": "messageID", "part_id": "partID"}):
+class PreviewedRevertBody(Struct, frozen=True, rename=js_name):
     """A revert that was previewed."""
 
     message_id: MessageID

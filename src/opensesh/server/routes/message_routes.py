@@ -14,6 +14,7 @@ from ...engine.cancellation import run_in_thread_uncancellable
 from ...engine.prompt import Prompt
 from ...errors import ModelNotFoundError, NotFoundError, RecordError
 from ...records import AssistantMessage, Document, as_object, created, object_at, position, read_part
+from ...records.view import js_name
 from ..client_documents import client_message, with_stored_extension
 from ..operations import Call, MessageID, PartID, Routes, count_of
 from ..responses import RequestError, empty_response, json_response, validation_response
@@ -59,7 +60,7 @@ class MessageListQuery(Struct, frozen=True):
     """Only those before the cursor that came with the previous page (OpenCode 1.18)."""
 
 
-class PromptModel(Struct, frozen=True, rename={"provider_id": "providerID", "model_id": "modelID"}):
+class PromptModel(Struct, frozen=True, rename=js_name):
     """A model by its provider and name."""
 
     provider_id: str
@@ -118,18 +119,14 @@ class TextFormat(Struct, frozen=True, tag_field="type", tag="text"):
     """An answer in plain text."""
 
 
-class SchemaFormat(Struct, frozen=True, tag_field="type", tag="json_schema", rename={"retry_count": "retryCount"}):
+class SchemaFormat(Struct, frozen=True, tag_field="type", tag="json_schema", rename=js_name):
     """An answer that follows a JSON schema."""
 
     schema: dict[str, Any]
     retry_count: Annotated[int, Meta(ge=0)] = 2
 
 
-class PromptBody(
-    Struct,
-    frozen=True,
-    rename={"message_id": "messageID", "no_reply": "noReply", "provider_id": "providerID", "model_id": "modelID"},
-):
+class PromptBody(Struct, frozen=True, rename=js_name):
     """A prompt."""
 
     parts: list[PartInput]
@@ -147,7 +144,7 @@ class PromptBody(
     model_id: str | None = None
 
 
-class CommandBody(Struct, frozen=True, rename={"message_id": "messageID"}):
+class CommandBody(Struct, frozen=True, rename=js_name):
     """A command of the configuration, with its arguments."""
 
     command: str
@@ -160,7 +157,7 @@ class CommandBody(Struct, frozen=True, rename={"message_id": "messageID"}):
     parts: list[FilePartInput] | None = None
 
 
-class ShellBody(Struct, frozen=True, rename={"message_id": "messageID"}):
+class ShellBody(Struct, frozen=True, rename=js_name):
     """A command for the user's shell."""
 
     NULLABLE: ClassVar = ("messageID",)
@@ -171,7 +168,7 @@ class ShellBody(Struct, frozen=True, rename={"message_id": "messageID"}):
     message_id: MessageID | None = None
 
 
-class SummarizeBody(Struct, frozen=True, rename={"provider_id": "providerID", "model_id": "modelID"}):
+class SummarizeBody(Struct, frozen=True, rename=js_name):
     """The model that compacts."""
 
     provider_id: str
@@ -179,9 +176,7 @@ class SummarizeBody(Struct, frozen=True, rename={"provider_id": "providerID", "m
     auto: bool = False
 
 
-class InitBody(
-    Struct, frozen=True, rename={"provider_id": "providerID", "model_id": "modelID", "message_id": "messageID"}
-):
+class InitBody(Struct, frozen=True, rename=js_name):
     """The model that writes AGENTS.md."""
 
     model_id: str
@@ -196,7 +191,7 @@ class MessageWithParts(Struct, frozen=True):
     parts: list[dict[str, Any]]
 
 
-class PartBody(Struct, frozen=True, rename={"session_id": "sessionID", "message_id": "messageID"}):
+class PartBody(Struct, frozen=True, rename=js_name):
     """A part, with the fields of its type."""
 
     id: PartID

@@ -13,6 +13,7 @@ from ...engine.cancellation import run_in_thread_uncancellable
 from ...errors import NotFoundError
 from ...events import SessionDeleted
 from ...records import EXTENSION_KEY, Document, FileDiff, Rule, Session, Todo, as_list
+from ...records.view import js_name
 from ...sessions import trash
 from ...storage.protocol import conventions_of
 from ..client_documents import client_info
@@ -45,7 +46,7 @@ class SessionListQuery(Struct, frozen=True):
     limit: float | None = None
 
 
-class ChosenModel(Struct, frozen=True, omit_defaults=True, rename={"provider_id": "providerID"}):
+class ChosenModel(Struct, frozen=True, omit_defaults=True, rename=js_name):
     """The model that a client will use in a session (OpenCode 1.18)."""
 
     id: str
@@ -53,7 +54,7 @@ class ChosenModel(Struct, frozen=True, omit_defaults=True, rename={"provider_id"
     variant: str | None = None
 
 
-class SessionCreate(Struct, frozen=True, omit_defaults=True, rename={"parent_id": "parentID"}):
+class SessionCreate(Struct, frozen=True, omit_defaults=True, rename=js_name):
     """What a new session may be given. Agent, model and metadata are fields of OpenCode 1.18."""
 
     parent_id: SessionID | None = None
@@ -81,20 +82,20 @@ class SessionUpdate(Struct, frozen=True):
     metadata: dict[str, Any] | None = None
 
 
-class SessionFork(Struct, frozen=True, rename={"message_id": "messageID"}):
+class SessionFork(Struct, frozen=True, rename=js_name):
     """Where to end the copy: before this message."""
 
     message_id: MessageID | None = None
 
 
-class SessionRevert(Struct, frozen=True, rename={"message_id": "messageID", "part_id": "partID"}):
+class SessionRevert(Struct, frozen=True, rename=js_name):
     """What to revert to: before this message, or before a part of it."""
 
     message_id: MessageID
     part_id: PartID | None = None
 
 
-class DiffQuery(Struct, frozen=True, rename={"message_id": "messageID"}):
+class DiffQuery(Struct, frozen=True, rename=js_name):
     """Only the changes of one prompt and its answers."""
 
     message_id: MessageID | None = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from ...engine.cancellation import run_in_thread_uncancellable
+from ...records.view import js_name
 from ..operations import Call, Routes, SessionID
 from ..responses import json_response
 
@@ -56,7 +57,7 @@ class Toast(Struct, frozen=True):
     """Milliseconds."""
 
 
-class SessionSelection(Struct, frozen=True, rename={"session_id": "sessionID"}):
+class SessionSelection(Struct, frozen=True, rename=js_name):
     """The session to show."""
 
     session_id: SessionID

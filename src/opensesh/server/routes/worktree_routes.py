@@ -13,6 +13,7 @@ from msgspec import Struct
 from ...engine.cancellation import run_in_thread_uncancellable
 from ...project import register, resolve
 from ...records import Document, as_list
+from ...records.view import js_name
 from ...sessions.slugs import new_slug
 from ...storage import keys, paths
 from ...workspace.git import git_environment
@@ -28,7 +29,7 @@ _GIT_SECONDS = 300.0
 _NAME_ATTEMPTS = 26
 
 
-class WorktreeCreate(Struct, frozen=True, rename={"start_command": "startCommand"}):
+class WorktreeCreate(Struct, frozen=True, rename=js_name):
     """A name for the worktree, and a command to run in it."""
 
     name: str | None = None
