@@ -6,65 +6,33 @@
 
 from __future__ import annotations
 
-from .language import InvalidScriptError, Script, ScriptTurn, parse_prompt, script, turn
-from .scripted_model import (
-    SUMMARY,
-    TITLE,
-    ScriptedCall,
-    ScriptedModel,
-    ScriptExhaustedError,
-    ScriptMismatchError,
-    UnmetExpectationError,
-)
-from .steps import (
-    FAILURE_KINDS,
-    FINISH_REASONS,
-    CallTool,
-    Drip,
-    Expect,
-    Fail,
-    FinishWith,
-    Hang,
-    Meta,
-    ReportUsage,
-    Say,
-    ScriptStep,
-    Split,
-    Think,
-    Title,
-    Wait,
-    prompt_usage,
-)
-
-__all__ = [
-    "FAILURE_KINDS",
-    "FINISH_REASONS",
-    "SUMMARY",
-    "TITLE",
-    "CallTool",
-    "Drip",
-    "Expect",
-    "Fail",
-    "FinishWith",
-    "Hang",
-    "InvalidScriptError",
-    "Meta",
-    "ReportUsage",
-    "Say",
-    "Script",
-    "ScriptExhaustedError",
-    "ScriptMismatchError",
-    "ScriptStep",
-    "ScriptTurn",
-    "ScriptedCall",
-    "ScriptedModel",
-    "Split",
-    "Think",
-    "Title",
-    "UnmetExpectationError",
-    "Wait",
-    "parse_prompt",
-    "prompt_usage",
-    "script",
-    "turn",
-]
+from .language import InvalidScriptError as InvalidScriptError
+from .language import Script as Script
+from .language import ScriptTurn as ScriptTurn
+from .language import parse_prompt as parse_prompt
+from .language import script as script
+from .language import turn as turn
+from .scripted_model import SUMMARY as SUMMARY
+from .scripted_model import TITLE as TITLE
+from .scripted_model import ScriptedCall as ScriptedCall
+from .scripted_model import ScriptedModel as ScriptedModel
+from .scripted_model import ScriptExhaustedError as ScriptExhaustedError
+from .scripted_model import ScriptMismatchError as ScriptMismatchError
+from .scripted_model import UnmetExpectationError as UnmetExpectationError
+from .steps import FAILURE_KINDS as FAILURE_KINDS
+from .steps import FINISH_REASONS as FINISH_REASONS
+from .steps import CallTool as CallTool
+from .steps import Drip as Drip
+from .steps import Expect as Expect
+from .steps import Fail as Fail
+from .steps import FinishWith as FinishWith
+from .steps import Hang as Hang
+from .steps import Meta as Meta
+from .steps import ReportUsage as ReportUsage
+from .steps import Say as Say
+from .steps import ScriptStep as ScriptStep
+from .steps import Split as Split
+from .steps import Think as Think
+from .steps import Title as Title
+from .steps import Wait as Wait
+from .steps import prompt_usage as prompt_usage
