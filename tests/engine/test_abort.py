@@ -21,6 +21,7 @@ from opensesh.storage.leases import leases_of
 from opensesh.storage.memory import Memory
 from opensesh.storage.protocol import Key
 
+from ..tools.mcp.test_servers import alive, gone
 from .harness import IMPATIENT, Acting, EngineHarness, WriteLog, echo, hanging, open_harness
 
 Moment = Callable[[EngineHarness], Awaitable[Any]]
@@ -291,20 +292,20 @@ async def test_whenever_an_abort_comes_what_is_written_last_is_the_end(seed: int
 
 
 async def test_an_abort_reaches_commands_and_nothing_of_them_is_left(tmp_path: Path) -> None:
-    mark = tmp_path / "still-alive"
-    command = f"sleep 0.4 && touch {mark}"
+    shell, child = tmp_path / "shell", tmp_path / "child"
+    command = f"sleep 600 & echo $! > {child}; echo $$ > {shell}; wait"
     script = f'CALL bash {{"command": "{command}", "description": "wait"}}\n---\nSAY ok'
     tree = JsonTree(tmp_path / "storage", durability="relaxed")
     allow = [Rule(permission="*", pattern="*", action="allow")]
     async with open_harness(script, store=tree, settings=IMPATIENT, rules=allow) as harness:
         outcome = await harness.submit()
-        await harness.until(
-            lambda: [p for p in harness.parts("tool") if p["state"]["status"] == "running" and "metadata" in p["state"]]
-        )
+        await harness.until(lambda: shell.exists() and shell.read_text().strip())
+        started = [int(path.read_text()) for path in (shell, child)]
+        assert all(map(alive, started))
         harness.engine.abort(harness.session)
         assert (await outcome).kind == "aborted"
-        await asyncio.sleep(0.6)
-        assert not mark.exists()
+        for process in started:
+            assert await gone(process)
         harness.assert_sound()
 
 
@@ -313,7 +314,7 @@ class AbortingAt(WriteLog):
 
     def __init__(self, number: int) -> None:
         super().__init__()
-        self._number = number
+        self.writes_left = number
         self._abort: Callable[[], None] | None = None
 
     def watch(self, harness: EngineHarness) -> None:
@@ -322,8 +323,8 @@ class AbortingAt(WriteLog):
 
     def write(self, key: Key, value: Any) -> None:
         if self._abort is not None:
-            self._number -= 1
-            if self._number == 0:
+            self.writes_left -= 1
+            if self.writes_left == 0:
                 self._abort()
                 time.sleep(0.02)
         super().write(key, value)
@@ -339,8 +340,12 @@ async def agreeing(asked: events.QuestionAsked) -> list[list[str]]:
     return [["Yes"] for _ in asked.questions]
 
 
+WRITES = 33
+"""Writes of the answer below if it is not aborted."""
+
+
 @pytest.mark.parametrize(
-    "number", [pytest.param(item, marks=() if item % 2 else pytest.mark.slow) for item in range(1, 42)]
+    "number", [pytest.param(item, marks=() if item % 2 else pytest.mark.slow) for item in range(1, WRITES + 2)]
 )
 async def test_an_abort_at_any_write_leaves_nothing_open_and_nothing_twice(
     number: int, monkeypatch: pytest.MonkeyPatch
@@ -352,6 +357,7 @@ async def test_an_abort_at_any_write_leaves_nothing_open_and_nothing_twice(
         assert (await harness.ask()).kind == "answered"
         store.watch(harness)
         outcome = await harness.ask("Go on.")
+        assert (store.writes_left > 0) is (number > WRITES)
         harness.assert_sound()
         await asyncio.sleep(0.01)
         assert await harness.engine.resume(harness.session) is None, (outcome.kind, "there is something left to answer")

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,11 +36,15 @@ from tests.history.sample_tree import Sample, contents
 
 _CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.move")
 _DIED = 86
+_FAILED = 87
 _KINDS = ("session/", "message/", "part/", "session_diff/")
 
 
 def die_at(point: int, act: Callable[[], object]) -> bool:
-    """Run ``act`` in a child process that ends at its ``point``-th change of the disk; return whether it got there."""
+    """Run ``act`` in a child process that ends at its ``point``-th change of the disk; return whether it got there.
+
+    If not, ``act`` returned: that it raises in the child fails the test.
+    """
     child = os.fork()
     if child == 0:
         left = [point]
@@ -54,9 +59,13 @@ def die_at(point: int, act: Callable[[], object]) -> bool:
         sys.addaudithook(hook)
         try:
             act()
-        finally:
-            os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == _DIED
+        except BaseException:
+            traceback.print_exc()
+            os._exit(_FAILED)
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, _DIED), "the operation fails by itself"
+    return code == _DIED
 
 
 @pytest.fixture(params=[5, pytest.param(1, marks=pytest.mark.slow)], ids=["every fifth point", "every point"])
@@ -129,8 +138,10 @@ def test_m1_a_killed_operation_is_completed_or_undone_by_the_next_command(
         assert terminal.run("doctor")
         assert terminal.code == 0, (point, terminal.error)
         if not died:
-            return
-    pytest.fail("it never ends")
+            assert (after == before) is bool(then)
+            break
+    else:
+        pytest.fail("it never ends")
 
 
 def fork(root: Path, session: str) -> object:
@@ -208,6 +219,8 @@ def test_m1_l9_a_killed_operation_leaves_all_or_nothing_after_the_next_command(
         assert not list((Path(paths.state()) / "unfinished").glob("*")), point
         if not died:
             break
+    else:
+        pytest.fail("it never ends")
     assert states == {"before", "done"}
 
 
@@ -241,6 +254,8 @@ def test_m1_a_removal_from_two_stores_is_undone_in_both(tmp_path: Path, terminal
         states.add(tuple(copies()))
         if not died:
             break
+    else:
+        pytest.fail("it never ends")
     assert states == {tuple(whole), (0, 0)}
 
 
@@ -289,6 +304,8 @@ def test_a_killed_operation_on_a_database_leaves_no_trash_of_sessions_that_exist
             assert rows_in(database) == before
         if not died:
             break
+    else:
+        pytest.fail("it never ends")
     assert states == {"before", "done"}
 
 
@@ -310,8 +327,10 @@ def test_m1_a_trash_that_was_being_emptied_offers_nothing_that_is_gone(
             assert sessions_in(sample.root) == [(session, 4)], point
             remove(sample.root, session)
         if not died:
-            return
-    pytest.fail("it never ends")
+            assert not trash.contents(store)
+            break
+    else:
+        pytest.fail("it never ends")
 
 
 def test_m1_a_journal_does_not_replace_what_was_changed_since(sample: Sample, terminal: Terminal) -> None:
