@@ -80,11 +80,27 @@ def test_a_page_becomes_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken", ["<p>a<b>b", "</div>x", "<a href=x>", "<ul><li>a", "<td>x</td>", "a < b", "<script>x", "<svg><p>x", ""]
+    ("broken", "markdown", "text"),
+    [
+        ("<p>a<b>b", "a**b", "ab"),
+        ("</div>x", "x", "x"),
+        ("<a href=x>", "", ""),
+        ("<ul><li>a", "- a", "a"),
+        ("<td>x</td>", "x", "x"),
+        (
+            "<table><tr><th>a<th>b<tr><td>1<td>2</table>end",
+            "| a | b |\n| --- | --- |\n| 1 | 2 |\n\nend",
+            "a b\n 1 2\nend",
+        ),
+        ("<table><tr><td>a<td><table><tr><td>b", "| a |  |\n| --- | --- |\n\n| b |\n| --- |", "a\n b"),
+        ("a < b", "a < b", "a < b"),
+        ("x<script>y", "x", "x"),
+        ("x<svg><p>y", "x", "x"),
+        ("", "", ""),
+    ],
 )
-def test_broken_pages_are_read_as_far_as_they_go(broken: str) -> None:
-    to_markdown(broken)
-    to_text(broken)
+def test_broken_pages_are_read_as_far_as_they_go(broken: str, markdown: str, text: str) -> None:
+    assert (to_markdown(broken), to_text(broken)) == (markdown, text)
 
 
 @pytest.mark.parametrize(

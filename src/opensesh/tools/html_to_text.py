@@ -213,11 +213,14 @@ class _MarkdownConverter(_Converter):
                 self._break(2)
                 self._quotes.append(len(self._pieces) if len(self._quotes) < _MAX_DEPTH else None)
             case "table":
+                self._end_row()
                 self._break(2)
                 self._rows = 0
             case "tr":
+                self._end_row()
                 self._row = []
             case "td" | "th":
+                self._end_cell()
                 self._cell = len(self._pieces)
             case _ if tag in _HEADINGS:
                 self._break(2)
@@ -257,23 +260,40 @@ class _MarkdownConverter(_Converter):
                     text = "".join(self._pieces[start:]).strip()
                     del self._pieces[start:]
                     self._pieces.append("\n".join(f"> {line}".rstrip() for line in text.split("\n")) + "\n\n")
-            case "td" | "th" if self._cell is not None:
-                text = "".join(self._pieces[self._cell :])
-                del self._pieces[self._cell :]
-                self._cell = None
-                if self._row is not None:
-                    self._row.append(" ".join(text.split()).replace("|", "\\|"))
-            case "tr" if self._row is not None:
-                self._break(1)
-                self._pieces.append(f"| {' | '.join(self._row)} |\n")
-                if self._rows == 0:
-                    self._pieces.append(f"|{' --- |' * len(self._row)}\n")
-                self._rows += 1
-                self._row = None
-            case _ if (tag in _BLOCKS or tag in _HEADINGS or tag == "table") and self._cell is None:
+            case "td" | "th":
+                self._end_cell()
+            case "tr":
+                self._end_row()
+            case "table":
+                self._end_row()
+                self._break(2)
+            case _ if (tag in _BLOCKS or tag in _HEADINGS) and self._cell is None:
                 self._break(1 if self._lists and tag not in _HEADINGS else 2)
             case _:
                 pass
+
+    def _end_cell(self) -> None:
+        """End the cell of a table, if one is open: pages may leave out the end tags of cells and rows."""
+        if self._cell is None:
+            return
+        start, self._cell = self._cell, None
+        if self._row is not None:
+            self._row.append(" ".join("".join(self._pieces[start:]).split()).replace("|", "\\|"))
+            del self._pieces[start:]
+
+    def _end_row(self) -> None:
+        self._end_cell()
+        if self._row:
+            self._break(1)
+            self._pieces.append(f"| {' | '.join(self._row)} |\n")
+            if self._rows == 0:
+                self._pieces.append(f"|{' --- |' * len(self._row)}\n")
+            self._rows += 1
+        self._row = None
+
+    def result(self) -> str:
+        self._end_row()
+        return super().result()
 
     def _end_link(self) -> None:
         if self._opened_link is None:
