@@ -27,6 +27,7 @@ Action = Literal["write a", "write b", "delete", "shell write", "nothing"]
 Place = Literal["in git", "outside git"]
 
 ACTIONS: tuple[Action, ...] = ("write a", "write b", "delete", "shell write", "nothing")
+WRITTEN: dict[Action, str | None] = {"write a": "a", "write b": "b", "delete": None, "shell write": "s"}
 PLACES = pytest.mark.parametrize("place", ["in git", "outside git"])
 ALLOW = [Rule(permission="*", pattern="*", action="allow")]
 UNREVERT = 3
@@ -79,6 +80,7 @@ async def _run(folder: Path, store: JsonTree, actions: tuple[Action, ...]) -> tu
         ) as engine:
             await engine.run(session, "Go.", model=f"scripted/{model}")
         states.append(_content(file))
+        assert states[-1] == WRITTEN.get(action, states[-2])
     return session, states
 
 
