@@ -191,6 +191,16 @@ async def test_a_live_page_looks_like_the_page_after_a_reload(page: Page, server
     assert await markup(page) == live
 
 
+async def test_every_step_of_an_answer_shows_its_own_cost(page: Page, server: WebServer) -> None:
+    session_id = server.create('CALL glob {"pattern": "*.py"}\n---\nSAY Done.', title="Two steps")
+    await open_session(page, server, session_id)
+    costs = page.locator("#log .turn.answer .cost")
+    await expect(costs).to_have_count(2)
+    for number in range(2):
+        await expect(costs.nth(number)).to_have_css("opacity", "1")
+        await expect(costs.nth(number)).to_have_text(re.compile(r"^\$0\.00\d\d$"))
+
+
 async def test_a_permission_is_shown_in_full_and_denied_with_a_reason(
     page: Page, server: WebServer, guarded: Path
 ) -> None:
@@ -485,6 +495,14 @@ async def test_a_new_session_is_started_in_a_folder(page: Page, server: WebServe
     await expect(page.locator("#prompt")).to_be_visible()
     session_id = page.url.rpartition("/")[2]
     assert server.http.get(f"/session/{session_id}").json()["directory"] == str(folder)
+
+
+async def test_a_new_session_is_offered_in_the_folder_that_the_server_was_started_in(
+    page: Page, server: WebServer
+) -> None:
+    server.create(directory=server.home / "notes")  # the newest session is elsewhere
+    await page.goto(f"{server.url}/ui/new")
+    await expect(page.get_by_role("combobox", name="Folder")).to_have_value(str(server.project))
 
 
 @pytest.mark.parametrize(

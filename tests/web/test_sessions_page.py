@@ -278,6 +278,17 @@ async def test_rows_with_the_same_title_differ_by_their_first_prompts(page: Page
     await expect(rows).to_have_text(["SAY The first word is cello.", "SAY The first word is viola."])
 
 
+async def test_a_click_in_a_row_opens_its_session_and_one_on_its_box_selects_it(page: Page, server: WebServer) -> None:
+    session_id = server.create("SAY One row.", title="A wide row")
+    await page.goto(f"{server.url}/ui/?q=a wide row")
+    row = page.locator(f".session[data-id={session_id}]")
+    await row.get_by_role("checkbox").click()
+    await expect(row.get_by_role("checkbox")).to_be_checked()
+    await expect(page).to_have_url(f"{server.url}/ui/?q=a%20wide%20row")
+    await row.locator(".prompt").click()
+    await expect(page).to_have_url(f"{server.url}/ui/session/{session_id}")
+
+
 async def test_journey_14_the_list_is_used_by_keyboard_alone(page: Page, server: WebServer) -> None:
     await page.goto(f"{server.url}/ui/?q=the")
     await page.keyboard.press("j")

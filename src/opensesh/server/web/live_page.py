@@ -83,11 +83,14 @@ async def new_session_page(call: Call, query: NewSessionQuery) -> object:
     """Choose the folder of a new session."""
 
     def read(library: Library) -> list[str]:
+        # The folder that the server was started in comes first, if there are sessions in it: an icon of a desktop
+        # starts it in the home folder.
         latest: dict[str, int] = {}
         for _, session in library.records():
             if session.directory and session.updated > latest.get(session.directory, 0):
                 latest[session.directory] = session.updated
-        recent = sorted(latest, key=lambda directory: -latest[directory])
+        here = call.state.directory
+        recent = sorted(latest, key=lambda directory: (directory != here, -latest[directory]))
         return [directory for directory in recent[:_SUGGESTED_DIRECTORIES] if os.path.isdir(directory)]
 
     directories = await call.state.read_history(read)

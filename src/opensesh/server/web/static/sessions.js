@@ -102,6 +102,14 @@ rows.addEventListener("click", async (event) => {
   /** @type {HTMLElement | null} */ (next)?.focus();
 });
 
+// A click anywhere in a row opens its session, except where there is something else to click, or text was selected.
+rows.classList.add("clickable");
+rows.addEventListener("click", (event) => {
+  const target = /** @type {HTMLElement} */ (event.target);
+  if (target.closest("a, button, label, input, textarea, summary, .asks") || String(getSelection())) return;
+  /** @type {HTMLElement | null | undefined} */ (target.closest(".session")?.querySelector("a.title"))?.click();
+});
+
 /** @param {string} id */
 const row = (id) => rows.querySelector(`[data-id="${CSS.escape(id)}"]`);
 /** @returns {string[]} */
