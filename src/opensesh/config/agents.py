@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 _GUARDS = ("external_directory", "private_address", "doom_loop")
 """Permissions that guard tools rather than being one. The user's rules about them hold even where an agent denies all
 else."""
-_SECRETS = (
+ENV_FILE_RULES = (
     rule("read", "ask", "*.env"),
     rule("read", "ask", "*.env.*"),
     rule("read", "allow", "*.env.example"),
 )
+"""Ask before a file with environment variables is read: it usually contains secrets."""
 
 
 class Agent(View, frozen=True, kw_only=True):
@@ -67,7 +68,7 @@ class Agent(View, frozen=True, kw_only=True):
 
 def agents(config: Config) -> dict[str, Agent]:
     """Return all agents by name: the default agent, the built-in ones, then those of the configuration."""
-    tool_output = rule("external_directory", "allow", config.folders.tool_output)
+    tool_output = _tool_output_rule(config)
     defaults = (
         rule("*", "allow"),
         rule("doom_loop", "ask"),
@@ -76,11 +77,11 @@ def agents(config: Config) -> dict[str, Agent]:
         tool_output,
         *(rule(tool, "deny") for tool in ("question", "plan_enter", "plan_exit")),
         rule("read", "allow"),
-        *_SECRETS,
+        *ENV_FILE_RULES,
     )
     user = rules(config.settings.permission, config.folders.home)
     agents: dict[str, Agent] = {}
-    for builtin in _builtins(config, tool_output):
+    for builtin in _builtins(config):
         denials = _denials(builtin.permission, user) if user else ()
         agents[builtin.name] = replace(builtin, permission=defaults + builtin.permission + user + denials)
     for name, section in config.settings.agent.items():
@@ -181,7 +182,16 @@ def model_ref(text: str) -> ModelRef:
     return ModelRef(provider_id=provider, model_id=model)
 
 
-def _builtins(config: Config, tool_output: Rule) -> list[Agent]:
+def builtin_rules(config: Config) -> dict[str, Rules]:
+    """Return the rules that each built-in agent adds to the defaults, by the name of the agent."""
+    return {agent.name: agent.permission for agent in _builtins(config)}
+
+
+def _tool_output_rule(config: Config) -> Rule:
+    return rule("external_directory", "allow", config.folders.tool_output)
+
+
+def _builtins(config: Config) -> list[Agent]:
     """Return the built-in agents, with only the rules of their own."""
 
     def hidden(name: str, description: str, temperature: float | None = None) -> Agent:
@@ -238,8 +248,8 @@ def _builtins(config: Config, tool_output: Rule) -> list[Agent]:
             permission=(
                 rule("*", "deny"),
                 *(rule(tool, "allow") for tool in searching),
-                *_SECRETS,
-                tool_output,
+                *ENV_FILE_RULES,
+                _tool_output_rule(config),
             ),
             prompt=prompt("explore"),
         ),

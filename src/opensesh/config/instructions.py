@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ..storage.disk import read_file
 from . import globs
-from .source import TIMEOUT_SECONDS, read_limited, upward
+from .source import TIMEOUT_SECONDS, upward
 from .trust import owner_of
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _configured(config: Config, bases: list[str]) -> Iterator[str]:
 
 def _read(path: str) -> Instruction | None:
     try:
-        content = read_limited(path, MAX_FILE_BYTES)
+        content = read_file(path, limit=MAX_FILE_BYTES)
         return Instruction(path, content.decode("utf-8-sig", errors="replace"))
     except OSError as error:
         log.warning("instructions: %s cannot be read: %s", path, error.strerror)

@@ -18,7 +18,8 @@ from bisect import bisect_left, bisect_right
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from .source import MAX_FILE_BYTES, SettingPath, Source, read_limited
+from ..storage.disk import read_file
+from .source import MAX_FILE_BYTES, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -224,7 +225,7 @@ class Substitution:
         if within and os.path.commonpath((os.path.realpath(path), within)) != within:
             raise self._source.error_at(match.start(), f"a project's settings cannot be those of {path}")
         try:
-            return read_limited(path).decode("utf-8-sig").strip()
+            return read_file(path, limit=MAX_FILE_BYTES).decode("utf-8-sig").strip()
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or not UTF-8
             reason = error.strerror if isinstance(error, OSError) else "it is not a UTF-8 text file"
             raise self._source.error_at(match.start(), f"cannot read {path}: {reason}") from None

@@ -94,15 +94,10 @@ class Source:
         return ConfigError(reason, path=self.name, line=position.line, column=position.column)
 
 
-def read_limited(path: str, limit: int = MAX_FILE_BYTES) -> bytes:
-    """Return the content of a regular file; raises :class:`OSError` if it is too large for a setting."""
-    return read_file(path, limit=limit)
-
-
 def read_text(path: str, limit: int = MAX_FILE_BYTES) -> str | None:
     """Return the text of a file; ``None`` if it does not exist. Raises :class:`ConfigError` if it is not UTF-8."""
     try:
-        return read_limited(path, limit).decode()
+        return read_file(path, limit=limit).decode()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

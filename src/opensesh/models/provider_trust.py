@@ -18,8 +18,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ..config.config import leaf_values
-from ..config.source import read_limited
+from ..config.source import MAX_FILE_BYTES
 from ..config.trust import UntrustedItem, configured_values, digest, owner_of, why_untrusted
+from ..storage.disk import read_file
 from .model import SCRIPTED_PROMPT, SCRIPTED_PROVIDER
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _script_items(config: Config) -> Iterator[UntrustedItem]:
         if provider_id != SCRIPTED_PROVIDER or name == SCRIPTED_PROMPT:
             continue
         try:
-            text = read_limited(name)
+            text = read_file(name, limit=MAX_FILE_BYTES)
         except (FileNotFoundError, ValueError):  # ValueError: an impossible file name
             continue
         except OSError:

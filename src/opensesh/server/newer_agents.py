@@ -11,6 +11,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from ..config import rule, rules
+from ..config.agents import ENV_FILE_RULES, builtin_rules
 from ..engine.prompts import prompt_text
 
 if TYPE_CHECKING:
@@ -48,29 +49,15 @@ def _rules(agent: Agent, config: Config) -> Rules:
         *outside,
         *(rule(tool, "deny") for tool in ("question", "plan_enter", "plan_exit")),
         rule("read", "allow"),
-        rule("read", "ask", "*.env"),
-        rule("read", "ask", "*.env.*"),
-        rule("read", "allow", "*.env.example"),
+        *ENV_FILE_RULES,
     )
     return defaults + _own_rules(agent.name, config, outside) + configured
 
 
 def _own_rules(name: str, config: Config, outside: Rules) -> Rules:
-    plans = config.folders.plans
-    if name == "build":
-        return (rule("question", "allow"), rule("plan_enter", "allow"))
-    if name == "plan":
-        return (
-            rule("question", "allow"),
-            rule("plan_exit", "allow"),
-            rule("external_directory", "allow", os.path.join(plans, "*")),
-            rule("edit", "deny"),
-            rule("edit", "allow", os.path.join(".opencode", "plans", "*.md")),
-            rule("edit", "allow", os.path.relpath(os.path.join(plans, "*.md"), config.worktree)),
-        )
     if name == "general":
         return (rule("todowrite", "deny"),)
     if name == "explore":
         tools = ("grep", "glob", "webfetch", "websearch", "read")
         return (rule("*", "deny"), *(rule(tool, "allow") for tool in tools), *outside)
-    return (rule("*", "deny"),)
+    return builtin_rules(config)[name]

@@ -36,10 +36,7 @@ class CountedCalls:
         infos = {str(info.get("id")): info for info in messages}
         for removed in removed_calls.read(store_ids(self._store), session_id):
             infos.setdefault(str(removed.get("id")), removed)
-        times = [as_whole(object_at(info, "time").get("created")) for info in infos.values()]
-        head = session_info(session, str(session.get("projectID") or ""), session_id)
-        is_fork = bool(times) and may_be_fork(head, min(times))
-        copied = self._copied.get(session_id, set()) if is_fork else set[str]()
+        copied = self._copied_by(session, [as_whole(object_at(info, "time").get("created")) for info in infos.values()])
         calls: dict[str, Document] = {}
         for name, info in infos.items():
             if info.get("role") == "assistant":
@@ -60,10 +57,14 @@ class CountedCalls:
                 record = RawRecord(name, "", name, message.info)
                 usage[name] = message_usage(record, partial(iter, message.parts), repricer)
         entries = with_removed_calls(usage, store_ids(self._store), session_id, repricer)
-        head = session_info(session, str(session.get("projectID") or ""), session_id)
-        is_fork = bool(entries) and may_be_fork(head, min(entry.created for entry in entries))
-        copied = self._copied.get(session_id, set()) if is_fork else set[str]()
+        copied = self._copied_by(session, [entry.created for entry in entries])
         return [entry for entry in entries if entry.id not in copied]
+
+    def _copied_by(self, session: Document, times: list[int]) -> set[str]:
+        """Return the messages and side calls that a session copied; ``times`` are when its messages were created."""
+        session_id = str(session.get("id"))
+        info = session_info(session, str(session.get("projectID") or ""), session_id)
+        return self._copied.get(session_id, set()) if times and may_be_fork(info, min(times)) else set()
 
     @cached_property
     def _copied(self) -> dict[str, set[str]]:
