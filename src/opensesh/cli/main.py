@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     class CommandModule(Protocol):
-        """What the module of a command offers."""
+        """The functions that the module of a command has."""
 
         def configure(self, parser: CommandParser) -> None:
             """Declare the arguments."""

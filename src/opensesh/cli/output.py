@@ -131,7 +131,7 @@ def clip(text: str, columns: int) -> str:
 
 
 def clip_start(text: str, columns: int) -> str:
-    """Like :func:`clip`, but cut at the start: the end of a path is the more useful part."""
+    """Return ``text`` like :func:`clip`, but cut at the start: the end of a path is the more useful part."""
     return clip(text[::-1], columns)[::-1]
 
 

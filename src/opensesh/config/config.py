@@ -39,7 +39,7 @@ _CONCATENATED = ("plugin", "instructions")
 
 
 class Origin(NamedTuple):
-    """Where a value was set."""
+    """The place at which a value was set."""
 
     source: str
     """The path of a file, the name of an environment variable, or a URL."""
@@ -302,7 +302,7 @@ def finish(merge: Merge, flags: Flags) -> Document:
 
 
 def _plugins(merge: Merge) -> None:
-    """Of several plugins with the same name, keep the last."""
+    """Keep the last of several plugins with the same name."""
     listed = as_list(merge.document.get("plugin"))
     if not listed:
         return

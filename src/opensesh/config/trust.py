@@ -61,7 +61,7 @@ def digest(*pieces: bytes) -> str:
 
 
 class Trust:
-    """What the user has trusted, in a file of our state folder, where no repository can place it."""
+    """The items that the user has trusted, in a file of our state folder, where no repository can place it."""
 
     def __init__(self) -> None:
         self.path = os.path.join(paths.state(), FILE_NAME)
@@ -314,7 +314,7 @@ def is_user_owned(source: str, config: Config) -> bool:
 
 
 class _Settings(Protocol):
-    """What tells whose a file is: of a configuration, or while it is read."""
+    """The settings that :func:`user_folders` needs, of a configuration or of one that is being read."""
 
     @property
     def directory(self) -> str: ...

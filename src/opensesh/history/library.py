@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class SessionFilter(NamedTuple):
-    """Which sessions to return. Empty fields have no effect."""
+    """Criteria for sessions. Empty fields have no effect."""
 
     project: ProjectFilter | None = None
     since: int = 0
@@ -85,7 +85,7 @@ class ProjectUse(NamedTuple):
 
     @property
     def last_used(self) -> int:
-        """When one of its sessions was last updated; without sessions, when its record was."""
+        """The time of the last update of one of its sessions; without sessions, of its record."""
         return self.latest or self.group.project.time.updated or self.group.project.time.created
 
 
@@ -126,7 +126,7 @@ class SessionEntry:
 
     @property
     def origin(self) -> str:
-        """Where the record is."""
+        """The location of the record: a file, or a row of a database."""
         return self._library.store.locate(self._key)
 
     @property
@@ -146,7 +146,7 @@ class SessionEntry:
 
     @property
     def cost(self) -> Decimal:
-        """What the session itself spent, as stored: without what a fork copied, and with what was removed since."""
+        """The stored cost of the session's own calls, removed ones included, without what a fork copied."""
         return self.totals.cost
 
     @cached_property

@@ -33,7 +33,7 @@ class OpenedLines(NamedTuple):
 
 
 class FileSummary(NamedTuple):
-    """What happened to a file."""
+    """The change of one file."""
 
     path: str
     status: str

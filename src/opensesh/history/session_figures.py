@@ -27,7 +27,7 @@ class Subagent(NamedTuple):
 
 
 class SessionFigures(NamedTuple):
-    """What a session used."""
+    """The cost, tokens, context, todo list and subagents of one session."""
 
     usage: UsageTotals
     """Of its own model calls, without what a fork copied."""

@@ -54,7 +54,7 @@ class SessionRow(NamedTuple):
 
 
 class RowFilter(NamedTuple):
-    """Which rows. Empty fields have no effect."""
+    """Criteria for rows. Empty fields have no effect."""
 
     project: ProjectFilter | None = None
     text: str = ""
@@ -186,7 +186,7 @@ def sort_key(sort: Sort) -> Callable[[SessionRow], tuple[int | str, str]]:
 
 
 class _Figures(NamedTuple):
-    """What is known of a session from its own row in the cache."""
+    """The figures of a session that its own row in the cache contains."""
 
     generation: int
     info: SessionInfo

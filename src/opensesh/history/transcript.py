@@ -33,7 +33,7 @@ _USER_DECISIONS = {
 
 
 class TranscriptOptions(NamedTuple):
-    """What to include besides texts and tool calls."""
+    """The optional content of a transcript, besides texts and tool calls."""
 
     reasoning: bool = False
     outputs: bool = False
@@ -102,8 +102,10 @@ class ToolBlock(NamedTuple):
 
     @property
     def user_decision(self) -> str:
-        """What the user did instead, where that and not a failure ended it: ``skipped`` for a question, ``denied``, or
-        ``stopped``; else empty."""
+        """The decision of the user that ended the call: ``skipped`` (a question), ``denied`` or ``stopped``.
+
+        Empty if the call ended in another way.
+        """
         reason = self.error.removeprefix("Error: ") if self.status == "error" else ""
         return next((word for pattern, word in _USER_DECISIONS.items() if re.match(pattern, reason)), "")
 

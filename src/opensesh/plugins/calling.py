@@ -42,7 +42,7 @@ OutputT = TypeVar("OutputT", bound="HookOutput")
 
 
 class PluginSource(Struct, frozen=True):
-    """Where a plugin comes from."""
+    """The origin of a plugin."""
 
     kind: Literal["entry point", "config", "folder", "given", "MCP server", "provider", "script", "command", "agent"]
     place: str

@@ -27,7 +27,7 @@ class HookInput(Struct, frozen=True, kw_only=True):
 
 
 class Host(HookInput, frozen=True, kw_only=True):
-    """Where a plugin runs, and its options."""
+    """The directory and project that a plugin runs in, and its options."""
 
     directory: str
     """The absolute path of the directory that sessions work in."""

@@ -31,7 +31,8 @@ MAX_DOLLARS = 1e30
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
-_SHORT_TYPES = (int, bool)
+_WHOLE_NUMBER_TYPES = (int, bool)
+"""Numbers that msgspec encodes as JavaScript does."""
 _BYTE = r"\(byte (\d+)\)"
 _SURROGATE = "[\ud800-\udfff]"
 _CHUNK_CHARACTERS = 262_144
@@ -61,7 +62,7 @@ def loads(data: bytes, path: str = "") -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a copy of ``value`` as it is read back once it was stored. Raises what encoding it raises."""
+    """Return a copy of ``value`` as it would be read after it was stored. Raises the errors of :func:`dumps`."""
     return loads(dumps(value))
 
 
@@ -194,7 +195,7 @@ def _prepared(value: Any, mark: str = "", texts: list[str] | None = None) -> Any
     if kind is dict:
         changed: Document | None = None
         for key, item in cast("Document", value).items():
-            if type(item) in _SHORT_TYPES or (type(item) is str and len(item) <= _CHUNK_CHARACTERS):
+            if type(item) in _WHOLE_NUMBER_TYPES or (type(item) is str and len(item) <= _CHUNK_CHARACTERS):
                 continue
             prepared = _prepared(item, mark, texts)
             if prepared is not item:
@@ -208,7 +209,7 @@ def _prepared(value: Any, mark: str = "", texts: list[str] | None = None) -> Any
 
 
 def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Return ``value`` with another text in place of each, names of fields included."""
+    """Return ``value`` with every text in it replaced by ``change(text)``, the names of fields included."""
     if isinstance(value, str):
         return change(value)
     if (members := as_object(value)) is not None:
@@ -224,6 +225,7 @@ def without_surrogates(value: Any) -> Any:
 
 
 def _fill(frame: Sequence[bytes], texts: Sequence[str]) -> Iterator[bytes]:
+    """Yield the pieces of a frame with the long texts between them, in chunks."""
     yield frame[0]
     for text, after in zip(texts, frame[1:], strict=True):
         for start in range(0, len(text), _CHUNK_CHARACTERS):

@@ -62,8 +62,10 @@ class ContentFilterError(View, frozen=True, kw_only=True):
 
 
 class BudgetExceededError(View, frozen=True, kw_only=True):
-    """The budget did not pay the request, was exceeded, or cut the answer off; an extension of opensesh. Amounts are US
-    dollars."""
+    """The budget did not cover the request, was exceeded, or ended the answer early.
+
+    An extension of opensesh. Amounts are in US dollars.
+    """
 
     message: str = ""
     scope: str = "run"

@@ -72,7 +72,7 @@ class AssistantMessage(Record, frozen=True, kw_only=True):
     model_id: str = ""
     provider_id: str = ""
     mode: str = ""
-    """The agent, by its old name; always written, equal to ``agent``."""
+    """The agent, under the older name of the field. OpenCode always writes it, equal to ``agent``."""
     agent: str | None = None
     path: Path | None = None
     summary: bool | None = None

@@ -18,7 +18,7 @@ Position = tuple[int, tuple[int, str]]
 def created(document: Document, path: str = "") -> int:
     """Return a record's ``time.created`` in milliseconds, or raise :class:`RecordError`.
 
-    A time that cannot be one, such as one in the year 300000, is 0.
+    A number that cannot be a time, such as one in the year 300000, becomes 0.
     """
     value: Any = None
     try:
@@ -31,7 +31,7 @@ def created(document: Document, path: str = "") -> int:
 
 
 def position(document: Document, path: str = "") -> Position:
-    """Return the sort key of a message or session, oldest first; :class:`RecordError` without a time or an id."""
+    """Return the key that sorts messages or sessions, oldest first; :class:`RecordError` without a time or an id."""
     time = created(document, path)
     identifier = document.get("id")
     if not isinstance(identifier, str):

@@ -46,7 +46,7 @@ class Rule(View, frozen=True, kw_only=True):
 
 
 class Revert(View, frozen=True, kw_only=True):
-    """A revert to before this message (or part). The hidden messages are removed by the next prompt or by unrevert."""
+    """A revert to before this message or part. The next prompt removes the hidden messages; unrevert restores them."""
 
     message_id: str
     part_id: str | None = None

@@ -26,7 +26,7 @@ class Tokens(View, frozen=True, kw_only=True):
 
 
 class FileDiff(View, frozen=True, kw_only=True):
-    """The change of a file: up to 1.1.65 both texts, later a unified ``patch``."""
+    """How a file changed. OpenCode up to 1.1.65 stores both texts, later versions a unified ``patch``."""
 
     file: str = ""
     before: str | None = None
@@ -38,7 +38,7 @@ class FileDiff(View, frozen=True, kw_only=True):
 
 
 class ModelRef(View, frozen=True, kw_only=True):
-    """Which model of which provider."""
+    """A model, by its provider and its own id."""
 
     provider_id: str = ""
     model_id: str = ""

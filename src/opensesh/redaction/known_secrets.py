@@ -1,4 +1,4 @@
-"""The secrets that this machine holds, of any form, and the encodings in which they may occur."""
+"""The secrets that are known on this machine, of any form, and the encodings in which they may occur."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def known_secrets(config: Mapping[str, Any], environ: Mapping[str, str] = os.env
     """Return the secrets of this machine: from the environment, OpenCode's login files and the configuration."""
     secrets: set[str] = set()
     for name, value in environ.items():
-        # A path is where a key is, not the key; but a key may begin with a slash, too.
+        # The path of a key file is not a secret. A key may begin with a slash too, so the file must exist.
         if _SECRET_NAME.search(name) and not (os.path.isabs(value) and os.path.exists(value)):
             secrets.add(value)
         secrets.update(_URL_PASSWORD.findall(value))
@@ -82,8 +82,10 @@ def escaped_forms(secret: str) -> set[str]:
 
 
 def encoded_forms(secret: str) -> set[str]:
-    """Return how a secret looks within hexadecimal digits and Base64, also of each other, wherever it begins in what
-    was encoded."""
+    """Return the forms that a secret has inside of data that was encoded once or twice, as hexadecimal or Base64.
+
+    The secret may begin anywhere in the data.
+    """
     data = secret.encode(errors="surrogatepass")
     once = {data.hex(), *_base64_forms(data)}
     twice = {form for first in once for form in (first.encode().hex(), *_base64_forms(first.encode()))}

@@ -1,8 +1,8 @@
 """The redactor: removes secrets from texts and JSON values, and counts what was removed.
 
 Only texts change, including the names of fields, so the JSON stays valid and complete. A secret is replaced by the name
-of its rule: ``[redacted:github-token]``. Characters that are not visible and terminal codes within a secret do not hide
-it, nor do a line break within a token and escapes of characters. The time for a text is proportional to its length.
+of its rule: ``[redacted:github-token]``. It is also recognised if it contains invisible characters, terminal codes or
+escaped characters, or if a line break splits a token. The time for a text is proportional to its length.
 """
 
 from __future__ import annotations
@@ -67,10 +67,11 @@ _LINE_BREAK = r"(?:[\"'][ \t]*+[+\\]?)?[ \t]*+\r?\n[ \t]*+(?:\+[ \t]*+)?[\"']?"
 _SPLIT_WORDS = re.compile(rf"(?<![{WORD_CHARACTERS}])[{WORD_CHARACTERS}]++(?:{_LINE_BREAK}[{WORD_CHARACTERS}]++)++")
 _BREAKS = re.compile(_LINE_BREAK)
 _LIKE_A_KEY = re.compile(r"\d|[a-z][A-Z]")
-"""What the rest of a key on the next line has, and a word that follows a key has not."""
+"""Found in the rest of a key that continues on the next line, but not in an ordinary word that follows a key."""
 
 _KEPT_IN_KNOWN = re.compile(r"[^\s\"'`\\+]+")
-"""The rest may be between two characters of a known secret: line breaks, and what joins strings in source code."""
+"""What is compared with known secrets. The rest, such as line breaks and what joins strings in source code, may stand
+between two characters of a secret."""
 
 _match_secret_field = lru_cache(maxsize=10_000)(SECRET_FIELDS.fullmatch)
 _WORD_HINTS = [(hint, rule) for rule in RULES if rule.word for hint in rule.hint.split("|")]

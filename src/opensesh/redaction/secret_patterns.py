@@ -1,8 +1,8 @@
 """The shapes of secrets that redaction recognises.
 
 Each rule is anchored on something unmistakable; nothing is guessed by how random a word looks, so hashes, ids and
-encoded files stay. Every pattern takes linear time: what may repeat without a limit either cannot fail afterwards, or
-cannot contain the beginning of another match.
+encoded files stay. Every pattern takes linear time: after a repetition without a limit, either the match cannot fail,
+or the repeated characters cannot contain the beginning of another match.
 """
 
 from __future__ import annotations

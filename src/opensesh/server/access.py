@@ -1,11 +1,11 @@
-"""Who may use the server: checks of Host, Origin and password before anything else, and CORS.
+"""Access control of the server: checks of Host, Origin and password before anything else, and CORS.
 
 The checks, in this order:
 
 1. Host: a request must name this server, or a page could rebind its own DNS name to this machine.
 2. Origin, and what browsers say about the site of a request: a page elsewhere may not change anything, nor open a
-   stream or a terminal. A request that only reads, without what every browser of the last years adds, is answered as
-   OpenCode does, without the header that would let a page read the answer.
+   stream or a terminal. A request that only reads and lacks ``Sec-Fetch-Site``, which current browsers send, is
+   answered as by OpenCode, but without the CORS header that would let a page read the answer.
 3. The password, if there is one.
 
 Every request that may change something is logged, with who sent it.

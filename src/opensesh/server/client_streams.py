@@ -68,7 +68,7 @@ class StreamPosition:
 
     @property
     def next_due(self) -> float | None:
-        """When an update that was held back has to be sent, in monotonic seconds."""
+        """The time at which an update that was held back has to be sent, in monotonic seconds."""
         return min(self._due.values(), default=None)
 
     def read(self) -> bytes:
@@ -189,7 +189,7 @@ class StreamPosition:
 
 
 class StreamChunk(NamedTuple):
-    """What all clients of a channel are sent at once."""
+    """The bytes that all clients of a channel are sent at once."""
 
     number: int
     data: bytes
@@ -200,7 +200,7 @@ class StreamChunk(NamedTuple):
 
 
 class ClientChannel:
-    """What the clients of a directory, or of all directories, are sent while they are up to date."""
+    """The shared stream of all up-to-date clients of a directory, or of all directories."""
 
     def __init__(self, streams: EventStreams, directory: str | None, *, with_ids: bool) -> None:
         sequence = streams.bus.last

@@ -43,7 +43,7 @@ _MIN_WIDENED_LENGTH = 3
 
 
 class IndexProgress(NamedTuple):
-    """How far a first refresh is."""
+    """The progress of a first refresh."""
 
     is_ready: bool
     """Whether there was a refresh that ended."""
@@ -149,7 +149,7 @@ class BackgroundRefresh:
 
 
 class HistoryIndex:
-    """What lists and searches of a server are answered from."""
+    """The data for the lists and searches of a server."""
 
     def __init__(self, store: Store, version: Callable[[], int]) -> None:
         """``version`` changes when this server changes the store."""
@@ -170,7 +170,7 @@ class HistoryIndex:
 
     @property
     def table_progress(self) -> IndexProgress:
-        """How far the first session table is."""
+        """The progress of the first session table."""
         return self._table_refresh.progress
 
     def warm_up(self) -> None:

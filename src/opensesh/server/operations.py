@@ -297,7 +297,7 @@ def _refuse_untyped(request: Request, content: bytes) -> None:
 
 
 def _check_parameters(parameters: dict[str, str], declared: type[Struct]) -> None:
-    """Check the parameters of the path. An id that begins as one and cannot exist is one that does not."""
+    """Check the parameters of the path. An invalid id with the right prefix is answered as one that does not exist."""
     try:
         msgspec.convert(parameters, declared)
     except msgspec.ValidationError:
@@ -307,8 +307,11 @@ def _check_parameters(parameters: dict[str, str], declared: type[Struct]) -> Non
 
 
 def _body(operation: Operation, document: Any) -> Any:
-    """Return the body as its operation declares it. ``null`` for a field that could be omitted is refused, as in
-    OpenCode 1.1, but in settings and in the fields that are ``NULLABLE``."""
+    """Return the body as its operation declares it.
+
+    ``null`` for a field that could be omitted is refused, as in OpenCode 1.1, except in settings and in the fields that
+    the type of the body lists in ``NULLABLE``.
+    """
     try:
         body = msgspec.convert(document, operation.body)
     except UnicodeEncodeError:  # msgspec cannot describe what is wrong with half a character

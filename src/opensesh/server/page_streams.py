@@ -68,7 +68,7 @@ class UserRequest(NamedTuple):
 
 
 class Fragments(NamedTuple):
-    """How records become HTML."""
+    """Functions that render records as HTML."""
 
     markdown: Callable[[str], str]
     part: Callable[[Document, str, bool], str]
@@ -81,7 +81,7 @@ class Fragments(NamedTuple):
 
 
 class PageRendering:
-    """What all streams of pages share: each text, part and message is rendered once."""
+    """The rendering that all streams of pages share: each text, part and message is rendered once."""
 
     def __init__(
         self,

@@ -136,7 +136,7 @@ async def call_redactor(call: Call) -> Redactor:
 
 
 class AttachmentQuery(msgspec.Struct, frozen=True):
-    """Which of the files that a tool returned; absent for the file of a file part."""
+    """The number of a file among those that a tool returned; absent for the file of a file part."""
 
     attachment: Annotated[int, msgspec.Meta(ge=0)] | None = None
 

@@ -1,4 +1,4 @@
-"""What all requests share: the engines, the bus, the event streams, the options of the server."""
+"""State that all requests share: the engines, the bus, the event streams; and the options of the server."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _PLAIN_SHELL = '<pre class="plain" tabindex="0"><code></code></pre>'
 
 
 class ViewerPosition(NamedTuple):
-    """How much of a streaming text a viewer has."""
+    """The part of a streaming text that a viewer has."""
 
     settled: int = 0
     """Settled blocks."""
@@ -50,7 +50,7 @@ class MarkdownOperation(NamedTuple):
     """HTML; for ``text``, plain text."""
 
     def document(self, part_id: str) -> dict[str, str]:
-        """For the event stream."""
+        """Return the operation as the event stream has it."""
         return {"op": self.op, "part": part_id, ("s" if self.op == "text" else "html"): str(self.content)}
 
 
@@ -79,7 +79,7 @@ class StreamingMarkdown:
 
     @property
     def position(self) -> ViewerPosition:
-        """Where a viewer is that has everything."""
+        """The position of a viewer that has everything."""
         return ViewerPosition(len(self._settled), self._tail_version, len(self._chunks))
 
     def feed(self, text: str) -> None:

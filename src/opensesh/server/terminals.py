@@ -57,7 +57,7 @@ class Terminal:
 
     @property
     def info(self) -> Document:
-        """What clients see of it."""
+        """The terminal as clients see it."""
         return {
             "id": self.id,
             "title": self.title,

@@ -1,4 +1,4 @@
-"""Share items: the records of the share protocol, each with a key under which the newest one counts.
+"""Share items: the records of the share protocol. Each has a key; of several with the same key, the newest counts.
 
 ::
 

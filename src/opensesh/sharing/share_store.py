@@ -41,7 +41,7 @@ ON CONFLICT (share, key) DO UPDATE SET type = excluded.type, data = excluded.dat
 
 
 class ShareLimits(NamedTuple):
-    """How much a server accepts, so that a client cannot fill its disk."""
+    """Limits of a share server, so that a client cannot fill its disk."""
 
     body: int = 64 << 20
     """Bytes of one request."""

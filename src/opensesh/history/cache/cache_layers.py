@@ -83,7 +83,7 @@ class CacheLayer:
 
 
 class RefreshPlan(NamedTuple):
-    """What a refresh has to do."""
+    """The work of one refresh."""
 
     stores: Mapping[str, int]
     """Fingerprints of the stores, by store id."""

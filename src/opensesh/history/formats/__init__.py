@@ -61,7 +61,7 @@ class FormatOptions(NamedTuple):
 
 
 class FormatEntry(NamedTuple):
-    """Where a format is, and how it is chosen and sent."""
+    """The class of a format, the file name endings that choose it, and its media type."""
 
     module: str
     class_name: str

@@ -152,7 +152,7 @@ class Export:
 
     @property
     def delimiters(self) -> tuple[bytes, bytes, bytes]:
-        """What to write before, between and after the sessions in one file; nothing around a single session."""
+        """The bytes before, between and after the sessions in one file; empty around a single session."""
         return (self.format.delimiters or (b"", b"", b"")) if len(self.selected) != 1 else (b"", b"", b"")
 
 

@@ -291,7 +291,7 @@ def _updated(info: Document) -> int:
 
 
 class Relation(Enum):
-    """How the imported copy of a session relates to the existing one."""
+    """The relation of the imported copy of a session to the existing one."""
 
     SAME = "same"
     AHEAD = "ahead"

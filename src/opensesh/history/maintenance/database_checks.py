@@ -32,7 +32,7 @@ _RECOVER = "copy the file while OpenCode does not run, and try `.recover` of the
 
 
 class _MessageRow(NamedTuple):
-    """What the other checks need of a message."""
+    """The fields of a message that the other checks need."""
 
     session: str
     created: int

@@ -52,7 +52,7 @@ class Finding(NamedTuple):
 
     @property
     def repairs(self) -> list[str]:
-        """What ``--fix`` does, in words."""
+        """The changes that ``--fix`` makes, in words."""
         texts = ["the record is corrected; the old content is kept"] if self.edit is not None else []
         for change in self.changes:
             if change.mode is not None:

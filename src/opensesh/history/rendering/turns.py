@@ -52,7 +52,7 @@ _FOLDED_CALLS = 3
 
 
 class RenderOptions(NamedTuple):
-    """How turns are rendered."""
+    """Options for rendering turns."""
 
     address: str = ""
     """The address of the session's page, from which bodies are loaded; empty if they are part of the result."""

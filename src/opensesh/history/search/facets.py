@@ -35,7 +35,7 @@ _SUMMARY = ", ".join(
 
 
 class NewestMatches(NamedTuple):
-    """At most :data:`COUNTED_PARTS` parts that match, the newest first, and their facets."""
+    """The newest parts that match, at most :data:`COUNTED_PARTS`, and their facets."""
 
     parts: list[int]
     """Their numbers in the cache."""

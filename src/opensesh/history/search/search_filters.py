@@ -37,7 +37,7 @@ FIELDS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 class Filters(NamedTuple):
-    """Which parts are searched. Empty filters have no effect."""
+    """Criteria for the parts to search. Empty fields have no effect."""
 
     session_matches: Callable[[str, str, str], bool] | None = None
     """Called with a session's project, directory and title."""

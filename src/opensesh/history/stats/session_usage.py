@@ -1,4 +1,4 @@
-"""What statistics know of a session: its record, the usage of each message, and totals by quarter of an hour."""
+"""Usage of a session: the fields of its record, the usage of each message, and totals by quarter of an hour."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class UsageEntry(NamedTuple):
 
     @property
     def totals(self) -> UsageTotals:
-        """What this entry adds to totals."""
+        """The totals of this entry alone."""
         _, role, _, _, _, _, _, fresh, output, reasoning, read, write, cost, repriced = self
         if role == "user":
             return UsageTotals(messages=1)

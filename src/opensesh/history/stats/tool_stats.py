@@ -1,4 +1,4 @@
-"""How often each tool was called, how often it failed, how long it took and how much it returned.
+"""Statistics of tools: calls, failures, duration and size of the results of each tool.
 
 There are no tokens: a model call is billed as a whole, not by tool. The calls of each session are stored with the usage
 layer of the derived cache, and read again when its usage was.

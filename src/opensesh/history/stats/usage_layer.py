@@ -95,7 +95,7 @@ class UsageTable:
 
     @cached_property
     def copied(self) -> dict[str, set[str]]:
-        """What forks copied; see :func:`~opensesh.history.stats.forks.copied_messages`."""
+        """By session, the messages that it copied; see :func:`~opensesh.history.stats.forks.copied_messages`."""
         return copied_messages(self)
 
     @property

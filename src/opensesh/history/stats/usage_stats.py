@@ -38,7 +38,7 @@ invalid time."""
 
 
 class UsageFilter(NamedTuple):
-    """Which messages count."""
+    """Criteria for the messages that count."""
 
     since: int | None = None
     """Made at this time or later, in milliseconds."""
@@ -102,7 +102,7 @@ class StatsRow(NamedTuple):
 
 
 class CopiedUsage(NamedTuple):
-    """What forks copied from other sessions, which is not counted."""
+    """The usage that forks copied from other sessions, which is not counted."""
 
     sessions: int
     """How many forks have copies."""

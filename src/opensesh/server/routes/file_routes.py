@@ -53,7 +53,7 @@ class FileNode(Struct, frozen=True):
 
 
 class FileContent(Struct, frozen=True, rename=js_name):
-    """What is in a file, and how it differs from the last commit."""
+    """The content of a file, and its difference from the last commit."""
 
     type: Literal["text", "binary"]
     content: str

@@ -35,7 +35,7 @@ _STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
 class LiveEventsQuery(Struct, frozen=True, rename=js_name):
-    """What to send."""
+    """Options of the event stream."""
 
     session: str = ""
     """The ids of sessions whose turns and parts are sent, separated by commas."""
@@ -46,7 +46,7 @@ class LiveEventsQuery(Struct, frozen=True, rename=js_name):
 
 
 class RevertPreviewBody(Struct, frozen=True, rename=js_name):
-    """What to revert to: before this message, or before a part of it."""
+    """The target of a revert: before this message, or before a part of it."""
 
     message_id: MessageID
     part_id: PartID | None = None
@@ -66,7 +66,7 @@ class PreviewedRevertBody(Struct, frozen=True, rename=js_name):
 
 
 class ArchiveBody(Struct, frozen=True):
-    """Whether the session is archived."""
+    """The new state of the session: archived or not."""
 
     archived: bool
 

@@ -34,13 +34,13 @@ routes = Routes()
 
 
 class ContextQuery(Struct, frozen=True):
-    """Which request: a step from 1 or a message; the next one if absent."""
+    """A request to a model: the number of a step from 1, or a message; the next request if absent."""
 
     step: str | None = None
 
 
 class ExportQuery(Struct, frozen=True):
-    """In which form."""
+    """Options of an export."""
 
     format: Literal["jsonl", "json", "opencode", "markdown", "html", "prompts", "hf"] = "json"
     redact: bool = False
@@ -48,7 +48,7 @@ class ExportQuery(Struct, frozen=True):
 
 
 class TurnsQuery(Struct, frozen=True):
-    """Which messages, by position or around one of them; the newest ones if neither is given."""
+    """A range of messages, by position or around one of them; the newest ones if neither is given."""
 
     start: Annotated[int, Meta(ge=0)] | None = field(default=None, name="from")
     around: MessageID | None = None
@@ -58,7 +58,7 @@ class TurnsQuery(Struct, frozen=True):
 
 
 class ChangesQuery(Struct, frozen=True):
-    """Of which prompt; of the whole session if absent."""
+    """The prompt whose changes to return; those of the whole session if absent."""
 
     prompt: MessageID | None = None
 

@@ -24,20 +24,20 @@ routes = Routes()
 
 
 class UndoBody(Struct, frozen=True):
-    """Which repair to reverse."""
+    """The repair to reverse."""
 
     undo: str
     """The ``undo`` of a repair."""
 
 
 class RestoreBody(Struct, frozen=True):
-    """Which sessions to restore."""
+    """The sessions to restore."""
 
     sessions: list[str]
 
 
 class EmptyBody(Struct, frozen=True):
-    """What to delete for good."""
+    """The removed sessions to delete for good."""
 
     before: int | None = None
     """Only what was removed before this time, in milliseconds since 1970."""

@@ -41,7 +41,7 @@ class McpStatus(Struct, frozen=True):
 
 
 class McpAuthorization(Struct, frozen=True):
-    """Where to log in."""
+    """The address for a login, and its OAuth state."""
 
     authorization_url: str = field(name="authorizationUrl")
     oauth_state: str = field(name="oauthState")

@@ -52,7 +52,7 @@ _REQUIRED_STATE = {
 
 
 class MessageListQuery(Struct, frozen=True):
-    """Which messages."""
+    """A page of messages."""
 
     limit: float | None = None
     """Only the newest; 0 for all."""

@@ -1,4 +1,4 @@
-"""What the programs of OpenCode 1.18 call beside the API of 1.1.65. Its other additions do not exist here."""
+"""Operations that OpenCode 1.18's programs call beside the API of 1.1.65. Its other additions do not exist here."""
 
 from __future__ import annotations
 

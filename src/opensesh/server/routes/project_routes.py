@@ -20,7 +20,7 @@ routes = Routes()
 
 
 class ProjectIcon(Struct, frozen=True):
-    """How clients show the project."""
+    """The icon of a project in clients."""
 
     url: str | None = None
     override: str | None = None
@@ -34,7 +34,7 @@ class ProjectCommands(Struct, frozen=True):
 
 
 class ProjectUpdate(Struct, frozen=True):
-    """What to change; what is absent stays."""
+    """Changes to a project; absent fields stay as they are."""
 
     name: str | None = None
     icon: ProjectIcon | None = None

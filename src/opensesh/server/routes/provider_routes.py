@@ -74,7 +74,7 @@ class LoginCode(Struct, frozen=True):
 
 
 class Login(Struct, frozen=True):
-    """Where and how to log in."""
+    """The address and the instructions for a login."""
 
     url: str
     method: Literal["auto", "code"]

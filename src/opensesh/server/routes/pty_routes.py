@@ -51,14 +51,14 @@ class PtyCreate(Struct, frozen=True):
 
 
 class PtySize(Struct, frozen=True):
-    """Characters."""
+    """The size of a terminal, in characters."""
 
     rows: Cells
     cols: Cells
 
 
 class PtyUpdate(Struct, frozen=True):
-    """What to change; what is absent stays."""
+    """Changes to a terminal; absent fields stay as they are."""
 
     title: str | None = None
     size: PtySize | None = None

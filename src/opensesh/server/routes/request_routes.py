@@ -52,7 +52,7 @@ class PermissionResponse(Struct, frozen=True):
 
 
 class QuestionReply(Struct, frozen=True):
-    """For each question, the labels that the user chose."""
+    """The labels that the user chose, for each question."""
 
     answers: list[list[str]]
 

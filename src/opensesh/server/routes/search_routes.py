@@ -24,7 +24,7 @@ _SUGGESTIONS = 8
 
 
 class SearchQuery(Struct, frozen=True):
-    """What to search for, and where."""
+    """The words of a search, and its filters."""
 
     q: str = ""
     mode: Literal["words", "text", "regex"] = "words"

@@ -38,7 +38,7 @@ _FRESH_SECONDS = 60.0
 
 
 class SessionsQuery(Struct, frozen=True):
-    """Which sessions, and in which order."""
+    """Filters and order of a list of sessions."""
 
     project: str = ""
     """A name, folder, remote or id; need not be exact."""
@@ -77,14 +77,14 @@ class SessionList(NamedTuple):
 
 
 class ArchiveSessionsBody(Struct, frozen=True):
-    """Which sessions to archive, or to bring back."""
+    """The sessions to archive or to unarchive."""
 
     sessions: list[str]
     archived: bool = True
 
 
 class RemoveBody(Struct, frozen=True):
-    """Which sessions to move to the trash."""
+    """The sessions to move to the trash."""
 
     sessions: list[str]
 

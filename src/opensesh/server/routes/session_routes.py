@@ -55,7 +55,7 @@ class ChosenModel(Struct, frozen=True, omit_defaults=True, rename=js_name):
 
 
 class SessionCreate(Struct, frozen=True, omit_defaults=True, rename=js_name):
-    """What a new session may be given. Agent, model and metadata are fields of OpenCode 1.18."""
+    """Optional fields of a new session. Agent, model and metadata are fields of OpenCode 1.18."""
 
     parent_id: SessionID | None = None
     title: str | None = None
@@ -66,13 +66,13 @@ class SessionCreate(Struct, frozen=True, omit_defaults=True, rename=js_name):
 
 
 class ArchiveTime(Struct, frozen=True):
-    """When the session was archived, in milliseconds since 1970."""
+    """The time at which the session was archived, in milliseconds since 1970."""
 
     archived: float | None = None
 
 
 class SessionUpdate(Struct, frozen=True):
-    """What to change; what is absent stays."""
+    """Changes to a session; absent fields stay as they are."""
 
     NULLABLE: ClassVar = ("permission", "metadata")
     """Fields of OpenCode 1.18, which accepts ``null`` in them. OpenCode 1.1 does not read them."""
@@ -83,13 +83,13 @@ class SessionUpdate(Struct, frozen=True):
 
 
 class SessionFork(Struct, frozen=True, rename=js_name):
-    """Where to end the copy: before this message."""
+    """The end of the copy: before this message."""
 
     message_id: MessageID | None = None
 
 
 class SessionRevert(Struct, frozen=True, rename=js_name):
-    """What to revert to: before this message, or before a part of it."""
+    """The target of a revert: before this message, or before a part of it."""
 
     message_id: MessageID
     part_id: PartID | None = None

@@ -24,7 +24,7 @@ routes = Routes()
 
 
 class StatsQuery(Struct, frozen=True):
-    """How to add up, and what."""
+    """Grouping and filters of statistics."""
 
     by: Literal["day", "month", "project", "model", "agent", "session", "tool"] = "day"
     since: int | None = None
@@ -36,7 +36,7 @@ class StatsQuery(Struct, frozen=True):
 
 
 class ProjectsQuery(Struct, frozen=True):
-    """Which projects."""
+    """A search for projects."""
 
     q: str = ""
     """A name, folder or remote; need not be exact."""

@@ -28,7 +28,7 @@ _END = 10**9
 
 
 class ChangesPageQuery(Struct, frozen=True):
-    """Of which prompt; of the whole session if absent."""
+    """The prompt whose changes to show (the whole session if absent), and the layout."""
 
     prompt: ChosenMessageID = ""
     view: Literal["", "split"] = ""

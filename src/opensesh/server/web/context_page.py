@@ -1,4 +1,4 @@
-"""What was sent to the model in a step of a session, and what was left out."""
+"""The page of a request: what was sent to the model in a step of a session, and what was left out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pages = Routes()
 
 
 class ContextPageQuery(Struct, frozen=True):
-    """Which request: a message or the number of a step; the next one if absent."""
+    """A request to a model: a message or the number of a step; the next request if absent."""
 
     message: str = ""
     step: str = ""

@@ -1,4 +1,4 @@
-"""What sessions cost: by day, month, model, project, agent, session and tool, as stored or by today's prices."""
+"""The costs page: by day, month, model, project, agent, session and tool, as stored or by today's prices."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _RANGES = {"": "all time", "7d": "7 days", "30d": "30 days", "90d": "90 days", "
 
 
 class CostsQuery(Struct, frozen=True):
-    """What to add up."""
+    """Filters and grouping of the costs."""
 
     since: str = ""
     until: str = ""
@@ -57,7 +57,7 @@ class CostsQuery(Struct, frozen=True):
 
 
 class TableQuery(CostsQuery, frozen=True):
-    """Which table."""
+    """One of the tables of costs."""
 
     of: Group = "day"
 

@@ -1,4 +1,4 @@
-"""How times, amounts and names are written on pages."""
+"""Formatting of times, amounts and names on pages."""
 
 from __future__ import annotations
 

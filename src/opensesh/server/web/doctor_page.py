@@ -53,12 +53,12 @@ class FindingGroup(NamedTuple):
 
     @property
     def fixable(self) -> int:
-        """How many can be repaired."""
+        """The number of findings that can be repaired."""
         return sum(finding.fixable for finding in self.findings)
 
 
 class Report(NamedTuple):
-    """What the page shows."""
+    """The content of the page."""
 
     diagnosis: Diagnosis
     groups: list[FindingGroup]

@@ -1,4 +1,4 @@
-"""How the event stream of the pages renders messages, parts and requests: with the renderer of transcripts."""
+"""HTML of messages, parts and requests for the event stream of the pages, made by the renderer of transcripts."""
 
 from __future__ import annotations
 

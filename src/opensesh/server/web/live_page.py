@@ -30,13 +30,13 @@ _SUGGESTED_DIRECTORIES = 30
 
 
 class NewSessionQuery(Struct, frozen=True):
-    """Where the session begins."""
+    """The directory of the new session."""
 
     directory: str = ""
 
 
 class LiveQuery(Struct, frozen=True):
-    """How much of the page."""
+    """The page, or only its items."""
 
     fragment: Literal["", "items"] = ""
 

@@ -1,4 +1,4 @@
-"""Which requests may use the web pages.
+"""Access control of the web pages.
 
 Cookies do not know ports: a page of another server on this machine can send requests here with the cookie. Therefore
 the cookie permits to read pages only, and changes need the key as well, which only pages of this origin know.

@@ -1,4 +1,4 @@
-"""How pages are declared, rendered and fail.
+"""Declaring and rendering pages, and pages for errors.
 
 Pages are operations as those of the API are (:mod:`opensesh.server.operations`), with the same checks of paths and
 queries. Their handlers return :func:`render`, and their failures become pages as well::
@@ -161,9 +161,12 @@ def accepts_gzip(request: Request) -> bool:
 
 
 def _compressed(request: Request, response: Response) -> Response:
-    """Return a text with gzip, which counts over SSH. The sizes of compressed answers tell about secrets beside words
-    that another site chooses, so that answers with the key, which are JSON, stay as they are; and no other site can
-    ask for a page with the cookie."""
+    """Return a text response compressed with gzip, which matters over SSH.
+
+    The size of a compressed response can reveal a secret in it to a site that chooses other words in it (BREACH).
+    Responses with the key of a browser are JSON, and stay as they are; and no other site can request a page with the
+    cookie.
+    """
     is_text = response.headers.get("content-type", "").startswith("text/") and hasattr(response, "body")
     if is_text and accepts_gzip(request) and "content-encoding" not in response.headers:
         content = bytes(response.body)

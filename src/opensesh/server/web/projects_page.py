@@ -21,7 +21,7 @@ pages = Routes()
 
 
 class ProjectsPageQuery(Struct, frozen=True):
-    """Which projects."""
+    """A search for projects."""
 
     q: str = ""
     """A name, folder or remote; need not be exact."""

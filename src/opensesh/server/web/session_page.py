@@ -58,7 +58,7 @@ _SHOWN = ("reasoning", "outputs", "marks")
 
 
 class SessionPageQuery(Struct, frozen=True):
-    """Which turns to begin with: those around ``at``, from a position on, or the newest."""
+    """The turns to begin with: those around ``at``, from a position on, or the newest."""
 
     at: MessageID | None = None
     start: Annotated[int, Meta(ge=0)] | None = field(default=None, name="from")
@@ -69,7 +69,7 @@ class SessionPageQuery(Struct, frozen=True):
 
 
 class ChunkQuery(Struct, frozen=True):
-    """Which chunk: the one at a position, or the one with a message."""
+    """A chunk of turns: the one at a position, or the one with a message."""
 
     start: Annotated[int, Meta(ge=0)] = field(default=0, name="from")
     around: MessageID | None = None
@@ -77,32 +77,32 @@ class ChunkQuery(Struct, frozen=True):
 
 
 class PartQuery(Struct, frozen=True):
-    """How much of a part."""
+    """The amount of a part to show."""
 
     lines: str = ""
     """``all`` for an output that is otherwise cut."""
 
 
 class PromptsQuery(Struct, frozen=True):
-    """Which prompts, by their number from 0."""
+    """A group of prompts, by the number of the first from 0."""
 
     start: Annotated[int, Meta(ge=0)] = field(default=0, name="from")
 
 
 class PanelQuery(Struct, frozen=True):
-    """Whether the page is wide enough for the map: a line for each message of the session."""
+    """The width of the page: whether it has space for the map, a line for each message of the session."""
 
     map: bool = False
 
 
 class FindQuery(Struct, frozen=True):
-    """What to find in the session."""
+    """The words to find in the session."""
 
     q: str = ""
 
 
 class TurnQuery(Struct, frozen=True):
-    """In which form."""
+    """The form of a turn."""
 
     form: str = ""
     """``markdown`` for text to copy; else the records are shown."""

@@ -51,7 +51,7 @@ class ListQuery(SessionsQuery, frozen=True):
 
 
 class ExportsQuery(Struct, frozen=True):
-    """Which sessions, separated by commas, in which format, and whether without secrets."""
+    """The sessions to export, separated by commas, the format, and whether secrets are redacted."""
 
     ids: Annotated[str, Meta(pattern=r"^ses[0-9A-Za-z_.-]{0,200}(,ses[0-9A-Za-z_.-]{0,200}){0,499}$")]
     format: Literal["jsonl", "opencode", "markdown", "html"] = "markdown"

@@ -1,4 +1,4 @@
-"""How pages look in this browser, the keys, and the browsers that are signed in."""
+"""The settings page: the look of pages in this browser, the keys, and the browsers that are signed in."""
 
 from __future__ import annotations
 

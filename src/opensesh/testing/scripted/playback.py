@@ -1,4 +1,4 @@
-"""From a turn of a script to events, pauses and errors; and what a script needs to know of a request."""
+"""Turning turns of a script into events, pauses and errors, and reading what a script needs from a request."""
 
 from __future__ import annotations
 

@@ -292,7 +292,7 @@ class Hang(_StepBase, frozen=True):
 
 
 class Split(_StepBase, frozen=True):
-    """How many characters of text, reasoning or arguments a delta has from here on; or one word."""
+    """The size of the deltas from here on: characters of text, reasoning or arguments, or one word."""
 
     keyword = "SPLIT"
 
@@ -310,7 +310,7 @@ class Split(_StepBase, frozen=True):
 
 
 class Expect(_StepBase, frozen=True):
-    """What the request must contain: text in ``last`` or ``system``, names in ``tools``."""
+    """An expectation of the request: text in ``last`` or ``system``, names in ``tools``."""
 
     keyword = "EXPECT"
 
