@@ -603,6 +603,21 @@ def test_a_database_is_followed_by_the_times_of_its_rows(tmp_path: Path) -> None
     index.close()
 
 
+def test_a_database_behind_a_link_is_followed_by_its_log(tmp_path: Path) -> None:
+    database = Database(tmp_path / "elsewhere" / "opencode.db")
+    database.connection.execute("PRAGMA journal_mode = WAL")
+    database.session("ses_a", title="gravel")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "opencode.db").symlink_to(database.path)
+    settle(database.path)
+    index = DerivedCache(find_stores(str(tmp_path / "data")))
+    assert found(index, "gravel") == [None]
+    database.session("ses_b", title="more gravel")
+    assert found(index, "gravel") == [None, None]
+    index.close()
+    database.close()
+
+
 def test_a_database_that_has_not_changed_is_not_opened(tmp_path: Path) -> None:
     database = Database(tmp_path / "opencode.db")
     database.session("ses_a")

@@ -885,6 +885,12 @@ def test_changes_that_cannot_be_read_there_are_not_passed_over_in_silence(databa
         shutil.copy(f"{live.path}{end}", database_folder)
     with sealed(database_folder), pytest.raises(StoreError, match="newest changes are still in the -wal"):
         OpencodeDB(database_folder / "opencode.db")
+    with tempfile.TemporaryDirectory() as other_folder:
+        os.chmod(other_folder, 0o755)
+        link = Path(other_folder) / "opencode.db"
+        link.symlink_to(database_folder / "opencode.db")
+        with sealed(database_folder), pytest.raises(StoreError, match="newest changes are still in the -wal"):
+            OpencodeDB(link)
 
 
 @has_permissions

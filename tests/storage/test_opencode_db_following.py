@@ -206,6 +206,18 @@ def test_a_title_that_another_program_overwrites_with_an_old_row_is_set_again(pa
         assert store.read(SESSION)["title"] == "after"
 
 
+def test_another_process_is_found_through_a_link_to_the_database(path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "elsewhere" / "opencode.db"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    process = subprocess.Popen([sys.executable, "-c", READER, str(path)], stdin=subprocess.PIPE)
+    try:
+        wait_for_another_process(path)
+        assert other_processes(str(link)) == [process.pid]
+    finally:
+        process.communicate(b"\n")
+
+
 def test_a_turn_that_another_process_has_not_ended_is_a_run(path: Path, other: OpencodeDB) -> None:
     def write(message: str, record: dict[str, Any]) -> None:
         other.write(("message", "ses_1", message), record)

@@ -25,6 +25,7 @@ from ..change_feeds import (
 )
 from ..keys import is_plain
 from ..protocol import Damage, unreadable
+from .companions import companion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -137,7 +138,7 @@ class OpencodeDBFeed:
     def _file_fingerprint(self) -> int:
         newest = 0
         numbers: list[int] = []
-        for path in (self._path, self._path + "-wal"):
+        for path in (self._path, companion(self._path, "-wal")):
             try:
                 status = os.stat(path)
             except OSError:

@@ -20,6 +20,7 @@ from ... import ids
 from ...errors import StoreError
 from ...records.codec import as_object, loads_object
 from ..protocol import RecordChange
+from .companions import companion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -44,7 +45,7 @@ _log = logging.getLogger("opensesh.storage")
 def other_processes(path: str) -> list[int]:
     """Return the ids of other processes of this host that have the database open, as far as the system tells."""
     try:
-        inode = os.stat(f"{path}-shm").st_ino
+        inode = os.stat(companion(path, "-shm")).st_ino
         with open("/proc/locks", encoding="ascii") as file:
             lines = [line.split() for line in file]
     except (OSError, UnicodeDecodeError):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from weakref import finalize
 
 from ...errors import StoreError
+from .companions import companion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -88,7 +89,7 @@ class SqliteReader:
         """Return the connection to the file that is at the path now."""
         if self._is_closed:
             raise StoreError(f"{self.path}: closed", path=self.path)
-        if self._identity.has_changed() or (self._as_is and _size(self.path + "-wal")):
+        if self._identity.has_changed() or (self._as_is and _size(companion(self.path, "-wal"))):
             self._disconnect()
         if self._connection is None:
             self._identity = FileIdentity(self.path)
@@ -109,7 +110,7 @@ class SqliteReader:
         try:
             return self._open_with("mode=ro")
         except SQLITE_FAILURES as error:
-            has_unmerged_changes = _size(self.path + "-wal") or _size(self.path + "-journal")
+            has_unmerged_changes = _size(companion(self.path, "-wal")) or _size(companion(self.path, "-journal"))
             is_reachable = error_code(error) not in _UNREACHABLE and not is_disk_full(self.path)
             if is_reachable or has_unmerged_changes:
                 raise explain(self.path, error, self._busy_seconds) from None
@@ -167,12 +168,12 @@ def explain(path: str, error: Exception, busy_seconds: float) -> StoreError:
         reason = f"damaged ({message}). `.recover` of the sqlite3 shell may save what is left, from a copy."
     elif code in _UNREACHABLE and (closed := _unreadable(path)):
         reason = f"permission denied to read {closed}. 'ls -l {closed}' shows its owner and permissions."
-    elif code in _UNREACHABLE and _size(path + "-wal"):
+    elif code in _UNREACHABLE and _size(companion(path, "-wal")):
         reason = (
             "its newest changes are still in the -wal file beside it, and cannot be read from there in a read-only "
             "folder. Copy both files to a folder of your own."
         )
-    elif code in _UNREACHABLE and _size(path + "-journal"):
+    elif code in _UNREACHABLE and _size(companion(path, "-journal")):
         reason = "a change to it was cut short (see the -journal file). Start OpenCode once: that undoes it."
     else:
         reason = DISK_FULL if is_disk_full(path) else message
@@ -181,14 +182,14 @@ def explain(path: str, error: Exception, busy_seconds: float) -> StoreError:
 
 def _unreadable(path: str) -> str:
     """Return which file of a database this user may not read; empty if all can be read."""
-    files = (path, f"{path}-wal", f"{path}-shm")
+    files = (path, companion(path, "-wal"), companion(path, "-shm"))
     return next((file for file in files if os.path.exists(file) and not os.access(file, os.R_OK)), "")
 
 
 def is_disk_full(path: str) -> bool:
     """Return whether there is no space for the files that SQLite needs beside a database."""
     try:
-        status = os.statvfs(os.path.dirname(path))
+        status = os.statvfs(os.path.dirname(os.path.realpath(path)))
     except (OSError, AttributeError):  # there is no such function on Windows
         return False
     return status.f_bavail * status.f_frsize < _NEEDED_BYTES

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from weakref import finalize
 
 from ...errors import ReadOnlyStoreError, StoreError, WriteError
+from .companions import companion
 from .record_writer import RecordWriter
 from .sqlite_reader import DISK_FULL, LOCKED, FileIdentity, connect, error_code, explain, is_disk_full
 from .table_schema import NEWEST, Schema, examine, tables_version
@@ -231,9 +232,9 @@ def _protection(path: str) -> str:
     """Return which file or folder this user may not write, without which SQLite cannot write the database."""
     files = (
         ("file", path),
-        ("folder", os.path.dirname(path)),
-        ("-wal file", f"{path}-wal"),
-        ("-shm file", f"{path}-shm"),
+        ("folder", os.path.dirname(os.path.realpath(path))),
+        ("-wal file", companion(path, "-wal")),
+        ("-shm file", companion(path, "-shm")),
     )
     closed = (name for name, file in files if os.path.exists(file) and not os.access(file, os.W_OK))
     return next((f"its {name} is read-only" for name in closed), "")
