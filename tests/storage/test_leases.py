@@ -201,16 +201,17 @@ def test_letting_go_waits_for_a_beat_of_another_thread(leases: FileLeases, monke
     lease = leases.acquire(SESSION, "runner")
     files: list[tuple[int, int]] = []
 
-    def inscribe(descriptor: int, _: Holder) -> None:
+    def write(descriptor: int, data: bytes) -> int:
         # Given the time, a release would close the descriptor, and the system give its number to the next file.
         releasing = pool.submit(lease.release)
         time.sleep(0.05)
         assert not releasing.done()
         result = os.fstat(descriptor)
         files.append((result.st_dev, result.st_ino))
+        return len(data)
 
-    monkeypatch.setattr("opensesh.storage.leases._write_holder", inscribe)
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patched:
+        patched.setattr(os, "write", write)
         lease.heartbeat()
     expected = os.stat(os.path.join(leases.folder, SESSION))
     assert files == [(expected.st_dev, expected.st_ino)]
@@ -318,11 +319,11 @@ def test_a_lease_that_cannot_be_inscribed_is_not_held(tmp_path: Path) -> None:
 def test_a_lease_for_which_the_disk_is_full_can_be_taken_once_there_is(
     leases: FileLeases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(descriptor: int, holder: Holder) -> None:
+    def full(descriptor: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr("opensesh.storage.leases._write_holder", full)
+        patched.setattr(os, "write", full)
         with pytest.raises(WriteError) as caught:
             leases.acquire(SESSION, "x")
     assert caught.value.data == {"path": os.path.join(leases.folder, SESSION), "errno": errno.ENOSPC}
