@@ -11,11 +11,17 @@ from typing import Any, Literal
 import pytest
 
 import opensesh
-from opensesh import project, public
+from opensesh import history, project, public
 from opensesh.bus import Bus, Envelope
 from opensesh.engine.prompt import PromptOptions
-from opensesh.engine.settings import Budget
-from opensesh.errors import InvalidIDError, InvalidKeyError, PermissionCorrectedError, ReadOnlyStoreError, UsageError
+from opensesh.errors import (
+    ConfigError,
+    InvalidIDError,
+    InvalidKeyError,
+    PermissionCorrectedError,
+    ReadOnlyStoreError,
+    UsageError,
+)
 from opensesh.events import PartUpdated, PermissionAsked, QuestionAsked, SessionIdle
 from opensesh.sessions import Sessions
 from opensesh.storage.memory import Memory
@@ -402,7 +408,7 @@ def test_parts_of_a_prompt_are_a_list_of_objects(parts: Any) -> None:
     ("options", "message"),
     [
         ({"store": 5}, "store is a path, a URL or a store; this is a value of type int"),
-        ({"config": {"agent": {}}}, "config is what opensesh.config.load"),
+        ({"config": "opencode.json"}, 'config is an object like {"agent": {...}}'),
         ({"settings": {"interactive": False}}, "settings is an opensesh.Settings"),
         ({"scripts": ScriptedModel("SAY x")}, "scripts is a dictionary such as"),
         ({"scripts": {"a": "SAY x"}}, "scripts is a dictionary such as"),
@@ -413,12 +419,35 @@ def test_an_option_of_another_type_is_refused_by_name(options: Any, message: str
         opensesh.open(".", **options)
 
 
+async def test_a_program_adds_agents_and_rules_to_the_configuration_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "opencode.json").write_text('{"permission": {"bash": "allow", "edit": "ask"}}')
+    config = {"agent": {"reviewer": {"mode": "primary", "prompt": "Review."}}, "permission": {"bash": "deny"}}
+    script = 'CALL bash {"command": "touch made", "description": "x"}\n---\nSAY Reviewed.'
+    async with opensesh.open(tmp_path, store=Memory(), config=config) as engine:
+        assert engine.config.document["permission"] == {"bash": "deny", "edit": "ask"}
+        session = await engine.create()
+        await engine.run(session.id, script, model="scripted/prompt", agent="reviewer")
+    assert not (tmp_path / "made").exists()
+
+
+async def test_a_mistake_in_the_configuration_of_a_program_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"the argument config.*agnet"):
+        async with opensesh.open(config={"agnet": {}}):
+            pass
+
+
+def test_statistics_by_something_else_are_refused() -> None:
+    wrong: Any = "week"
+    with pytest.raises(UsageError, match="statistics are by one of day, month, project, model, agent, session, not"):
+        history.statistics(wrong)
+
+
 def test_a_budget_is_exact() -> None:
     wrong: Any = 0.5
     with pytest.raises(UsageError, match="budget is an"):
         opensesh.Settings(budget=wrong)
     with pytest.raises(UsageError, match=r"run of a budget is a Decimal.*not 0\.5"):
-        Budget(run=wrong)
+        opensesh.Budget(run=wrong)
 
 
 async def test_what_is_read_of_a_session_takes_an_id_and_no_session() -> None:
@@ -473,3 +502,12 @@ def test_places_and_files_may_be_paths(tmp_path: Path) -> None:
     assert len(opensesh.history.import_sessions(file, place=copy)) == 1
     assert opensesh.history.statistics(place=copy).total.totals.messages == 2
     assert opensesh.history.diagnose(copy).findings == opensesh.history.diagnose(place).findings
+
+
+def test_an_export_has_the_format_of_its_ending_and_statistics_count_dollars(tmp_path: Path) -> None:
+    opensesh.run("Hello?", model="scripted/prompt")
+    for name, begin in (("all.html", "<!"), ("all.json", "{"), ("all.md", "# "), ("all", "{")):
+        assert history.export(tmp_path / name) == 1
+        assert (tmp_path / name).read_text().startswith(begin)
+    [session] = history.open().sessions()
+    assert 0 < history.statistics("model").total.totals.dollars == session.cost

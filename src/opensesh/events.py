@@ -246,7 +246,7 @@ class PromptEnded(Event, frozen=True, kw_only=True, tag="opensesh.prompt.ended")
     opensesh."""
 
     session_id: str
-    state: Literal["answered", "failed", "aborted", "blocked"]
+    kind: Literal["answered", "failed", "aborted", "blocked"]
     text: str
     """The text of the last answer."""
     cost: float | None

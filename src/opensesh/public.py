@@ -11,7 +11,7 @@ from .engine.engine import Engine
 from .engine.loop import Outcome
 from .engine.opening import open_engine as open  # noqa: A004
 from .engine.prompt import Prompt, PromptOptions
-from .engine.settings import Settings
+from .engine.settings import Budget, Settings
 from .errors import OpenseshError
 from .tools.custom import tool
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "Budget",
     "Engine",
     "OpenseshError",
     "Outcome",

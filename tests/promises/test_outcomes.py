@@ -22,7 +22,7 @@ async def test_promise_18_the_stream_of_a_prompt_ends_with_its_outcome() -> None
         stream = harness.engine.prompt(harness.session, "Count.", model="scripted/it", format=FORMAT)
         last = [envelope.event async for envelope in stream][-1]
         assert isinstance(last, events.PromptEnded)
-        assert (last.state, last.text, last.structured, last.error) == ("answered", "Counting.", {"n": 3}, None)
+        assert (last.kind, last.text, last.structured, last.error) == ("answered", "Counting.", {"n": 3}, None)
         assert last.cost == sum(answer.info["cost"] for answer in harness.answers())
 
 
@@ -39,7 +39,7 @@ async def test_promise_18_the_stream_of_a_prompt_that_failed_ends_with_the_error
         stream = harness.engine.prompt(harness.session, "Count.", model="scripted/it", format=FORMAT)
         last = [envelope.event async for envelope in stream][-1]
         assert isinstance(last, events.PromptEnded)
-        assert last.state == "failed"
+        assert last.kind == "failed"
         assert last.error is not None
         assert last.error["name"] == "StructuredOutputError"
 

@@ -14,7 +14,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 
 from ..errors import UsageError
-from ..history.formats import FORMATS, FormatOptions
+from ..history.formats import FORMATS, FormatOptions, format_of
 from ..history.import_export.destinations import export_fingerprint, to_file, to_folder, to_stream
 from ..history.import_export.exporting import Export, Selection
 from ..history.library import Library
@@ -87,8 +87,7 @@ def _settle_format(options: Namespace) -> None:
             )
         options.format = "json"
     if options.format is None:
-        ending = os.path.splitext(options.output or "")[1].lower()
-        options.format = next((name for name, entry in FORMATS.items() if ending in entry.endings), "jsonl")
+        options.format = format_of(options.output or "")
     if options.output and options.split:
         raise UsageError("-o and --split cannot be combined")
     if options.format == "parquet" and not options.output:

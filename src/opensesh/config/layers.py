@@ -10,7 +10,8 @@
 5. configuration folders: ``~/.config/opencode``, ``~/.opencode``, every ``.opencode`` from the worktree down to the
    directory, then ``OPENCODE_CONFIG_DIR``. Each holds files and agents, commands and modes in Markdown;
 6. ``OPENCODE_CONFIG_CONTENT``;
-7. the administrator's files, in ``/etc/opencode``.
+7. the administrator's files, in ``/etc/opencode``;
+8. the document that a Python program passes.
 
 One point differs from OpenCode 1.1.65: there the folders of 5 are read from the directory *up*, and ``~/.opencode``
 last, so that an outer folder overrides an inner one and the user's own overrides the project's. Here the closest wins,
@@ -69,8 +70,9 @@ def load(
     home: str | os.PathLike[str] | None = None,
     environ: Mapping[str, str] | None = None,
     fetch: Fetch | None = None,
+    document: Document | None = None,
 ) -> Config:
-    """Read and merge all layers for ``directory``.
+    """Read and merge all layers for ``directory``, the last of them ``document``.
 
     ``worktree`` is the root of the project (``/`` outside of version control). Raises
     :class:`~opensesh.errors.ConfigError` with file, line and column for an invalid layer; a single invalid Markdown
@@ -78,14 +80,16 @@ def load(
     """
     flags = Flags(environ)
     reader = _LayerReader(os.path.abspath(directory), os.path.abspath(worktree), flags, folders(flags, home))
-    return reader.load(fetch)
+    return reader.load(fetch, document)
 
 
-def load_and_fetch(directory: str | os.PathLike[str], worktree: str | os.PathLike[str]) -> Config:
+def load_and_fetch(
+    directory: str | os.PathLike[str], worktree: str | os.PathLike[str], document: Document | None = None
+) -> Config:
     """Read all layers as :func:`load` does, with the configuration of the user's organisations, and update the cached
     copies of instructions that the user names by URL. Waits for the network if no copy is fresh."""
     fetch = CachedFetch(folders(Flags()).cache)
-    config = load(directory, worktree, fetch=fetch)
+    config = load(directory, worktree, fetch=fetch, document=document)
     if own_urls(config):
         system_instructions(config, fetch)
     return config
@@ -116,7 +120,7 @@ class _LayerReader:
         self.variables: dict[str, str] = {}
         self.project_folders = ProjectFolders((), ())
 
-    def load(self, fetch: Fetch | None) -> Config:
+    def load(self, fetch: Fetch | None, own: Document | None = None) -> Config:
         if fetch:
             self._organisations(fetch)
         self._global()
@@ -144,6 +148,7 @@ class _LayerReader:
         if content:
             self._text(content, self.flags.variable("CONFIG_CONTENT") or "", self.directory)
         self._files(os.path.join(self.folders.managed, name) for name in NAMES)
+        self._add_document(own or {}, Source("the argument config", ""))
         document = finish(self.merge, self.flags)
         config = Config(
             directory=self.directory,

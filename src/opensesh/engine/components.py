@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..bus import Bus
-from ..config import load_and_fetch
+from ..config import Config, load_and_fetch
 from ..errors import OpenseshError
 from ..models.auth import Keyring
 from ..models.catalogue import Catalogue
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable
 
-    from ..config import Config
     from ..records import Session
     from ..sessions import Sessions
     from ..tools.filetimes import FileTimes
@@ -93,7 +92,9 @@ class Components:
         self.location = location = sessions.location
         publish = writer.publish
 
-        config = options.config or load_and_fetch(location.directory, location.sandbox)
+        config = options.config
+        if not isinstance(config, Config):
+            config = load_and_fetch(location.directory, location.sandbox, config)
         host = Host(directory=location.directory, worktree=location.sandbox, project_id=location.id)
         loaded = load_plugins(config, host, options.plugins, discover=settings.find_plugins, publish=publish)
         self.config = config = apply_config_hooks(loaded, config)

@@ -92,7 +92,7 @@ class Outcome(NamedTuple):
         """Return the event that ends the events of a prompt."""
         return events.PromptEnded(
             session_id=session_id,
-            state=self.kind,
+            kind=self.kind,
             text=self.text,
             cost=None if cost is None else float(cost),
             structured=self.structured,

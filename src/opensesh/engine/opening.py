@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..models.request import Provider
     from ..plugins import Pluggable
+    from ..records import Document
     from ..storage.protocol import Store
     from ..tools.tool import Tool
     from .components import Components, RunPrompt
@@ -31,7 +32,7 @@ def open_engine(  # noqa: PLR0913 - the public constructor; each argument is a n
     directory: str | os.PathLike[str] = ".",
     *,
     store: Store | str | os.PathLike[str] | None = None,
-    config: Config | None = None,
+    config: Config | Document | None = None,
     settings: Settings | None = None,
     tools: Sequence[Tool] = (),
     scripts: Mapping[str, Provider] | None = None,
@@ -41,6 +42,9 @@ def open_engine(  # noqa: PLR0913 - the public constructor; each argument is a n
     sessions: Sessions | None = None,
 ) -> Engine:
     """Return an engine for the sessions of a directory, to be entered with ``async with``.
+
+    ``config`` is a document like an ``opencode.json``, merged over the configuration of the directory, or all of the
+    configuration, from ``opensesh.config.load``.
 
     ``tools`` are added to the built-in ones, and ``plugins`` come after those that are found. ``permission`` answers
     permission requests: a function, async or not, that is given the request and returns ``"once"``, ``"always"`` or
@@ -83,7 +87,7 @@ def _check_types(store: object, config: object, settings: object, scripts: Mappi
     is_models = hasattr(scripts, "items") and all(hasattr(model, "stream") for model in (scripts or {}).values())
     checks: tuple[tuple[object, bool, str], ...] = (
         (store, isinstance(store, str | os.PathLike) or hasattr(store, "place"), "store is a path, a URL or a store"),
-        (config, hasattr(config, "flags"), "config is what opensesh.config.load() returns"),
+        (config, hasattr(config, "flags") or isinstance(config, dict), 'config is an object like {"agent": {...}}'),
         (settings, isinstance(settings, Settings), "settings is an opensesh.Settings"),
         (scripts, is_models, 'scripts is a dictionary such as {"test": ScriptedModel("SAY Hello.")}'),
     )

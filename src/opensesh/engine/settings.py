@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..models.request import Provider
     from ..plugins import Pluggable
+    from ..records import Document
     from ..tools.tool import Tool
 
 
@@ -108,14 +109,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse a budget that is a number."""
         if self.budget is not None and not isinstance(self.budget, Budget):
-            raise UsageError('budget is an opensesh.engine.settings.Budget(run=Decimal("0.50"))')
+            raise UsageError('budget is an opensesh.Budget(run=Decimal("0.50"))')
 
 
 class EngineOptions(NamedTuple):
     """The arguments of :func:`~opensesh.engine.opening.open_engine` that services are built from."""
 
     settings: Settings = Settings()
-    config: Config | None = None
+    config: Config | Document | None = None
     scripts: Mapping[str, Provider] | None = None
     tools: tuple[Tool, ...] = ()
     plugins: tuple[Pluggable, ...] = ()

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..errors import NotFoundError
+from .formats import format_of
 from .import_export.destinations import to_file
 from .import_export.exporting import Export, Selection
 from .import_export.import_sources import read_sessions
@@ -40,16 +41,18 @@ def export(
     path: Place,
     sessions: Sequence[str] = (),
     *,
-    format: str = "jsonl",  # noqa: A002 - the name of the command's option
+    format: str | None = None,  # noqa: A002 - the name of the command's option
     redactor: Redactor | None = None,
     place: Place | None = None,
 ) -> int:
-    """Write sessions, by id, or all of them to a file, in one of the formats of ``opensesh export``; return how many.
+    """Write sessions, by id, or all of them to a file; return how many.
 
+    ``format`` is one of the formats of ``opensesh export``; without it, that of the ending of the file, or JSONL.
     ``redactor`` removes secrets: :class:`opensesh.redaction.Redactor`.
     """
-    selected = Export(open(place).store, Selection(ids=tuple(sessions)), format, redactor=redactor)
-    return to_file(selected, os.fspath(path), lambda done, total: None)
+    path = os.fspath(path)
+    selected = Export(open(place).store, Selection(ids=tuple(sessions)), format or format_of(path), redactor=redactor)
+    return to_file(selected, path, lambda done, total: None)
 
 
 def import_sessions(source: Place, *, place: Place | None = None, dry_run: bool = False) -> list[ImportResult]:
@@ -59,7 +62,7 @@ def import_sessions(source: Place, *, place: Place | None = None, dry_run: bool 
 
 
 def statistics(by: By = "day", *, place: Place | None = None, utc: bool = False) -> Statistics:
-    """Add up tokens and costs, each model call once, by what ``opensesh stats --by`` accepts."""
+    """Add up tokens and costs, each model call once, by day, month, project, model, agent or session."""
     return usage_stats.statistics(open(place).store, by, utc=utc)
 
 

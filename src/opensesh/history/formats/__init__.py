@@ -5,6 +5,7 @@ To add a format, write a class with the attributes of :class:`Format` and add it
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
@@ -91,3 +92,9 @@ def find_format(name: str, options: FormatOptions | None = None) -> Format:
         raise UsageError(f"unknown format {name!r}; available: {', '.join(FORMATS)}") from None
     module = import_module(f".{entry.module}", __name__)
     return cast("Format", getattr(module, entry.class_name)(options or FormatOptions()))
+
+
+def format_of(path: str) -> str:
+    """Return the name of the format that the ending of a file names; ``jsonl`` if it names none."""
+    ending = os.path.splitext(path)[1].lower()
+    return next((name for name, entry in FORMATS.items() if ending in entry.endings), "jsonl")

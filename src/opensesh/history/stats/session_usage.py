@@ -11,6 +11,7 @@ from .money import dollars
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from decimal import Decimal
 
     from ...records import Document
 
@@ -82,6 +83,13 @@ class UsageTotals(NamedTuple):
         """The tokens in the form that records have."""
         cache = {"read": self.cache_read, "write": self.cache_write}
         return {"input": self.input, "output": self.output, "reasoning": self.reasoning, "cache": cache}
+
+    @property
+    def dollars(self) -> Decimal:
+        """The cost as stored, in US dollars."""
+        from decimal import Decimal  # the commands do not need it
+
+        return Decimal(self.cost).scaleb(-15)
 
     @property
     def total_tokens(self) -> int:

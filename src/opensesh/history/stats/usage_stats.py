@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import csv
 import time
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO, get_args
 from unicodedata import normalize
 
+from ...errors import UsageError
 from ...storage.families import children_by_parent, descendants
 from ...storage.keys import GLOBAL
 from ...storage.protocol import Damage, Store, log_damage
@@ -142,6 +143,8 @@ def statistics(
 
     With ``fresh``, everything is read and no cache is used.
     """
+    if by not in get_args(By):
+        raise UsageError(f"statistics are by one of {', '.join(get_args(By))}, not {by!r}")
     cache = DerivedCache(store=store, temporary=fresh)
     try:
         usage = UsageTable(cache)
