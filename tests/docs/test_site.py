@@ -56,8 +56,8 @@ def test_the_reference_has_the_public_names(site: Path) -> None:
 
 @needs_browser
 @pytest.mark.parametrize("dark", [False, True])
-def test_it_is_shown_by_a_real_browser_without_a_complaint(site: Path, tmp_path: Path, *, dark: bool) -> None:
-    browser = Browser(tmp_path / "profile")
+def test_it_is_shown_by_a_real_browser_without_a_complaint(site: Path, *, dark: bool) -> None:
+    browser = Browser()
     try:
         browser.look(dark=dark)
         for page in ("quick-start", "reference/commands", "reference/python/engine"):

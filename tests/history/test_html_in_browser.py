@@ -65,8 +65,8 @@ def elsewhere() -> Iterator[Listener]:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    browser = Browser(tmp_path_factory.mktemp("profile"))
+def browser() -> Iterator[Browser]:
+    browser = Browser()
     yield browser
     browser.close()
 

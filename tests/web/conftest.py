@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
@@ -9,15 +8,10 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Request, async_playwright, expect
 
+from ..browser import ARGUMENTS, NO_PROGRAM, PROGRAM
 from .web_server import WebServer, web_server
 
-PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
-]
+_ONLY_LOOPBACK = "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"
 
 expect.set_options(timeout=20_000)  # the machine may be busy
 
@@ -41,9 +35,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[WebServer]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def chromium() -> AsyncGenerator[Browser]:
     if PROGRAM is None:
-        pytest.skip("no Chromium on this machine (apt-get install chromium)")
+        pytest.skip(NO_PROGRAM)
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=PROGRAM, args=ARGUMENTS)
+        browser = await playwright.chromium.launch(executable_path=PROGRAM, args=[*ARGUMENTS, _ONLY_LOOPBACK])
         yield browser
         await browser.close()
 
