@@ -22,7 +22,7 @@ def terminal(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.Monk
 
 @pytest.fixture
 def screen() -> Iterator[Callable[..., Screen]]:
-    """A real terminal, for who would ask or draw only there."""
+    """Start a command at a pseudo-terminal, for what is asked or drawn only there."""
     opened: list[Screen] = []
 
     def start(*words: str, columns: int = 80, output: Path | None = None, **environ: str) -> Screen:

@@ -102,7 +102,7 @@ def commands(text: str) -> Iterator[Command]:
 
 
 class Reader:
-    """Someone who types what a page says, from top to bottom."""
+    """Runs the examples of a page from top to bottom, as a user who types them."""
 
     def __init__(self, world: ExampleEnvironment, state: Path) -> None:
         self.world = world

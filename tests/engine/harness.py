@@ -30,7 +30,7 @@ IMPATIENT = Settings(retry=RetryPolicy(initial_delay_ms=1, max_delay_ms=1))
 
 
 class _RecordingBatch:
-    """A batch that notes the keys of what is written."""
+    """A batch that records the keys of what is written."""
 
     def __init__(self, batch: Batch, keys: list[Key]) -> None:
         self._batch = batch
@@ -43,7 +43,7 @@ class _RecordingBatch:
 
 
 class WriteLog(Memory):
-    """Remembers every write, in order."""
+    """A store in memory that records every write, in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class WriteLog(Memory):
         self.written += [(key, self.read(key)) for key in keys]
 
     def states(self, part: str) -> list[str]:
-        """The states in which a tool part was stored."""
+        """Return the states in which a tool part was stored, in order."""
         return [value["state"]["status"] for key, value in self.written if key[0] == "part" and key[2] == part]
 
 
@@ -87,7 +87,7 @@ class EngineHarness:
         return await self.engine.submit(session or self.session, prompt, **more)
 
     def messages(self, session: str | None = None) -> list[StoredMessage]:
-        """What is stored."""
+        """Return the stored messages of a session."""
         return list(self.engine.sessions.messages(session or self.session))
 
     def answers(self) -> list[StoredMessage]:
@@ -97,16 +97,16 @@ class EngineHarness:
         return [part for message in self.messages(session) for part in message.parts if part["type"] == kind]
 
     def text(self) -> str:
-        """What the model has said."""
+        """Return all text of the model."""
         return "".join(part["text"] for message in self.answers() for part in message.parts if part["type"] == "text")
 
     def published(self, kind: type[events.Event]) -> list[Any]:
-        """The events of one kind, in order."""
+        """Return the published events of one kind, in order."""
         received = sorted(self.received, key=lambda envelope: envelope.sequence)
         return [envelope.event for envelope in received if isinstance(envelope.event, kind)]
 
     async def until(self, holds: Callable[[], Any]) -> Any:
-        """Wait for something to become true."""
+        """Wait until ``holds`` returns something true, and return that."""
         async with asyncio.timeout(60):
             while not (result := holds()):
                 await asyncio.sleep(0.005)
@@ -117,7 +117,7 @@ class EngineHarness:
         return (await self.until(lambda: len(self.published(kind)) >= number and self.published(kind)))[number - 1]
 
     def assert_sound(self) -> None:
-        """What holds of every session that is not running."""
+        """Check what is true of every session that is not running: all calls and answers have ended."""
         assert self.engine.status() == {}
         messages = self.messages()
         for message in messages:
@@ -144,7 +144,7 @@ async def open_harness(
     title: str | None = "A title",
     **models: Provider,
 ) -> AsyncGenerator[EngineHarness]:
-    """An open engine in the current directory, with a session in it; the model is ``scripted/it``."""
+    """Open an engine in the current directory, with a session in it; the model is ``scripted/it``."""
     Path("opencode.json").write_text(json.dumps(config or {}))
     provider = ScriptedModel(script) if isinstance(script, (str, Script)) else script
     kept = store or WriteLog()
@@ -162,7 +162,7 @@ class Playing:
         self._calls = list(calls)
         self.requests: list[Request] = []
         self.closed_in_place = 0
-        """How many streams were closed by the task that read them, rather than when someone came to clear up."""
+        """How many streams were closed by the task that read them, rather than by the garbage collector."""
 
     async def stream(self, request: Request) -> AsyncIterator[StreamEvent]:
         self.requests.append(request)
@@ -178,7 +178,7 @@ class Playing:
 
 
 class Acting:
-    """A tool that does what a test wants; it asks for nothing."""
+    """A tool that calls a function of the test, without asking for permission."""
 
     schema: dict[str, Any] = {"type": "object", "properties": {}}
     description = "Acts."
@@ -202,7 +202,7 @@ def echo() -> Acting:
 
 
 def hanging(started: asyncio.Event | None = None) -> Acting:
-    """A tool that never ends by itself."""
+    """Return a tool that never ends by itself."""
 
     async def act(arguments: dict[str, Any], ctx: Any) -> str:
         await ctx.progress(title="hanging", metadata={"so": "far"})

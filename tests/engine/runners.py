@@ -1,4 +1,4 @@
-"""What other processes do in the tests of runners: at the top of a module, so that they can find it."""
+"""Tasks for other processes in the tests of runners, at the top of a module so that those processes can import them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tree(home: str, durability: Literal["full", "relaxed"] = "full") -> JsonTree
 
 
 def script(home: str, steps: int) -> str:
-    """A piece of work: words, thoughts and tools that leave a trace, one of each a step."""
+    """Return a script of several steps, each with text, reasoning, and tools that change files."""
     calls = [
         f"THINK step {n}\nSPLIT 3\nSAY working on {n}, one word after the other\n"
         f'CALL write {{"filePath": "{home}/work/{n}.txt", "content": "{n}"}}\n'
@@ -38,9 +38,9 @@ def script(home: str, steps: int) -> str:
     return "\n---\n".join([*calls, "SAY All done."])
 
 
-def inside(home: str, work: Callable[[Engine], Awaitable[None]], **options: Any) -> None:
-    """Do something with an engine of this process."""
-    # A fork of the test's helper process: its surroundings are those of the test that asked first.
+def run_with_engine(home: str, work: Callable[[Engine], Awaitable[None]], **options: Any) -> None:
+    """Call ``work`` with an engine of this process."""
+    # This is a fork of the helper process, whose environment is that of the first test that used it.
     os.environ.update(HOME=home, XDG_STATE_HOME=os.path.join(home, "state"), XDG_DATA_HOME=os.path.join(home, "data"))
     os.makedirs(os.path.join(home, "work"), exist_ok=True)
     os.chdir(os.path.join(home, "work"))
@@ -52,48 +52,48 @@ def inside(home: str, work: Callable[[Engine], Awaitable[None]], **options: Any)
     asyncio.run(main())
 
 
-def work_through(tell: Report, home: str, steps: int) -> None:
+def answer_prompts(report: Report, home: str, steps: int) -> None:
     """Answer prompts, one after the other, until the end or until killed."""
 
     async def work(engine: Engine) -> None:
         session = await engine.create(title="work", permission=ALLOW)
-        tell({"session": session.id})
+        report({"session": session.id})
         for number in range(3):
             prompt = script(home, steps)
             outcome = await engine.submit(session.id, f"{prompt}\n# {number}", model="scripted/prompt")
-            tell({"taken": number})
-            tell({"outcome": (await outcome).kind})
+            report({"taken": number})
+            report({"outcome": (await outcome).kind})
 
-    inside(home, work, store=tree(home))
+    run_with_engine(home, work, store=tree(home))
 
 
-def hold(tell: Report, home: str, session_id: str) -> None:
-    """Run a session that does not end."""
+def run_forever(report: Report, home: str, session_id: str) -> None:
+    """Run a session that hangs."""
 
     async def work(engine: Engine) -> None:
         outcome = await engine.submit(session_id, "Hold on.", model="scripted/it")
-        tell("running")
+        report("running")
         await outcome
 
-    inside(home, work, store=tree(home, "relaxed"), scripts={"it": ScriptedModel("SAY holding\nHANG")})
+    run_with_engine(home, work, store=tree(home, "relaxed"), scripts={"it": ScriptedModel("SAY holding\nHANG")})
 
 
-def knock(tell: Report, home: str, session_id: str) -> None:
-    """Try to run a session that another runs."""
+def try_to_run(report: Report, home: str, session_id: str) -> None:
+    """Try to run a session that another process runs."""
 
     async def work(engine: Engine) -> None:
         try:
             outcome = await engine.submit(session_id, "Let me in.", model="scripted/it")
         except BusyError as busy:
-            tell({"busy": busy.message, "holder": busy.data["holder"]})
+            report({"busy": busy.message, "holder": busy.data["holder"]})
         else:
-            tell({"outcome": (await outcome).kind})
+            report({"outcome": (await outcome).kind})
 
-    inside(home, work, store=tree(home, "relaxed"), scripts={"it": ScriptedModel("SAY in")})
+    run_with_engine(home, work, store=tree(home, "relaxed"), scripts={"it": ScriptedModel("SAY in")})
 
 
-def die_writing(tell: Report, home: str, half: bool) -> None:
-    """Be killed while a tool writes a file: after half of it, or just before the call is recorded."""
+def die_while_writing(report: Report, home: str, half: bool) -> None:
+    """End the process while a tool writes a file: after half of it, or just before the call is recorded."""
 
     async def act(arguments: dict[str, Any], ctx: Any) -> str:
         path = os.path.abspath("a.txt")
@@ -107,7 +107,7 @@ def die_writing(tell: Report, home: str, half: bool) -> None:
         session = await engine.create(title="work", permission=ALLOW)
         await engine.run(session.id, "Go.", model="scripted/it")
 
-    inside(
+    run_with_engine(
         home,
         work,
         store=tree(home),

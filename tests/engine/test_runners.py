@@ -37,7 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def processes() -> Iterator[ProcessGroup]:
     with ProcessGroup() as result:
-        result.prepare(runners.hold)
+        result.prepare(runners.run_forever)
         yield result
 
 
@@ -45,11 +45,11 @@ async def test_a_second_runner_gets_an_error_that_names_the_first(home: Path, pr
     store = runners.tree(str(home), "relaxed")
     async with open_engine(".", store=store) as engine:
         session = await engine.create(title="shared")
-    first = processes.start(runners.hold, str(home), session.id)
+    first = processes.start(runners.run_forever, str(home), session.id)
     first.wait_for()
-    fate = processes.start(runners.knock, str(home), session.id).wait()
-    assert fate.reports[0]["holder"]["pid"] == first.pid
-    assert f"test runner (pid {first.pid} on " in fate.reports[0]["busy"]
+    second = processes.start(runners.try_to_run, str(home), session.id).wait()
+    assert second.reports[0]["holder"]["pid"] == first.pid
+    assert f"test runner (pid {first.pid} on " in second.reports[0]["busy"]
     prompts = [m for m in store.messages(session.id) if m.info["role"] == "user"]
     assert len(prompts) == 1, "a prompt that was not taken is not stored"
 
@@ -58,26 +58,26 @@ async def test_the_session_of_a_runner_that_died_is_taken_over_at_once(home: Pat
     store = runners.tree(str(home), "relaxed")
     async with open_engine(".", store=store) as engine:
         session = await engine.create(title="shared")
-    first = processes.start(runners.hold, str(home), session.id)
+    first = processes.start(runners.run_forever, str(home), session.id)
     first.wait_for()
     while not [p for m in store.messages(session.id) for p in m.parts if p.get("text") == "holding"]:
         time.sleep(0.01)
     first.kill()
     assert [name for name, _ in leases_of(store).abandoned()] == [session.id]
-    fate = processes.start(runners.knock, str(home), session.id).wait()
-    assert fate.reports == [{"outcome": "answered"}]
+    second = processes.start(runners.try_to_run, str(home), session.id).wait()
+    assert second.reports == [{"outcome": "answered"}]
     assert leases_of(store).abandoned() == []
-    hold, cut_off, knock, answer = store.messages(session.id)
-    assert cut_off.info["parentID"] == hold.info["id"]
+    first_prompt, cut_off, second_prompt, answer = store.messages(session.id)
+    assert cut_off.info["parentID"] == first_prompt.info["id"]
     assert cut_off.info["finish"] == "unknown"
-    assert answer.info["parentID"] == knock.info["id"]
+    assert answer.info["parentID"] == second_prompt.info["id"]
 
 
 async def test_resume_finishes_the_prompt_that_a_dead_runner_left(home: Path, processes: ProcessGroup) -> None:
     store = runners.tree(str(home), "relaxed")
     async with open_engine(".", store=store) as engine:
         session = await engine.create(title="shared")
-    first = processes.start(runners.hold, str(home), session.id)
+    first = processes.start(runners.run_forever, str(home), session.id)
     first.wait_for()
     first.kill()
     model = ScriptedModel("SAY finished")
@@ -104,7 +104,7 @@ def assert_every_file_decodes(root: Path) -> None:
 
 async def killed_and_taken_up(processes: ProcessGroup, home: Path, after: float) -> str:
     """Kill a process that works, and see that another can continue from what it left."""
-    child = processes.start(runners.work_through, str(home), STEPS)
+    child = processes.start(runners.answer_prompts, str(home), STEPS)
     session = child.wait_for()[0]["session"]
     time.sleep(after)
     text = child.kill().reports
@@ -149,7 +149,7 @@ def is_final(message: StoredMessage) -> bool:
 async def kills(count: int, processes: ProcessGroup, home: Path) -> None:
     print(f"OPENSESH_SEED={SEED}")
     lottery = random.Random(SEED)
-    processes.prepare(runners.work_through)
+    processes.prepare(runners.answer_prompts)
     fates: Counter[str] = Counter()
     for number in range(count):
         path = home / str(number)

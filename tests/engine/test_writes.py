@@ -305,7 +305,7 @@ async def test_a_process_killed_while_it_wrote_leaves_a_session_that_can_go_back
     monkeypatch.setenv("XDG_STATE_HOME", str(isolated / "state"))
     Path("a.txt").write_text("precious\n")
     with ProcessGroup() as processes:
-        processes.start(runners.die_writing, str(isolated), half).wait()
+        processes.start(runners.die_while_writing, str(isolated), half).wait()
     store = runners.tree(str(isolated), "relaxed")
     async with open_engine(".", store=store) as engine:
         (session,) = engine.sessions.list()

@@ -1,4 +1,4 @@
-"""Sixty sessions of which everything is known, and the same sessions as each generation of OpenCode keeps them."""
+"""Sixty sessions with known messages and costs, stored as each generation of OpenCode stores them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CREATE TABLE session_message (id text PRIMARY KEY, session_id text NOT NULL, typ
 
 
 class Generations:
-    """One data folder after another is filled with what :attr:`sample` holds."""
+    """Fills data folders with the sessions of :attr:`sample`."""
 
     def __init__(self, folder: Path) -> None:
         self.sample = Sample(folder / "truth" / "storage")
@@ -53,14 +53,14 @@ class Generations:
             yield session
 
     def tree(self, data: Path) -> Sample:
-        """The JSON tree of 1.1 and before, in a data folder."""
+        """Create the JSON tree of 1.1 and before in a data folder."""
         shutil.copytree(self.sample.root, data / "storage")
         copy = Sample(data / "storage")
         copy.clock = self.sample.clock + 60_000
         return copy
 
     def v1(self, data: Path, sessions: Collection[Json], *, cut: str = "") -> None:
-        """The tables of 1.2 to 1.18, with these sessions; of the session ``cut`` only the first half."""
+        """Create the tables of 1.2 to 1.18 with these sessions; of the session ``cut`` only the first half."""
         with _database(data / "opencode.db", V1) as database:
             for session in sessions:
                 row = _session_row(session)
@@ -82,7 +82,7 @@ class Generations:
             database.execute(_insert("part", row), row)
 
     def v2(self, data: Path, sessions: Collection[Json]) -> None:
-        """The tables of 2.0, with these sessions."""
+        """Create the tables of 2.0 with these sessions."""
         with _database(data / "opencode.db", V2) as database:
             for session in sessions:
                 row = _session_row(session) | {"version": "2.0.26"}
@@ -109,7 +109,7 @@ class Generations:
 
 
 def tear(path: Path) -> None:
-    """What a crash in the middle of a write leaves."""
+    """Cut a file in half, as a crash in the middle of a write does."""
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
 

@@ -25,7 +25,7 @@ CREATE TABLE part (id text PRIMARY KEY, message_id text NOT NULL, session_id tex
 
 
 class Tree:
-    """A JSON tree. Files are written where they are, so that folders do not show it."""
+    """A JSON tree whose files are written in place, which does not change the times of their folders."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -81,7 +81,7 @@ class Tree:
         return f"{prefix}_{next(self._numbers):012x}Aa"
 
     def settle(self, seconds: float = 3_600) -> None:
-        """Make everything look as if it had been written a while ago."""
+        """Set the times of all files and folders back, as if they had been written a while ago."""
         for path in (self.root, *self.root.rglob("*")):
             moment = path.stat().st_mtime_ns - int(seconds * 1e9)
             os.utime(path, ns=(moment, moment))

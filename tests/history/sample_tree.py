@@ -115,7 +115,7 @@ class Sample:
         return sorted(result, key=lambda info: info["time"]["created"])
 
     def fork(self, session: Json, *, upto: int | None = None, title: str | None = None, **more: Any) -> Json:
-        """Copies as OpenCode copies: new identifiers, the same moments, tokens and costs."""
+        """Copy a session as OpenCode does: with new ids, and the same times, tokens and costs."""
         copy = self.session(title or f"{session['title']} (fork #1)", **more)
         for info in self.messages(session)[:upto]:
             new = info | {"id": self._mint.ascending("msg"), "sessionID": copy["id"]}
@@ -131,7 +131,7 @@ class Sample:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
+    """Return the content of every file below a folder, by its path."""
     return {
         os.path.relpath(os.path.join(base, name), root): Path(base, name).read_bytes()
         for base, _, names in os.walk(root)

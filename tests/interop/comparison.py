@@ -83,8 +83,8 @@ def _session(sessions: Sessions, name: str) -> Json:
 
 
 def _compacted(info: Json, *, changed: bool) -> Json:
-    """Changes are published where there are some; OpenCode also publishes empty ones, and has a title for each prompt
-    that it shows nobody."""
+    """Return a record without a summary of changes that is empty, which only OpenCode stores, and without the title of
+    a prompt, which OpenCode stores but does not show."""
     kept = {key: value for key, value in info.items() if key != "summary"}
     if not changed or "summary" not in info:
         return kept
@@ -95,8 +95,8 @@ def _compacted(info: Json, *, changed: bool) -> Json:
 
 
 def whole(read: Callable[[], T]) -> T:
-    """What ``read`` answers once nothing of it is half written: OpenCode goes on in the background, and writes in
-    place."""
+    """Return what ``read`` returns once no record is half written: OpenCode writes in place, and continues in the
+    background."""
     for _ in range(100):
         with suppress(RecordError):
             return read()
@@ -113,7 +113,7 @@ def _part(part: Json) -> Json:
 
 
 class _Names:
-    """Replaces what is never the same twice by what it stands for."""
+    """Replaces values that differ in every run by placeholders."""
 
     def __init__(self, side: Side) -> None:
         self._paths = {str(side.project): "<project>", str(side.data): "<data>"}
@@ -175,7 +175,7 @@ def _of_objects(where: str, theirs: Json, ours: Json) -> Iterator[Difference]:
 
 
 def _of_lists(where: str, theirs: list[Any], ours: list[Any]) -> Iterator[Difference]:
-    """Lists of records are aligned by what the records are, so that one more of them is one difference."""
+    """Compare lists of records, aligned by the kinds of the records, so that one more record is one difference."""
     left, right = [_kind(their) for their in theirs], [_kind(our) for our in ours]
     for tag, start, end, begin, stop in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
         if tag == "equal":

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 DATABASE = "1.18.33"
-"""A version that keeps them in ``opencode.db``."""
+"""A version that keeps sessions in ``opencode.db``."""
 
 _CHOSEN_VERSIONS = tuple(ENVIRONMENT.get("OPENSESH_TEST_VERSIONS", "").split())
 OTHER_VERSIONS = _CHOSEN_VERSIONS or ("1.18.34", "1.17.0", "1.15.13", "1.14.41", "1.2.27")
@@ -46,11 +46,11 @@ UPGRADES = (
 MODEL = {"providerID": "fake", "modelID": "scripted"}
 
 _NOWHERE = "http://127.0.0.1:9/"
-"""A registry that is never there, so that OpenCode installs no plugins of its own accord."""
+"""An address at which no registry answers, so that OpenCode installs no plugins by itself."""
 
 
 def new_repository(path: Path, files: Mapping[str, str] | None = None) -> Path:
-    """A Git repository with one commit, the same every time: ``README.md``, or ``files``."""
+    """Create a Git repository with one commit, which is the same every time: ``README.md``, or ``files``."""
     path.mkdir(parents=True, exist_ok=True)
     for name, text in (files or {"README.md": "hello\n"}).items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ class OpenCode:
         self.url = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._may_be_writing = False
-        """Whether something was asked for since :meth:`settle` that may be written after it was answered."""
+        """Whether a request since :meth:`settle` may still write something after its answer."""
         self.opener = build_opener(ProxyHandler({}))
         self.environment = _isolated(root) | dict(environment or {})
         base_url = wire.base_url if isinstance(wire, WireServer) else wire
@@ -144,7 +144,7 @@ class OpenCode:
         OpenCode.running.append(self)
         atexit.register(self.stop)
         deadline = time.monotonic() + timeout
-        # Nothing may be asked before: OpenCode 1.17 and later never answer what they accept before they print this.
+        # No request may be sent before: OpenCode 1.17 and later never answer one that arrives before they print this.
         while b" listening on " not in self.log.read_bytes()[begin:]:
             if self._process.poll() is not None or time.monotonic() > deadline:
                 text = self.log_tail()
@@ -172,7 +172,7 @@ class OpenCode:
         self.stop()
 
     def log_tail(self, lines: int = 60) -> str:
-        """The end of what the server printed, and of its own log."""
+        """Return the end of what the server printed, and of its own log."""
         logs = [self.log, *sorted((self.data / "log").glob("*.log"))[-1:]]
         tails = [path.read_text("utf-8", "replace").splitlines()[-lines:] for path in logs if path.exists()]
         return "\n".join(line for tail in tails for line in tail)
@@ -180,7 +180,7 @@ class OpenCode:
     # Its HTTP API
 
     def request(self, method: str, path: str, body: Json | None = None, *, timeout: float = 60.0, **query: Any) -> Any:
-        """Ask the server, in the name of :attr:`directory`. Raises :class:`OpenCodeError`."""
+        """Send a request about :attr:`directory`, and return the answer. Raises :class:`OpenCodeError`."""
         arguments = {name: value for name, value in query.items() if value is not None}
         url = f"{self.url}{path}" + (f"?{urlencode(arguments)}" if arguments else "")
         headers = {"x-opencode-directory": quote(str(self.directory))}
@@ -203,7 +203,7 @@ class OpenCode:
 
     @contextmanager
     def events(self) -> Generator[Iterator[Json]]:
-        """The events that the server sends to its clients from now on."""
+        """Yield the events that the server sends to its clients from now on."""
         headers = {"x-opencode-directory": quote(str(self.directory))}
         with self.opener.open(Request(f"{self.url}/event", headers=headers), timeout=60) as response:
             received = (json.loads(line[5:]) for line in response if line.startswith(b"data:"))
@@ -211,27 +211,27 @@ class OpenCode:
             yield received
 
     def create(self, title: str | None = None, parent: str | None = None) -> Json:
-        """A new session."""
+        """Create a session."""
         return self.request("POST", "/session", {"title": title, "parentID": parent})
 
     def get(self, session: str) -> Json:
-        """A session."""
+        """Return a session."""
         return self.request("GET", f"/session/{session}")
 
     def list(self, **query: Any) -> Sequence[Json]:
-        """The sessions of the project; ``roots``, ``search``, ``limit``, ``start``."""
+        """Return the sessions of the project. The query may have ``roots``, ``search``, ``limit`` and ``start``."""
         return self.request("GET", "/session", **query)
 
     def children(self, session: str) -> Sequence[Json]:
-        """The sessions that began in this one."""
+        """Return the sessions of the subagents of a session."""
         return self.request("GET", f"/session/{session}/children")
 
     def messages(self, session: str, limit: int | None = None) -> Sequence[Json]:
-        """``{"info": ..., "parts": [...]}`` of each message."""
+        """Return the messages of a session, each as ``{"info": ..., "parts": [...]}``."""
         return self.request("GET", f"/session/{session}/message", limit=limit)
 
     def show(self, session: str) -> Sequence[Json]:
-        """The messages of a session at rest, after every address that shows something of it has answered."""
+        """Return the messages of an idle session, after every request that shows a part of it was answered."""
         if self._may_be_writing:
             self.settle()
         assert self.get(session)["id"] == session
@@ -244,30 +244,30 @@ class OpenCode:
         return messages
 
     def prompt(self, session: str, prompt: str | Sequence[Json], *, timeout: float = 60.0, **options: Any) -> Json:
-        """Say something and wait for the answer: ``{"info": ..., "parts": [...]}``.
+        """Send a prompt, and return the answer: ``{"info": ..., "parts": [...]}``.
 
         ``options`` are those of the API: ``agent``, ``model``, ``noReply``, ``messageID``, ``system``, ``tools``.
         """
         path = f"/session/{session}/message"
         answer = self.request("POST", path, _prompt_body(prompt, options), timeout=timeout)
         if answer is None:
-            raise OpenCodeError(f"the prompt was refused without a word:\n{self.log_tail(20)}")
+            raise OpenCodeError(f"the prompt was refused without a reason:\n{self.log_tail(20)}")
         return answer
 
     def prompt_async(self, session: str, prompt: str | Sequence[Json], **options: Any) -> None:
-        """Say something, and do not wait."""
+        """Send a prompt without waiting for the answer."""
         self.request("POST", f"/session/{session}/prompt_async", _prompt_body(prompt, options))
 
     def shell(self, session: str, command: str, agent: str = "build") -> Json:
-        """Run a command in the user's name."""
+        """Run a shell command of the user."""
         return self.request("POST", f"/session/{session}/shell", {"command": command, "agent": agent})
 
     def fork(self, session: str, message: str | None = None) -> Json:
-        """A copy of the session, up to ``message`` and without it."""
+        """Copy the session up to ``message``, which is not part of the copy."""
         return self.request("POST", f"/session/{session}/fork", {"messageID": message})
 
     def revert(self, session: str, message: str, part: str | None = None) -> Json:
-        """Take back ``message`` and what came after."""
+        """Revert to before ``message``."""
         return self.request("POST", f"/session/{session}/revert", {"messageID": message, "partID": part})
 
     def unrevert(self, session: str) -> Json:
@@ -275,14 +275,14 @@ class OpenCode:
         return self.request("POST", f"/session/{session}/unrevert")
 
     def abort(self, session: str) -> bool:
-        """Stop what runs."""
+        """Abort the run of a session."""
         return self.request("POST", f"/session/{session}/abort")
 
     def ends(self, session: str) -> int:
-        """How often its log tells of an end of the session's loop; a loop that is stopped ends twice.
+        """Count the ends of the session's loop in the log; a loop that is aborted ends twice.
 
-        It ends for its clients when it is stopped, and for itself a little later: a prompt that comes between the two
-        falls to the second and is never answered.
+        Its clients see the first end. The second comes a little later: a prompt that arrives between the two is ended
+        by the second, and is never answered.
         """
         text = "".join(path.read_text("utf-8", "replace") for path in (self.data / "log").glob("*.log"))
         return len(re.findall(rf"sessionID={session} cancel$", text, re.MULTILINE))
@@ -301,15 +301,15 @@ class OpenCode:
         return self.request("DELETE", f"/session/{session}")
 
     def todo(self, session: str) -> Sequence[Json]:
-        """The session's list of things to do."""
+        """Return the todo list of a session."""
         return self.request("GET", f"/session/{session}/todo")
 
     def diff(self, session: str) -> Sequence[Json]:
-        """What the session changed."""
+        """Return the files that the session changed."""
         return self.request("GET", f"/session/{session}/diff")
 
     def status(self) -> dict[str, Json]:
-        """The sessions that are not idle."""
+        """Return the status of every session that is not idle."""
         return self.request("GET", "/session/status")
 
     def settle(self, timeout: float = 60.0) -> None:
@@ -371,19 +371,19 @@ class OpenCode:
         return done
 
     def export(self, session: str) -> Json:
-        """``opencode export``: ``{"info": ..., "messages": [...]}``."""
+        """Return what ``opencode export`` prints: ``{"info": ..., "messages": [...]}``."""
         return json.loads(self.cli("export", session).stdout)
 
     def session_list(self) -> Sequence[Json]:
-        """``opencode session list``, as JSON; nothing is printed where there are none."""
+        """Return what ``opencode session list`` prints as JSON; without sessions it prints nothing."""
         return json.loads(self.cli("session", "list", "--format", "json").stdout or "[]")
 
     def import_file(self, path: Path) -> str:
-        """``opencode import``; what it printed, since its exit code says nothing."""
+        """Run ``opencode import``, and return what it printed: its exit code is always 0."""
         return self.cli("import", str(path)).stdout
 
     def run(self, prompt: str, *arguments: str) -> Sequence[Json]:
-        """``opencode run``; the events it printed."""
+        """Run ``opencode run``, and return the events that it printed."""
         printed = self.cli("run", "--format", "json", *arguments, prompt=prompt).stdout
         return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
 
@@ -394,7 +394,7 @@ def _prompt_body(prompt: str | Sequence[Json], options: Mapping[str, Any]) -> Js
 
 
 def _traces(folder: Path) -> dict[str, tuple[int, int]]:
-    """The size and age of every file that holds sessions."""
+    """Return the size and modification time of every file with sessions."""
     traces: dict[str, tuple[int, int]] = {}
     for path in (*folder.glob("opencode.db*"), *(folder / "storage").rglob("*")):
         with suppress(FileNotFoundError):
@@ -436,7 +436,7 @@ def _configuration(base_url: str) -> Json:
         "small_model": "fake/scripted",
         "share": "disabled",
         "autoupdate": False,
-        "lsp": False,  # what language servers there are is the machine's affair
+        "lsp": False,  # the machine may have any language servers
         "provider": {"fake": provider},
         "permission": {"bash": "allow", "edit": "allow", "external_directory": "allow"},
     }

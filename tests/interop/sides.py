@@ -66,8 +66,8 @@ class EvenModel(ScriptedModel):
 
 
 def _whole(request: Request) -> Request:
-    """Plays prompts that can be encoded: OpenCode sends lone surrogates as they are. A conversation to be summarised is
-    not played."""
+    """Return a request whose prompts can be encoded, as OpenCode sends lone surrogates as they are; and a request for a
+    summary without the conversation, so that its prompts are not played."""
     last = request.messages[-1]
     if not request.tools and isinstance(last, User) and "</conversation>" in str(last.content):
         return replace(request, messages=(User(content=(Text(text="Sum up."),)),))

@@ -19,7 +19,7 @@ def chunk(data: bytes) -> bytes:
 
 
 class Exchange:
-    """One request as it came, and the way to answer it."""
+    """One received request, and methods that answer it."""
 
     def __init__(self, head: str, body: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.head = head
@@ -42,7 +42,7 @@ class Exchange:
 
 
 class Server:
-    """What the server saw."""
+    """The connections and requests of a server."""
 
     def __init__(self, url: str) -> None:
         self.url = url

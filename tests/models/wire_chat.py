@@ -18,7 +18,7 @@ def said(*texts: str) -> list[dict[str, Any]]:
 
 
 def call(index: int | None, **function: Any) -> dict[str, Any]:
-    """One fragment of a call; ``id`` goes where ids go, and what is not given is not sent."""
+    """Return one fragment of a call. ``id`` is put beside the function; only the fields that are passed are sent."""
     fragment: dict[str, Any] = {} if index is None else {"index": index}
     if "id" in function:
         fragment |= {"id": function.pop("id"), "type": "function"}

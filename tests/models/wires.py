@@ -44,13 +44,13 @@ def lines(*payloads: dict[str, Any] | str, named: bool = False) -> bytes:
 
 
 def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
-    """``data`` in the pieces that a network might deliver."""
+    """Split ``data`` at these positions, as a network might deliver it."""
     edges = sorted({0, len(data), *(path % (len(data) + 1) for path in places)})
     return [data[start:end] for start, end in pairwise(edges)]
 
 
 class Server:
-    """A provider that gives prepared answers, one a request, and remembers what it was asked."""
+    """A provider that gives prepared answers, one a request, and records the requests."""
 
     def __init__(self, *answers: bytes | list[bytes] | httpx2.Response) -> None:
         self._answers = list(answers)
@@ -81,7 +81,7 @@ class Server:
 
 
 class _Delivery(httpx2.AsyncByteStream):
-    """Bytes in the pieces given; tells the server when the connection is dropped or done with."""
+    """A response body in pieces, which counts on the server how often it was read to its end and closed."""
 
     def __init__(self, pieces: list[bytes], server: Server) -> None:
         self._pieces = pieces
@@ -101,13 +101,13 @@ def refusal(status: int, error: dict[str, Any]) -> httpx2.Response:
 
 
 def numbered() -> Callable[[], str]:
-    """Ids for calls that come without one, the same in every run."""
+    """Return a function that makes ids for calls without one, the same in every run."""
     names: Iterator[str] = (f"minted_{number}" for number in range(1000))
     return lambda: next(names)
 
 
 def ask(model: Model | None = None, **fields: Any) -> Request:
-    """A request, plain but for ``fields``."""
+    """Return a minimal request with these fields."""
     fields.setdefault("messages", (User(content=(Text(text="hi"),)),))
     return Request(model=model or Model(id="m", provider_id="p"), **fields)
 
@@ -118,14 +118,14 @@ async def collect(provider: Streams, request: Request | None = None) -> list[Str
 
 
 async def collect_into(got: list[StreamEvent], provider: Streams, request: Request | None = None) -> None:
-    """As :func:`collect`, for streams that end with an error."""
+    """Append the events of a stream to ``got``: like :func:`collect`, for streams that end with an error."""
     async with aclosing(provider.stream(request or ask())) as events:
         async for event in events:
             got += (event,)
 
 
 class Answer(NamedTuple):
-    """What an answer comes to, however it was cut into events."""
+    """The content of an answer, independent of how it was split into events."""
 
     text: str
     reasoning: str
@@ -143,7 +143,7 @@ def answer_in(events: list[StreamEvent]) -> Answer:
 
 
 def arguments_shown(events: list[StreamEvent]) -> dict[str, str]:
-    """The arguments of each call as its deltas spell them."""
+    """Return the arguments of each call, joined from its deltas."""
     shown: defaultdict[str, str] = defaultdict(str)
     for event in events:
         if isinstance(event, ToolInputDelta):
@@ -156,7 +156,7 @@ def endings(events: list[StreamEvent]) -> list[TextEnd]:
 
 
 def assert_well_formed(events: list[StreamEvent]) -> None:
-    """Every piece opens once, grows while it is open and closes once; the step has its frame."""
+    """Check that every part of the answer starts once, gets deltas only until it ends, and ends once."""
     names = [type(event).__name__ for event in events]
     assert (names[0], names[-1]) == ("StartStep", "FinishStep")
     state: dict[str, str] = {}

@@ -63,7 +63,7 @@ def installed(wheel: Path, folder: Path, python: str = sys.executable) -> Path:
 
 @pytest.fixture
 def new_user(isolated: Path) -> Callable[..., str]:
-    """Runs a command as someone who has OpenCode's data and nothing else; what it printed."""
+    """Run a command as a user who has only OpenCode's data, and return what it printed."""
     data = isolated / ".local" / "share" / "opencode" / "storage"
     shutil.copytree(CORPUS, data)
 

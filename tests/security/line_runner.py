@@ -30,7 +30,7 @@ def prepare(folder: str) -> None:
 
 
 def state(folder: str) -> dict[str, tuple[int, int, int]]:
-    """Every file with its inode, size and time of change."""
+    """Return the inode, size and modification time of every file."""
     files: dict[str, tuple[int, int, int]] = {}
     for root, folders, names in os.walk(folder):
         for name in (*folders, *names):

@@ -345,7 +345,7 @@ def _is_passed_on(line: str) -> bool:
 
 
 class LineRunner:
-    """A process behind the sandbox that runs lines and tells what they changed."""
+    """A process in the sandbox that runs lines and reports what they changed."""
 
     def __init__(self, folder: Path) -> None:
         self.project = str(folder / "project")

@@ -1,4 +1,4 @@
-"""``python -m tests.server.measured_server DIRECTORY PORT``: a server that reports how it fared when it is terminated.
+"""``python -m tests.server.measured_server DIRECTORY PORT``: a server that prints its delays and memory at its end.
 
 It prints one line when it is ready and one JSON object at its end: delays of its event loop in milliseconds, its CPU
 time, and its memory in megabytes, in the first and the second half of its life. ``idle_p99`` is the delay of an event

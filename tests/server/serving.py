@@ -22,7 +22,7 @@ LIMIT_SECONDS = 60.0
 
 
 class Client:
-    """Requests about one directory, and the events that it has seen."""
+    """A client whose requests are about one directory."""
 
     def __init__(self, url: str, directory: Path, **options: Any) -> None:
         self.url = url

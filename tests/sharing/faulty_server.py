@@ -57,7 +57,7 @@ class FaultyServer:
 
     @property
     def syncs(self) -> list[list[Json]]:
-        """What was sent, a list a request."""
+        """The items of each sync request."""
         return [body["data"] for method, path, body in self.requests if path.endswith("/sync") and method == "POST"]
 
     async def start(self) -> None:

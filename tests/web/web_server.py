@@ -1,4 +1,4 @@
-"""A server of its own process, over a home of its own, and how a browser enters it."""
+"""A server in a process of its own with its own home folder, and the sign-in of a browser."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class WebServer:
         return issued[1]
 
     async def enter(self, page: Page, path: str = "/ui/") -> None:
-        """Sign a browser in, and open a page."""
+        """Sign in a browser, and open a page."""
         await page.goto(f"{self.url}/ui/enter#{self.ticket()}")
         await expect(page).to_have_url(f"{self.url}/ui/")
         await expect(page.locator("#rows")).to_be_attached()  # the page before the first list loads itself again

@@ -1,4 +1,4 @@
-"""A journey: random prompts, edits, reverts, forks, compactions and crashes, and what must hold all the way."""
+"""Random sequences of prompts, edits, reverts, forks, compactions and crashes, and the checks after each step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ALLOW = [Rule(permission="*", pattern="*", action="allow")]
 COMMANDS = ("shell", "remove", "chmod")
 NAMES = ("a.txt", "b.txt", "sub/c.txt", "sub/deep/d.txt", "e.env", "f.sh")
 MINE = ("mine.txt", "sub/mine.bin", "mine.env")
-"""Files that no tool is ever told of."""
+"""Files of the user that no tool call names."""
 TEXTS = ("", "one\n", "two\n", "no end", "crlf\r\nlines\r\n", "ünïcødé 漢字\n", "long\n" * 300)
 BYTES = (b"", b"one\n", b"user\n", b"caf\xe9\r\n", b"\xff\xfeh\x00i\x00", b"\x00\x01binary", b"\xef\xbb\xbfmarked\n")
 
@@ -70,7 +70,7 @@ doings = st.builds(
     st.sampled_from(NAMES),
     st.sampled_from(TEXTS),
 )
-# What is chosen of the sessions and prompts that there are: Hypothesis must draw the same things whatever came before.
+# The numbers of the sessions and prompts to use: what Hypothesis draws must not depend on earlier steps.
 picks = st.integers(0, 11)
 patches = st.builds(
     ToolEffect, st.sampled_from(("add", "update", "delete", "move")), st.sampled_from(NAMES), st.sampled_from(TEXTS)
@@ -78,7 +78,7 @@ patches = st.builds(
 
 
 class FullDisk(Disk):
-    """Takes so many files and no more. They are the same files each time if no two calls run at once."""
+    """A disk with space for a number of new files. They are the same files each time if no two calls run at once."""
 
     def __init__(self, space: int) -> None:
         super().__init__(durable=False)
@@ -96,7 +96,7 @@ def _pick(choices: list[str], which: int) -> str:
 
 
 class Journey(RuleBasedStateMachine):
-    """In a folder that no version control knows; :class:`GitJourney` in a repository."""
+    """The sequences in a folder without version control; :class:`GitJourney` has them in a repository."""
 
     in_git = False
 
@@ -107,11 +107,11 @@ class Journey(RuleBasedStateMachine):
         self.folder.mkdir()
         self.state = self.home / "state"
         self.said: dict[str, dict[str, PromptRecord]] = {}
-        """What each session was told, by the prompt's id, in order."""
+        """The prompts of each session by id, in order."""
         self.origin: dict[str, Tree] = {}
-        """Of sessions that are reverted: the files that the revert has changed, as they were before."""
+        """The files that the current revert of a session has changed, as they were before it."""
         self.rested: dict[str, Tree] = {}
-        """Of those: all files right after the revert."""
+        """All files right after the current revert of a session."""
 
     def teardown(self) -> None:
         shutil.rmtree(self.home, ignore_errors=True)
@@ -201,7 +201,7 @@ class Journey(RuleBasedStateMachine):
             expected = self.origin[session] if name in self.origin[session] and name not in left else before
             assert self._same(after.get(name), expected.get(name)), name
         if before == self.rested[session]:
-            assert not left, "what was not touched since comes back, all of it"
+            assert not left, "every file that did not change since the revert is restored"
         del self.origin[session], self.rested[session]
 
     @rule(which=picks)
@@ -228,7 +228,7 @@ class Journey(RuleBasedStateMachine):
         before = self._tree()
         revert = self._sessions().get(session).revert
         if revert is not None and revert.message_id == next(iter(self.said[session])):
-            return  # nothing is left to sum up
+            return  # no message is left to compact
         self._forget_reverted(session)
 
         async def work() -> None:
@@ -257,14 +257,14 @@ class Journey(RuleBasedStateMachine):
         planned = {file.name: file for file in preview.plan.files if file.name not in lost}
         # What cannot be brought to the point returns to its origin, if an earlier revert took it away from there.
         returned = {name: item for name, item in lost.items() if not item.was.fits(item.becomes) and not item.blocked}
-        assert planned.keys() <= touched, "only what the session touched is touched"
+        assert planned.keys() <= touched, "a revert changes only files that the session changed"
         origin = self.origin.setdefault(session, {})
-        assert returned.keys() <= origin.keys(), "only what a revert took is put back"
+        assert returned.keys() <= origin.keys(), "only files that an earlier revert changed are put back"
         for name in before.keys() | after.keys() | planned.keys():
             if name in returned:
                 assert self._same(after.get(name), origin[name]), f"{name} is not what it was before the reverts"
             elif name not in planned:
-                assert after.get(name) == before.get(name), f"{name} is none of this session's business"
+                assert after.get(name) == before.get(name), f"{name} was not changed by this session"
             else:
                 assert self._is(after.get(name), planned[name].becomes), name
             if name in planned and name in known:
@@ -276,7 +276,7 @@ class Journey(RuleBasedStateMachine):
         self.rested[session] = after
 
     def _known(self, session: str, target: str) -> Known:
-        """What the files may have been before the changes of the prompts from ``target`` on.
+        """Return what the files may have been before the changes of the prompts from ``target`` on.
 
         A prompt that names a file and leaves it as it was may have changed it and back, or may have failed. Outside of
         git, what a file was before a command is not recorded: a tool call that runs at the same time may record what
@@ -293,7 +293,7 @@ class Journey(RuleBasedStateMachine):
         return {name: states for name, states in known.items() if name in changed - contended}
 
     def _finished(self, session: str, target: str, before: Tree) -> bool:
-        """Whether a revert that died happened after all; one that did not has touched nothing."""
+        """Return whether a revert that was killed is in effect; one that is not must have changed nothing."""
         self._reverts().recover(session)
         revert = self._sessions().get(session).revert
         if revert is None or revert.message_id != target:
@@ -339,7 +339,7 @@ class Journey(RuleBasedStateMachine):
         return [message.info["id"] for message in self._sessions().messages(session) if message.info["role"] == "user"]
 
     def _forget_reverted(self, session: str) -> None:
-        """The next prompt makes a revert final."""
+        """Forget the prompts that a revert hides: the next prompt makes the revert final."""
         revert = self._sessions().get(session).revert
         if revert is not None:
             prompts = list(self.said[session])
@@ -349,7 +349,7 @@ class Journey(RuleBasedStateMachine):
         self.rested.pop(session, None)
 
     def _settle(self, session: str) -> None:
-        """Whether the crash left the revert standing or not, it is finished now."""
+        """Make the revert of a session final, if the crash has left one."""
         self._reverts().cleanup(session)
 
     def _call(self, doing: ToolEffect) -> str:
@@ -402,7 +402,7 @@ class Journey(RuleBasedStateMachine):
         return Reverts(sessions, snapshots, disk=disk or Disk(durable=False))
 
     def _dying(self, point: int) -> Reverts:
-        """Dies at its ``point``-th operation; mostly it does not."""
+        """Return reverts on a disk that dies at its ``point``-th operation; for most points, on one that does not."""
         return self._reverts(DyingDisk(point) if 0 < point < 20 else None)
 
     def _tree(self) -> Tree:
@@ -428,6 +428,6 @@ class Journey(RuleBasedStateMachine):
 
 
 class GitJourney(Journey):
-    """The same in a repository."""
+    """The sequences in a repository."""
 
     in_git = True

@@ -94,7 +94,7 @@ class Workspace:
         return info["id"]
 
     def step(self, session: str, prompt: str, *changes: FileChange, answer: str = "done", abort: bool = False) -> str:
-        """One answer: each change is a tool call that was not recorded, as a shell's."""
+        """Store one answer whose tool calls, such as shell commands, make these changes without recording them."""
         message = self.open_step(session, prompt)
         before = self.snapshots.track()
         start: Document = {"type": "step-start"}
@@ -154,7 +154,7 @@ def shell(command: str = "true") -> Document:
 
 
 def writes(files: dict[str, str]) -> FileChange:
-    """A shell's doing: what was there is not recorded."""
+    """Return the change of a shell command, which does not record the old content."""
 
     def act(folder: Path) -> Document:
         write(folder, files)
@@ -173,7 +173,7 @@ def deletes(*names: str) -> FileChange:
 
 
 def edits(name: str, after: str) -> FileChange:
-    """The edit tool's doing, recorded."""
+    """Return the change of the edit tool, which records the old content."""
 
     def act(folder: Path) -> Document:
         path = folder / name
@@ -186,7 +186,7 @@ def edits(name: str, after: str) -> FileChange:
 
 
 def creates(name: str, text: str) -> FileChange:
-    """The write tool's doing, on a file that is new or not."""
+    """Return the change of the write tool, on a file that exists or not."""
 
     def act(folder: Path) -> Document:
         path = folder / name
@@ -198,6 +198,6 @@ def creates(name: str, text: str) -> FileChange:
 
 
 def since(snapshots: Snapshots, tree: str) -> Patch:
-    """The files that changed since ``tree``."""
+    """Return the files that changed since ``tree``."""
     now = snapshots.track()
     return snapshots.changed(tree, now) if now is not None else Patch(tree)
