@@ -51,7 +51,7 @@ _ALL_SESSIONS = 1_000_000
 """OpenCode lists only the newest sessions without a limit."""
 _LAST_MESSAGES = 200
 _ERRORS: dict[str, type[OpenseshError]] = {"SessionBusyError": BusyError, "ReadOnlyStoreError": ReadOnlyStoreError}
-"""By the name of the server's error."""
+"""The exception for each name of a server's error."""
 _ERRORS_BY_STATUS: dict[int, type[OpenseshError]] = {400: UsageError, 404: NotFoundError}
 
 

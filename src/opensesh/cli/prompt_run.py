@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Submit = Callable[[str], Awaitable[asyncio.Future[Outcome]]]
 
 EXIT_CODES = {"answered": 0, "failed": 1, "blocked": 1, "aborted": 130}
-"""By the kind of a prompt's outcome."""
+"""The exit code for each kind of a prompt's outcome."""
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 

@@ -154,7 +154,7 @@ class McpOAuthConfig(Section, frozen=True, kw_only=True, rename="camel"):
     """``mcp.<name>.oauth``."""
 
     client_id: str | None = None
-    """Without it, a client is registered with the authorization server."""
+    """The id of the client. Without one, a client is registered with the authorization server."""
     client_secret: str | None = None
     scope: str | None = None
     callback_port: Annotated[int, Meta(ge=1, le=65535)] | None = None

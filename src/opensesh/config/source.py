@@ -182,7 +182,7 @@ class ProjectFolders(NamedTuple):
     used: tuple[str, ...]
     """The innermost first."""
     shared: tuple[SharedFolder, ...]
-    """Those that other users can change and that contain something for us, trusted or not."""
+    """The folders that other users can change and that contain something for us, trusted or not."""
     is_repository: bool = False
     """Whether all of them are one repository."""
 

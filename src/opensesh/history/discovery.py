@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _MIN_SIMILARITY = 70
 _SIMILARITY_RANGE = 8
-"""Matches whose similarity is that much lower than the best one are returned too."""
+"""Matches are returned if their similarity is at most this much lower than that of the best one."""
 _MIN_PART_LENGTH = 3
 _MIN_FUZZY_LENGTH = 5
 _MIN_SUBSTITUTION_LENGTH = 7
@@ -148,8 +148,10 @@ def is_global(project: Project) -> bool:
 
 
 def find_session(sessions: Iterable[Session], word: str, location: str, here: str = "") -> Session:
-    """Return the session with this id, slug, or beginning or end of an id, or the ``last`` one. If the directory
-    ``here`` is given, that is the newest of the checkout that it is in, or else of its project."""
+    """Return the session with this id, slug, or beginning or end of an id, or the ``last`` one.
+
+    ``last`` is the newest session; with a directory ``here``, the newest of its checkout, or else of its project.
+    """
     if word == "last":
         return _last_session(sessions, location, here)
     by_kind: tuple[list[Session], ...] = ([], [], [])

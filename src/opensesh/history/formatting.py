@@ -90,7 +90,7 @@ def key_input(state: Document) -> str:
 
 
 def relative_path(path: str, directory: str) -> str:
-    """Return a path as it is written in a folder, if it is below it."""
+    """Return a path relative to a folder if it is below it, otherwise unchanged."""
     folder = directory.rstrip("/\\")
     return path[len(folder) + 1 :] if directory and path.startswith((folder + "/", folder + "\\")) else path
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 _CONTEXT_LINES = 3
 _MAX_TEXT_LENGTH = 4_000_000
-"""Of a file; larger ones are listed without a diff."""
+"""Characters of a file; larger ones are listed without a diff."""
 _MAX_WHOLE_LENGTH = 400_000
-"""Of a file that is shown as a whole."""
+"""Characters of a file that can be shown as a whole."""
 
 
 class OpenedLines(NamedTuple):
@@ -29,7 +29,7 @@ class OpenedLines(NamedTuple):
 
     path: str
     ranges: tuple[tuple[int, int], ...]
-    """In the old text, from 0; the end of a range is not part of it."""
+    """Line numbers in the old text, from 0; the end of a range is not part of it."""
 
 
 class FileSummary(NamedTuple):

@@ -30,7 +30,7 @@ class SessionFigures(NamedTuple):
     """The cost, tokens, context, todo list and subagents of one session."""
 
     usage: UsageTotals
-    """Of its own model calls, without what a fork copied."""
+    """The usage of its own model calls, without those that a fork copied."""
     inclusive: Decimal
     """The cost with all subagents, as stored."""
     prices: PriceTable

@@ -45,7 +45,7 @@ class SessionRow(NamedTuple):
     cost: int
     """What it spent itself, in units of :mod:`opensesh.history.stats.money`; without what a fork copied."""
     inclusive: int
-    """With its subagents."""
+    """The cost with that of its subagents."""
     models: tuple[str, ...]
     """As ``provider/model``, the last used first."""
     agents: tuple[str, ...]
@@ -67,9 +67,9 @@ class RowFilter(NamedTuple):
     agent: str = ""
     ids: AbstractSet[str] | None = None
     children: bool = False
-    """With the sessions of subagents."""
+    """Include the sessions of subagents."""
     archived: bool = False
-    """With archived sessions."""
+    """Include archived sessions."""
 
     def conditions(self) -> Iterator[Callable[[SessionRow], bool]]:
         """Yield what a selected row fulfils, apart from ``children`` and ``archived``."""
@@ -104,7 +104,7 @@ class SessionTable:
     """One state of the table. What requests ask for again and again is computed once for each state."""
 
     rows: Sequence[SessionRow] = ()
-    """Those with the latest activity first."""
+    """The rows, those with the latest activity first."""
     projects: Mapping[str, Project] = field(default_factory=dict[str, "Project"])
     damage: Sequence[Damage] = ()
     version: int = 0

@@ -95,7 +95,7 @@ class ToolBlock(NamedTuple):
     duration: int | None = None
     """Milliseconds; ``None`` until it has ended."""
     exit_code: int | None = None
-    """Of the command that it ran."""
+    """The exit code of the command that it ran."""
     attachments: tuple[FileBlock, ...] = ()
     """Files that it returned besides its output."""
     id: str = ""
@@ -169,7 +169,7 @@ class Transcript(NamedTuple):
     session: str
     title: str
     messages: tuple[TranscriptMessage, ...]
-    """Those with a block or an error."""
+    """The messages that have a block or an error."""
 
 
 def transcript(

@@ -39,7 +39,7 @@ _BYTES_PER_SECOND = 4 << 20
 """How much of one streaming text is sent to one client. Every update has the whole text, so that long texts are
 updated less often."""
 _PAUSE_FACTOR = 2.0
-"""A channel waits for so many times as long as writing its last chunk took."""
+"""How many times as long as writing its last chunk took a channel waits."""
 _MAX_PAUSE_SECONDS = 0.1
 _RETRY_SECONDS = 0.01
 
@@ -56,11 +56,11 @@ class StreamPosition:
         self.sequence = sequence
         """The number of the last event that was read."""
         self.sent = sent
-        """By streaming part: how much of its text was sent."""
+        """How much of the text of each streaming part was sent, by part id."""
         self.is_ended = False
         self._with_ids = with_ids
         self._due: dict[str, float] = {}
-        """By streaming part that was sent a moment ago: when its next update may be."""
+        """The earliest time of the next update of a streaming part that was sent a moment ago, by part id."""
 
     def copy(self, sequence: int, sent: dict[str, int]) -> StreamPosition:
         """Return an earlier position for a client of its own."""
@@ -196,7 +196,7 @@ class StreamChunk(NamedTuple):
     sequence: int
     """The number of the last event in it."""
     sent: dict[str, int]
-    """By streaming part: how much of its text clients have after it."""
+    """How much of the text of each streaming part clients have after it, by part id."""
 
 
 class ClientChannel:

@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("opensesh.server")
 MAX_AGE_SECONDS = 1.0
-"""How old the state is that a request uses without asking for a newer one, unless this server has changed something."""
+"""The age up to which a state is used without asking for a newer one, unless this server has changed something."""
 _PAUSE_FACTOR = 8
-"""A refresh that no request waits for begins this many times the last one's duration after the last one began."""
+"""The time between the starts of two refreshes that no request waits for, in durations of the first one."""
 _PAUSE_SECONDS = 0.2
-"""The least that it waits: the request that asked for it is answered first."""
+"""The shortest time before such a refresh: the request that asked for it is answered first."""
 WAIT_SECONDS = 0.06
-"""How long a request waits for a newer state than the one that there is."""
+"""How long a request waits for a newer state."""
 PATIENT_SECONDS = 5.0
-"""How long a request waits whose page already shows an older state."""
+"""How long a request waits for a newer state if its page already shows an older one."""
 _RANKED_WHILE_TYPING = 1_000
-"""Ranking reads every match of a word that is only begun, which can be half of everything."""
+"""How many matches are ranked while the user types: an unfinished word can match half of all parts."""
 _MIN_WIDENED_LENGTH = 3
 
 
@@ -158,7 +158,7 @@ class HistoryIndex:
         self._table_refresh = BackgroundRefresh("session table", self._refresh_table)
         self._writer = DerivedCache(store=store)
         self._reader = DerivedCache(store=store)
-        """Beside the writer, because an object of the cache serves one thread at a time."""
+        """The cache for queries; another object than the writer, because an object serves one thread at a time."""
         self._text_refresh = BackgroundRefresh("search index", self._refresh_text)
         self._version = version
         self._seen: dict[BackgroundRefresh, tuple[int, float]] = {}

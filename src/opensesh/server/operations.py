@@ -59,14 +59,14 @@ _ALPHABET = "[0-9A-Za-z_.-]{0,200}$"
 SessionID = Annotated[str, Meta(pattern=f"^ses{_ALPHABET}")]
 MessageID = Annotated[str, Meta(pattern=f"^msg{_ALPHABET}")]
 ChosenMessageID = Annotated[str, Meta(pattern=f"^$|^msg{_ALPHABET}")]
-"""That of a form, in which no message may be chosen."""
+"""The id of a message in a form; empty if none is chosen."""
 PartID = Annotated[str, Meta(pattern=f"^prt{_ALPHABET}")]
 PermissionID = Annotated[str, Meta(pattern=f"^per{_ALPHABET}")]
 RequestID = Annotated[str, Meta(pattern=f"^(per|que){_ALPHABET}")]
 PtyID = Annotated[str, Meta(pattern=f"^pty{_ALPHABET}")]
 ProjectID = Annotated[str, Meta(pattern=r"^[0-9A-Za-z_-]{1,200}$")]
 ProviderID = Annotated[str, Meta(pattern=r"^[^\\\x00-\x1f]{1,200}$")]
-"""It may contain a slash: ``acme/models``."""
+"""The id of a provider, which may contain a slash: ``acme/models``."""
 Name = Annotated[str, Meta(pattern=r"^[^/\\\x00-\x1f]{1,200}$")]
 
 _PATH_PARAMETERS: dict[str, Any] = {

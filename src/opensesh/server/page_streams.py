@@ -8,7 +8,7 @@ streaming text grows by the operations of :mod:`.streaming_markdown`.
 Every operation either replaces something or continues what this stream has sent, so that a stream may begin anywhere:
 it begins with what waits for the user, and with the texts that are being streamed. A viewer that reconnects with
 ``Last-Event-ID`` gets the events in between. If those are gone it gets ``reset``: it reads everything again, and then
-connects from the event that what it has read names.
+connects after the event that the response names.
 """
 
 from __future__ import annotations
@@ -217,9 +217,9 @@ class PageStream:
         self._as_html = as_html
         self._running = running
         self._seen: dict[str, ViewerPosition] = {}
-        """By streaming part: how much the viewer has."""
+        """How much of each streaming part the viewer has, by part id."""
         self._stored: dict[str, Document] = {}
-        """By streaming part: its last record, which becomes final when the message is completed without its end."""
+        """The last record of each streaming part, by part id. It is final if the message completes without its end."""
         self._waiting: dict[str, None] = {}
         """The streaming parts that have grown since the last flush."""
         self._due: float | None = None

@@ -16,7 +16,7 @@ _MATCH = 12
 _AT_BEGINNING = 12
 _AFTER_DELIMITER = 4
 _SAME_CASE = 4
-"""Only for queries with an upper-case letter, as the next one."""
+"""Added only for queries with an upper-case letter, as is :data:`_FIRST_CAPITAL`."""
 _FIRST_CAPITAL = 8
 _REPLACED = 6
 _GAP = 5

@@ -34,7 +34,7 @@ def as_javascript_reads(query: type[Struct], values: dict[str, str | list[str]])
 
 @cache
 def _scalar_fields(query: type[Struct]) -> dict[str, type]:
-    """Return the fields of a query that are numbers or switches, and which of both."""
+    """Return the fields of a query that are numbers or switches, each with its type."""
     fields = {field.encode_name: {field.type, *get_args(field.type)} for field in msgspec.structs.fields(query)}
     for name, types in fields.items():
         fields[name] = types.union(*(get_args(kind) for kind in types))

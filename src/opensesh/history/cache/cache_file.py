@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sqlite3 import Connection
 
 VERSION = 4
-"""Counts up with every change of the tables or of what is in them; a file of another version is made again."""
+"""The version of the tables and their content. Increase it with every change: other files are rebuilt then."""
 
 TEMPORARY = ""
 """SQLite's name for a temporary database: in memory, and in a temporary file once it is large."""

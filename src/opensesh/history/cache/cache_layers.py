@@ -56,7 +56,7 @@ class CacheLayer:
     """Whether sessions are written in the order of their last update."""
 
     def version(self) -> str:
-        """Return what the rows depend on besides the stores; with another version, they are made again."""
+        """Return what the rows depend on besides the stores. Rows of another version are rebuilt."""
         raise NotImplementedError
 
     def clear(self, db: Connection) -> None:
@@ -88,7 +88,7 @@ class RefreshPlan(NamedTuple):
     stores: Mapping[str, int]
     """Fingerprints of the stores, by store id."""
     sessions: Mapping[str, Mapping[str, int]]
-    """For each changed session, the stores that have it and its fingerprints there."""
+    """The changed sessions, each with the stores that have it and its fingerprints there."""
     removed: Sequence[str]
     """Stores that no longer exist."""
     outdated: bool
@@ -103,7 +103,7 @@ class RefreshPlan(NamedTuple):
 def plan_refresh(
     db: Connection, layer: CacheLayer, feeds: Sequence[ChangeFeed], *, also: Iterable[str] = (), full: bool = False
 ) -> RefreshPlan:
-    """Detect which sessions differ from what a layer knows, and add those named ``also``; with ``full``, all."""
+    """Return a plan for the sessions that differ from a layer, and for those in ``also``; with ``full``, for all."""
     rows = db.execute("SELECT id, store_id, fingerprint FROM source WHERE layer = ?", [layer.name])
     sources = {store_id: (number, own) for number, store_id, own in rows}
     before = {store_id: own for store_id, (_, own) in sources.items()}
@@ -138,7 +138,7 @@ def plan_refresh(
 
 
 def _detect(feed: ChangeFeed, before: int, known: Mapping[str, int], feeds: Sequence[ChangeFeed]) -> SessionChanges:
-    """Detect changes. A store that cannot be read keeps what is known of it, unless it is the only one."""
+    """Detect changes. The rows of a store that cannot be read are kept, unless it is the only store."""
     try:
         return feed.detect_changes(before, known)
     except StoreError as error:
@@ -235,7 +235,7 @@ class Refresh:
             return
         self._writer.write_session(name, head, [self._feeds[store_id] for store_id in store_ids], full=full)
         for store_id, own in store_ids.items():
-            # One row by its values: a statement that may write several makes FTS5 write out what it holds.
+            # One statement for each row: one that may write several rows makes FTS5 write out its buffers.
             self._db.execute("INSERT INTO copy VALUES (?, ?, ?)", [sources[store_id], name, own])
 
 

@@ -2,7 +2,7 @@
 
 It is brought up to date before it is queried, by the process that queries it; nothing runs in the background. One
 process at a time writes, under a lock of the operating system; readers never wait for it. A cache that was deleted,
-damaged or written by another version is made again. Where no cache can be kept or updated, a temporary one is used: in
+damaged or written by another version is rebuilt. Where no cache can be kept or updated, a temporary one is used: in
 memory if the disk is full.
 """
 
@@ -79,7 +79,7 @@ class DerivedCache:
         self._lock_file = os.path.join(paths.state(), "locks", f"index-{name}")
         self._turns = RLock()
         self._layers: dict[str, CacheLayer] = {}
-        """The layers that were refreshed, to be made again if the file turns out to be damaged."""
+        """The layers that were refreshed, to be rebuilt if the file turns out to be damaged."""
         self._db: Connection | None = None
         self._finalizer: finalize[..., DerivedCache] | None = None
         self._inode = 0
@@ -94,13 +94,13 @@ class DerivedCache:
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the cache is of this object alone, and other objects of the store do not see what it has."""
+        """Whether only this object can read the cache: other objects for the same store cannot."""
         return not self._kept or self._temporary_path is not None
 
     def refresh(self, layer: CacheLayer, *, full: bool = False, progress: Progress | None = None) -> None:
         """Bring a layer up to date. With ``full``, every record is compared, however unlikely a change is.
 
-        A cache that cannot be used is made again, which takes a while; ``progress`` is called with the number of
+        A cache that cannot be used is rebuilt, which takes a while; ``progress`` is called with the number of
         sessions that are done and the number of all.
         """
         with self._turns:
@@ -124,7 +124,7 @@ class DerivedCache:
             self._rebuild_if_corrupt(act)
 
     def query(self, layer: CacheLayer, question: Callable[[Connection], T]) -> T:
-        """Return the answer to a question to one state of the cache. A damaged cache is made again first."""
+        """Return the answer to a question to one state of the cache. A damaged cache is rebuilt first."""
 
         def act() -> T:
             db = self._reader()
@@ -179,7 +179,7 @@ class DerivedCache:
             rows = tombstones
             if tombstones >= _TOMBSTONES_MIN:
                 rows += writer.execute("SELECT count(*) FROM part").fetchone()[0]
-        # So much was replaced that the cache is better made again.
+        # So many rows were replaced that the cache is rebuilt without them.
         if tombstones >= _TOMBSTONES_MIN and tombstones > _TOMBSTONE_SHARE * rows:
             self._rebuild(progress)
 
@@ -259,7 +259,7 @@ class DerivedCache:
         if self._temporary_path is not None:
             return self._db
         inode = _inode(self.path)
-        if self._db is not None and inode != self._inode:  # another process made it again
+        if self._db is not None and inode != self._inode:  # another process has rebuilt it
             self._close()
         if self._db is None:
             self._inode = inode

@@ -67,7 +67,7 @@ class FormatEntry(NamedTuple):
     module: str
     class_name: str
     endings: tuple[str, ...] = ()
-    """Of files for which the command line chooses the format by itself."""
+    """The file name endings for which the command line chooses this format."""
     media_type: str = "application/json"
 
 
@@ -81,7 +81,7 @@ FORMATS = {
     "hf": FormatEntry("jsonl", "TracesFormat"),
     "parquet": FormatEntry("parquet", "ParquetFormat", (".parquet",)),
 }
-"""By name; the class says what a format contains."""
+"""The formats by name. The docstring of a class says what its format contains."""
 
 
 def find_format(name: str, options: FormatOptions | None = None) -> Format:

@@ -40,7 +40,7 @@ class IndexEntry(msgspec.Struct, kw_only=True):
     updated: int
     messages: int = 0
     cost: int = 0
-    """In units of :mod:`opensesh.history.stats.money`."""
+    """The cost in units of :mod:`opensesh.history.stats.money`."""
     prompt: str = ""
     """The beginning of the first prompt."""
 
@@ -70,9 +70,9 @@ class WrittenSession(msgspec.Struct, kw_only=True):
     version: int
     """See :meth:`~opensesh.history.import_export.exporting.Export.version`."""
     offset: int = 0
-    """In a single file, where the session ends."""
+    """The position in a single file at which the session ends."""
     entry: IndexEntry | None = None
-    """In a folder, its index entry."""
+    """The entry for the index of a folder."""
 
 
 def to_stream(export: Export, stream: BinaryIO, step: Step) -> int:

@@ -70,9 +70,9 @@ class StoreDiskUsage:
         self.place = store.place
         self.total = UsageTotal()
         self.kinds: defaultdict[str, UsageTotal] = defaultdict(UsageTotal)
-        """By kind of record: session, message, part, session_diff, todo..."""
+        """The sizes by kind of record: session, message, part, session_diff, todo..."""
         self.parts: defaultdict[str, UsageTotal] = defaultdict(UsageTotal)
-        """By type of part."""
+        """The sizes by type of part."""
         self.tools: defaultdict[str, UsageTotal] = defaultdict(UsageTotal)
         self.attachments = UsageTotal()
         """Files and images inside of parts."""

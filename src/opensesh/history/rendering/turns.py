@@ -86,7 +86,7 @@ class ShownText(NamedTuple):
 
     text: str
     lines: int
-    """Of the whole text."""
+    """The number of lines of the whole text."""
     is_whole: bool
 
 

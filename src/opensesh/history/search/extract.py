@@ -25,7 +25,7 @@ class ExtractedText(NamedTuple):
     kind: str
     """prompt, answer, context, reasoning, tool, file, patch, subtask, retry, error or title."""
     fields: tuple[str, str, str, str, str, str]
-    """In the order of :data:`COLUMNS`."""
+    """The texts of the part, in the order of :data:`COLUMNS`."""
     paths: tuple[str, ...] = ()
     """Files that it read, wrote, changed or attached."""
     tool: str = ""

@@ -66,7 +66,7 @@ class ParsedQuery(NamedTuple):
     excluded: tuple[str, ...] = ()
     """FTS5 expressions that must not match."""
     inside: tuple[str, ...] = ()
-    """Each is contained in some word."""
+    """Texts of which each must be contained in some word."""
     either: tuple[RequiredTerms, ...] = ()
     """At least one of these is required; empty if nothing is known."""
     checks: tuple[Check, ...] = ()

@@ -54,7 +54,7 @@ class Filters(NamedTuple):
     """A file name, the end of a path, a pattern with ``*``, or a folder followed by ``/``. A path that begins with
     ``/``, ``./`` or ``../`` matches only that file."""
     fields: tuple[str, ...] = ()
-    """Of :data:`FIELDS`."""
+    """Names in :data:`FIELDS`; all fields if empty."""
     children: bool = True
     """Whether subagents' sessions are searched as well."""
 

@@ -35,7 +35,7 @@ class TextLayer(CacheLayer):
 
     name = "text"
     oldest_first = True
-    """So that the number of a part tells roughly how new it is."""
+    """The number of a part then tells roughly how new it is."""
 
     def version(self) -> str:
         """Return the version of the rows."""

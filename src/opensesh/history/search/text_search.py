@@ -93,7 +93,7 @@ class Hit(NamedTuple):
     message: str | None
     part: str | None
     type: str
-    """Of the part; ``title`` and ``error`` are not parts."""
+    """The type of the part; ``title`` and ``error`` are not parts."""
     time: int
     score: float
     snippet: Snippet
@@ -129,7 +129,7 @@ class Results(NamedTuple):
     """How many parts match, whether they are returned or not."""
     hits: list[Hit]
     sessions: int | None
-    """In how many sessions; ``None`` where counting would take longer than searching."""
+    """The number of sessions with matches; ``None`` where counting would take longer than searching."""
     widened: bool = False
     """Whether no whole word matches, and these contain the words inside others."""
     note: str = ""

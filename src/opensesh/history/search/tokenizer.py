@@ -22,7 +22,7 @@ BARRIER = "ǁ"
 """Stands between identifiers' parts, so that no phrase is found across two of them. A letter, and a very rare one."""
 
 _MAX_CHARACTERS = 1_000_000
-"""Only so many characters of a text are searched."""
+"""The number of characters of a text that are searched."""
 
 _MAX_SEEN_WORDS = 200_000
 _UNSPACED = re.compile(

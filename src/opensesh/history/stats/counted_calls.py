@@ -68,7 +68,7 @@ class CountedCalls:
 
     @cached_property
     def _copied(self) -> dict[str, set[str]]:
-        """By session: the messages and side calls that it copied."""
+        """The messages and side calls that each session copied, by session."""
         from ..cache.derived_cache import DerivedCache
         from .usage_layer import UsageTable
 

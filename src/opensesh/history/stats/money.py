@@ -62,7 +62,7 @@ class Repricer:
     def __init__(self, catalogue: Catalogue | None = None) -> None:
         self._catalogue = catalogue
         self._prices: dict[tuple[str, str], tuple[Price | None, Used | None]] = {}
-        """By provider and model: the price, and the units for a token of each kind if they are constant."""
+        """The price of each provider and model, and the units for a token of each kind if they are constant."""
 
     @property
     def prices(self) -> PriceTable:

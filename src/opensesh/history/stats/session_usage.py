@@ -136,7 +136,7 @@ class UsageEntry(NamedTuple):
     cost: int = 0
     """As stored, in units of :mod:`opensesh.history.stats.money`."""
     repriced: int | None = 0
-    """By the price table in use; ``None`` if it has no price for some of the tokens."""
+    """The cost by the price table in use; ``None`` if it has no price for some of the tokens."""
 
     @property
     def totals(self) -> UsageTotals:

@@ -41,7 +41,7 @@ class ToolCalls(NamedTuple):
     """Unfinished calls."""
     milliseconds: int = 0
     characters: int = 0
-    """Of output."""
+    """Characters of output."""
 
     def plus(self, other: ToolCalls) -> ToolCalls:
         """Return the sum of these calls and others of the same tool."""

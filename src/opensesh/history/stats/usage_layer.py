@@ -76,7 +76,7 @@ class UsageTable:
         self.layer = layer or UsageLayer()
         cache.refresh(self.layer)
         self.infos: dict[str, SessionInfo] = {}
-        """By session; a session whose record is missing or damaged has usage but no info."""
+        """The records of the sessions by id. A session whose record is missing or damaged has usage but no info."""
         self.buckets: dict[str, list[UsageBucket]] = {}
         """The usage by quarter of an hour of each session that has messages, oldest first."""
         sql = "SELECT session, info, buckets FROM usage"
@@ -95,7 +95,7 @@ class UsageTable:
 
     @cached_property
     def copied(self) -> dict[str, set[str]]:
-        """By session, the messages that it copied; see :func:`~opensesh.history.stats.forks.copied_messages`."""
+        """The messages that each session copied; see :func:`~opensesh.history.stats.forks.copied_messages`."""
         return copied_messages(self)
 
     @property

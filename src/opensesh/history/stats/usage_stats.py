@@ -79,9 +79,9 @@ class StatsRow(NamedTuple):
     sessions: int = 0
     """How many sessions contribute."""
     inclusive: UsageTotals | None = None
-    """For a session: its totals and those of all its subagents."""
+    """The totals of a session and all its subagents; ``None`` for other groups."""
     title: str | None = None
-    """For a session: its title, and below its project and parent; ``None`` if it has no record."""
+    """The title of a session; ``None`` for other groups, and if the session has no record."""
     project: str = ""
     parent: str = ""
 

@@ -34,7 +34,7 @@ class SessionUsage(NamedTuple):
     """The messages of a session, read from every store that has it."""
 
     entries: list[UsageEntry]
-    """In the order of time."""
+    """The entries in the order of time."""
     watched: dict[str, int]
     """Messages that may change in place, with their fingerprints."""
     damage: list[Damage]
@@ -50,7 +50,7 @@ class UsageWriter:
         self._db = db
         self._repricer = repricer
         self._reported: dict[str, int] = {}
-        """By store: how much of the damage of its feed belongs to earlier sessions."""
+        """The number of entries in the damage of each feed that belong to earlier sessions, by store."""
 
     def write_session(
         self, session: str, head: StoredSession | None, feeds: Sequence[ChangeFeed], *, full: bool

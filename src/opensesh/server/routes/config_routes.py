@@ -131,7 +131,7 @@ def _global_config() -> Document:
 
 
 def _completed(settings: Document) -> Document:
-    """Return settings as OpenCode does once it has read them, with what is there by default in those that were sent."""
+    """Return the sent settings with the defaults that OpenCode adds to them when it reads them."""
     completed = dict(settings)
     if (agents := as_object(settings.get("agent"))) is not None:
         defaults: Document = {"options": Document(), "permission": Document()}
@@ -144,7 +144,7 @@ def _completed(settings: Document) -> Document:
 
 
 async def _update_file(call: Call, folder: str) -> Response | None:
-    """Change settings in the file of a folder; return the response to an unknown one."""
+    """Change settings in the file of a folder; return an error response if one of them is unknown."""
     try:
         await run_in_thread_uncancellable(update_config_file, folder, call.document)
     except msgspec.ValidationError as error:

@@ -65,7 +65,7 @@ async def dispose_all(call: Call) -> object:
 
 
 class EventResponse(Response):
-    """An event stream. Starlette's own for streams needs two tasks and three iterators for each chunk."""
+    """A response with an event stream. Starlette's ``StreamingResponse`` has two tasks and three iterators a chunk."""
 
     def __init__(self, call: Call, query: EventQuery, directory: str | None) -> None:
         super().__init__(headers=_HEADERS)
@@ -98,7 +98,7 @@ class EventResponse(Response):
                 watching.cancel()
 
     def _pending(self) -> Iterable[Document]:
-        """Requests that wait for a user who was not there when they were made."""
+        """Yield the pending permission requests and questions, which were published before the stream began."""
         for engine in self._state.pool.engines().values():
             if self._directory in (None, engine.location.directory):
                 yield from ({"type": "permission.asked", "properties": one} for one in engine.permissions())

@@ -33,7 +33,7 @@ _WHOLE_FILE = "-U1000000"
 _NO_NEWLINE = "\\ No newline at end of file"
 _GIT_SECONDS = 30.0
 _FORGIVING_LENGTH = 3
-"""From how many letters on a query may have a wrong one, so that a typing error still finds the file."""
+"""The least length of a query in which one letter may be wrong, so that a typing error still finds the file."""
 
 
 class FilePath(Struct, frozen=True):
@@ -162,8 +162,10 @@ async def find_paths(directory: str, query: str, kind: str, limit: int) -> list[
 
 
 def inside(location: ProjectLocation, path: str) -> str:
-    """Return the real path of ``path``, which must be inside the project. A path from the root is one from the
-    directory, as in OpenCode, unless it is inside the project."""
+    """Return the real path of ``path``, which must be inside the project.
+
+    An absolute path is taken as relative to the directory, as in OpenCode, unless it is inside the project.
+    """
     if not location.contains(os.path.normpath(path)):
         path = path.lstrip("/")
     target = os.path.realpath(os.path.join(location.directory, path)) if "\0" not in path else ""
@@ -264,7 +266,7 @@ def _file_status(location: ProjectLocation) -> list[Document]:
 
 
 def changed_files(location: ProjectLocation) -> set[str]:
-    """Return the files of the directory that are not in the last commit in this form."""
+    """Return the files of the directory that are modified or untracked."""
     if location.vcs != "git":
         return set()
     return set(_git(location, "ls-files", "--modified", "--others", "--exclude-standard", "-z").split("\0"))

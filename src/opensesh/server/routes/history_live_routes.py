@@ -57,12 +57,12 @@ class PreviewedRevertBody(Struct, frozen=True, rename=js_name):
 
     message_id: MessageID
     token: str
-    """That of the preview. If something has changed since, nothing is reverted."""
+    """The token of the preview. If something has changed since, nothing is reverted."""
     part_id: PartID | None = None
     files: bool = True
     """Also change files; otherwise only the conversation is reverted."""
     force: bool = False
-    """Overwrite files that were changed outside the session, and keep a copy of what they hold."""
+    """Overwrite files that were changed outside the session, and keep a copy of their content."""
 
 
 class ArchiveBody(Struct, frozen=True):

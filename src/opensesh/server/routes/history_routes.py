@@ -54,7 +54,7 @@ class TurnsQuery(Struct, frozen=True):
     around: MessageID | None = None
     limit: Annotated[int, Meta(ge=1, le=100)] = 50
     outputs: bool = False
-    """With the output of tools."""
+    """Include the output of tools."""
 
 
 class ChangesQuery(Struct, frozen=True):

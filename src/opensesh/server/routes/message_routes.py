@@ -134,13 +134,13 @@ class PromptBody(Struct, frozen=True, rename=js_name):
     model: PromptModel | None = None
     agent: str | None = None
     no_reply: bool = False
-    """Only store it; the next prompt is answered with it in view."""
+    """Only store the prompt, without an answer; the next request contains it."""
     tools: dict[str, bool] | None = None
     format: TextFormat | SchemaFormat | None = None
     system: str | None = None
     variant: str | None = None
     provider_id: str | None = None
-    """With ``modelID``: how OpenCode's Python SDK names the model."""
+    """The model as OpenCode's Python SDK names it, together with ``modelID``."""
     model_id: str | None = None
 
 

@@ -42,7 +42,7 @@ class PermissionReply(Struct, frozen=True):
 
     reply: Literal["once", "always", "reject"]
     message: str | None = None
-    """With a rejection: what to do instead."""
+    """What to do instead, with a rejection."""
 
 
 class PermissionResponse(Struct, frozen=True):

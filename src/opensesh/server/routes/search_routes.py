@@ -29,7 +29,7 @@ class SearchQuery(Struct, frozen=True):
     q: str = ""
     mode: Literal["words", "text", "regex"] = "words"
     fields: str = ""
-    """Of the fields of ``opensesh search --in``, separated by commas."""
+    """Fields as in ``opensesh search --in``, separated by commas."""
     project: str = ""
     session: str = ""
     role: str = ""

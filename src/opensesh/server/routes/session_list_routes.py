@@ -43,7 +43,7 @@ class SessionsQuery(Struct, frozen=True):
     project: str = ""
     """A name, folder, remote or id; need not be exact."""
     q: str = ""
-    """In the title or the id."""
+    """A part of the title or of the id."""
     since: str = ""
     """Active at this time or later: milliseconds since 1970, or as in ``opensesh list --since``."""
     until: str = ""
@@ -52,9 +52,9 @@ class SessionsQuery(Struct, frozen=True):
     agent: str = ""
     state: Literal["", "running", "waiting"] = ""
     archived: bool = False
-    """With archived sessions."""
+    """Include archived sessions."""
     children: bool = False
-    """With the sessions of subagents."""
+    """Include the sessions of subagents."""
     sort: Sort = "updated"
     limit: PageSize = 100
     after: str = ""

@@ -28,7 +28,7 @@ class StatsQuery(Struct, frozen=True):
 
     by: Literal["day", "month", "project", "model", "agent", "session", "tool"] = "day"
     since: int | None = None
-    """In milliseconds since 1970."""
+    """Calls made at this time or later, in milliseconds since 1970."""
     until: int | None = None
     project: str | None = None
     """A name, folder, remote or id; need not be exact."""

@@ -17,7 +17,7 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING
 
 
 class Health(Struct, frozen=True):
-    """That the server answers, and its version."""
+    """The state of the server, and its version."""
 
     healthy: bool
     version: str

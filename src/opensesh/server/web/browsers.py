@@ -61,11 +61,11 @@ class Browsers:
         self._tickets: dict[str, float] = {}
         """When each ticket ends."""
         self._browsers: dict[bytes, Browser] = {}
-        """By the digest of their cookie: a lookup of the digest takes the same time for every guess."""
+        """The browsers by the digest of their cookie: looking up a digest takes the same time for every guess."""
         self.cookie_name = "opensesh"
         """Contains the port of the server, because cookies of all ports of a host are sent to each of them."""
         self.control_token = secrets.token_urlsafe(32)
-        """With this, programs of the same user get tickets; see :mod:`opensesh.server.web.server_file`."""
+        """A secret with which programs of the same user get tickets; see :mod:`opensesh.server.web.server_file`."""
 
     def issue_ticket(self) -> str:
         """Return a ticket that signs in one browser, within :data:`TICKET_SECONDS`."""

@@ -76,10 +76,10 @@ class CostRow(NamedTuple):
     address: str
     totals: UsageTotals
     own: UsageTotals | None
-    """Without subagents, where that differs."""
+    """The totals without subagents, where they differ."""
     sessions: int
     share: float
-    """Of the largest row, for its bar."""
+    """The share of the largest row, for the bar."""
 
 
 @pages.get("/ui/costs", "ui.costs", response=None)

@@ -220,7 +220,7 @@ class StaticFile(NamedTuple):
 
     content: bytes
     compressed: bytes
-    """With gzip."""
+    """The content compressed with gzip."""
     media_type: str
 
 

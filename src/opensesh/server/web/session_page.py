@@ -63,7 +63,7 @@ class SessionPageQuery(Struct, frozen=True):
     at: MessageID | None = None
     start: Annotated[int, Meta(ge=0)] | None = field(default=None, name="from")
     show: str = ""
-    """Of ``reasoning``, ``outputs`` and ``marks``, separated by commas."""
+    """Names among ``reasoning``, ``outputs`` and ``marks``, separated by commas."""
     q: str = ""
     """Words to mark: those of the search that led here."""
 
