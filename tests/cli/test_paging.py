@@ -50,6 +50,16 @@ def test_what_fits_on_the_screen_does_not(screen: Callable[..., Screen], sample:
     assert "Short" in shown.text
 
 
+def test_a_blank_line_is_above_every_message_of_a_transcript(screen: Callable[..., Screen], sample: Sample) -> None:
+    shown = screen("show", sample.talk("Short", answers=2)["id"], PAGER="cat")
+    assert shown.end() == 0
+    lines = shown.text.splitlines()
+    heads = [number for number, line in enumerate(lines) if "──" in line]
+    assert len(heads) > 2
+    assert {lines[number - 1] for number in heads} == {""}
+    assert "" not in (lines[number + 1] for number in heads)
+
+
 @pytest.mark.parametrize("pager", ["no-such-pager", "", " "])
 def test_without_a_pager_that_can_be_run_nothing_is_lost(screen: Callable[..., Screen], long: str, pager: str) -> None:
     shown = screen("show", long, PAGER=pager)

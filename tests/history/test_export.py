@@ -385,9 +385,9 @@ def test_a_number_that_no_table_holds_is_left_out_of_it(sample: Sample, tmp_path
     assert duckdb.sql(f"SELECT {columns} FROM '{path}'").fetchall() == [(None, 5, None)]
 
 
-def test_without_its_library_the_table_names_the_extra(store: JsonTree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_library_the_table_names_what_to_install(store: JsonTree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(OpenseshError, match=re.escape("opensesh[analytics]")):
+    with pytest.raises(OpenseshError, match=re.escape("DuckDB: pip install duckdb (")):
         to_file(Export(store, Selection(), "parquet"), "x.parquet", silent)
 
 

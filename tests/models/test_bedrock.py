@@ -350,9 +350,9 @@ async def test_a_role_that_cannot_be_assumed_is_an_auth_error(isolated: Path, mo
             await collect(Bedrock(profile="work", transport=Server(DATA).transport), ask(MODEL))
 
 
-async def test_without_botocore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_botocore_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "botocore.auth", None)
-    with pytest.raises(AuthFailedError, match=r"opensesh\[bedrock\]"):
+    with pytest.raises(AuthFailedError, match=r"needs botocore: pip install botocore \("):
         await collect(Bedrock(transport=Server(DATA).transport), ask(MODEL))
 
 

@@ -76,3 +76,9 @@ def test_checks_run_beside_the_tests_and_print_only_what_fails(
     printed, errors = capfd.readouterr()
     assert printed == "python -m\n"
     assert errors.split("\n") == (["", "deptry src", "", f"failed: {tmp_path}/bin/deptry src", ""] if lint else [""])
+
+
+def test_no_text_installs_opensesh_from_an_index_where_it_is_not_published() -> None:
+    texts = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
+    named = re.compile(r"(pip|pipx|uv tool|uvx?)( install)? ['\"]?opensesh")
+    assert [path for path in texts if named.search(path.read_text("utf-8"))] == []

@@ -30,6 +30,7 @@ def render(transcript: Transcript, columns: int, *, utc: bool) -> str:
     console = Console(file=StringIO(), force_terminal=True, width=columns, highlight=False, emoji=False, markup=False)
     with console.capture() as capture:
         for turn in transcript.messages:
+            console.print()
             for renderable in _render_turn(turn, utc=utc):
                 console.print(renderable)
     return capture.get()

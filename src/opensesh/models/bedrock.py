@@ -43,7 +43,7 @@ _REASONS: dict[str, FinishReason] = {
     "malformed_tool_use": "error",
 }
 _NEEDS_BOTOCORE = (
-    "Signing requests for Amazon needs botocore. Install it with: pip install 'opensesh[bedrock]'; "
+    "Signing requests for Amazon needs botocore: pip install botocore (with pipx: pipx inject opensesh botocore); "
     "or set AWS_BEARER_TOKEN_BEDROCK to an API key, which needs no signing."
 )
 _NO_CREDENTIALS = (

@@ -283,7 +283,9 @@ async def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "mcp", None)
     async with mcp_setup(old=local(*ANTIQUE)) as it:
         assert await it.tools() == {}
-        assert it.servers.states["old"].error == "MCP servers need the extra 'mcp': pip install 'opensesh[mcp]'"
+        assert it.servers.states["old"].error == (
+            "MCP servers need the package mcp: pip install 'mcp>=2,<3' (with pipx: pipx inject opensesh 'mcp>=2,<3')"
+        )
 
 
 def test_the_name_of_a_tool_is_made_of_what_providers_take() -> None:

@@ -88,7 +88,8 @@ def write_table(lines: Iterable[bytes], path: str) -> None:
     try:
         import duckdb
     except ImportError:
-        raise OpenseshError("Parquet needs DuckDB: pip install 'opensesh[analytics]'", extra="analytics") from None
+        install = "pip install duckdb (with pipx: pipx inject opensesh duckdb)"
+        raise OpenseshError(f"Parquet needs DuckDB: {install}", extra="analytics") from None
     folder = os.path.dirname(os.path.abspath(path))
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".opensesh-", suffix=".ndjson") as rows:
         rows.writelines(lines)

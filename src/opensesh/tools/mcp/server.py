@@ -274,7 +274,8 @@ class McpServer:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "mcp":
                 raise
-            raise ToolFailedError("MCP servers need the extra 'mcp': pip install 'opensesh[mcp]'") from None
+            install = "pip install 'mcp>=2,<3' (with pipx: pipx inject opensesh 'mcp>=2,<3')"
+            raise ToolFailedError(f"MCP servers need the package mcp: {install}") from None
         for name in ("mcp", "client"):  # the SDK's loggers would print to the terminal; what matters is logged here
             logging.getLogger(name).addHandler(logging.NullHandler())
         return transports(self.name, self.config, self._directory, self._variables)
