@@ -194,13 +194,13 @@ def folders(project: Path) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("config", BROAD)
 async def test_no_shell_trick_writes_anything_however_much_is_allowed(project: Path, config: dict[str, Any]) -> None:
-    turns = [f"{call('bash', command=command, description='x')}\n---\nSAY tried" for command in SHELL]
-    async with planning(project, "\n---\n".join(turns), config) as (harness, refused):
+    async with planning(project, ScriptedModel(None), config) as (harness, refused):
         before = digest(*folders(project))
-        for command in SHELL:
-            await harness.ask("Try.", agent="plan")
+        for number, command in enumerate(SHELL, 1):
+            await harness.ask(f"{call('bash', command=command, description='x')}\n---\nSAY tried", agent="plan")
             assert digest(*folders(project)) == before, command
-            assert harness.parts("tool")[-1]["state"]["status"] == "error", command
+            states = [part["state"]["status"] for part in harness.parts("tool")]
+            assert (len(states), states[-1]) == (number, "error"), command
         assert {asked.permission for asked in refused.asked} <= {"bash", "external_directory", "doom_loop"}
         assert all(asked.metadata["mode"] == "plan" for asked in refused.asked if asked.permission == "bash")
 
@@ -248,15 +248,18 @@ def own_tools() -> list[Any]:
 
 @pytest.mark.parametrize("config", BROAD)
 @pytest.mark.parametrize("model", ["it", "gpt-5"])
-async def test_no_tool_writes_anything_but_the_plan(project: Path, config: dict[str, Any], model: str) -> None:
-    calls = hostile_calls(project)
-    script = ScriptedModel("\n---\n".join(f"{item}\n---\nSAY tried" for item in calls))
-    more: dict[str, Any] = {model: script}
-    async with planning(project, script, config, tools=own_tools(), **more) as (harness, _):
+async def test_no_tool_writes_anything_but_the_plan(
+    project: Path, config: dict[str, Any], model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENCODE_DISABLE_FILETIME_CHECK", "true")  # else it is refused because it was not read
+    more: dict[str, Any] = {model: ScriptedModel(None)}
+    async with planning(project, ScriptedModel(None), config, tools=own_tools(), **more) as (harness, _):
         before = digest(*folders(project))
-        for item in calls:
-            await harness.ask("Try.", agent="plan", model=f"scripted/{model}")
+        for item in hostile_calls(project):
+            tried = len(harness.parts("tool"))
+            await harness.ask(f"{item}\n---\nSAY tried", agent="plan", model=f"scripted/{model}")
             assert digest(*folders(project)) == before, item
+            assert len(harness.parts("tool")) > tried, item
 
 
 async def test_a_link_among_the_plans_leads_nowhere(project: Path) -> None:
@@ -311,13 +314,14 @@ async def test_rules_of_a_session_allow_no_edits_while_it_plans(project: Path) -
         call("bash", command="echo x > a.txt", description="x"),
     ]
     for model in ("it", "gpt-5"):
-        script = ScriptedModel("\n---\n".join(f"{item}\n---\nSAY tried" for item in calls))
-        more: dict[str, Any] = {model: script}
-        async with planning(project, script, {}, answer="always", rules=rules, **more) as (harness, _):
+        more: dict[str, Any] = {model: ScriptedModel(None)}
+        async with planning(project, ScriptedModel(None), {}, answer="always", rules=rules, **more) as (harness, _):
             before = digest(*folders(project))
-            for item in calls:
-                await harness.ask("Try.", agent="plan", model=f"scripted/{model}", tools={"write": True, "edit": True})
+            for number, item in enumerate(calls, 1):
+                tools = {"write": True, "edit": True}
+                await harness.ask(f"{item}\n---\nSAY tried", agent="plan", model=f"scripted/{model}", tools=tools)
                 assert digest(*folders(project)) == before, item
+                assert len(harness.parts("tool")) == number, item
 
 
 def mcp_calls(project: Path) -> list[str]:
@@ -384,19 +388,18 @@ async def test_a_tool_of_python_that_is_declared_read_only_is_asked_about(projec
 @pytest.mark.parametrize("config", BROAD)
 @pytest.mark.parametrize("agent", ["general", "explore", "loose"])
 async def test_no_subagent_writes_anything_new_or_taken_up_again(
-    project: Path, config: dict[str, Any], agent: str
+    project: Path, config: dict[str, Any], agent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OPENCODE_DISABLE_FILETIME_CHECK", "true")  # else writes are refused because nothing was read
     loose = {"loose": {"mode": "all", "permission": "allow", "description": "May do anything."}}
     config = config | {"agent": config.get("agent", {}) | loose}
     child = "\n---\n".join(
         [
             "SAY begun",
             call("bash", command="sed -i s/one/two/ a.txt", description="x"),
-            "SAY tried",
             call("write", filePath=str(project / "a.txt"), content="x"),
-            "SAY tried",
             call("quiet", path=str(project / "a.txt")),
-            "SAY tried",
+            *["SAY tried"] * 3,  # a refusal by the user ends a turn, and a rule does not
         ]
     )
     task = {"description": "d", "prompt": "CHILD", "subagent_type": agent}
@@ -409,8 +412,9 @@ async def test_no_subagent_writes_anything_new_or_taken_up_again(
         for _ in range(3):
             await harness.ask(f"{call('task', **again)}\n---\nSAY ok", agent="plan")
             assert digest(*folders(project)) == before
-        assert any(part["state"]["status"] == "error" for part in harness.parts("tool", made.id))
-        assert refused.asked or agent == "explore"
+        tried = [part["tool"] for part in harness.parts("tool", made.id)]
+        assert tried == ["bash", *(("invalid", "invalid") if agent == "explore" else ("write", "quiet"))]
+        assert [asked.permission for asked in refused.asked] == ["bash"]
 
 
 async def test_a_subagent_that_still_runs_is_restricted_when_a_planning_session_continues_it(project: Path) -> None:
@@ -483,12 +487,12 @@ async def test_a_command_that_the_user_lets_pass_once_runs_and_still_changes_no_
 @needs_lock
 async def test_nothing_that_the_user_lets_pass_changes_a_file(project: Path) -> None:
     lines = (*SHELL, *ATTACKS)
-    turns = [f"{call('bash', command=command, description='x')}\n---\nSAY tried" for command in lines]
-    async with planning(project, "\n---\n".join(turns), BROAD[0], answer="once") as (harness, approving):
+    async with planning(project, ScriptedModel(None), BROAD[0], answer="once") as (harness, approving):
         before = digest(*folders(project))
-        for command in lines:
-            await harness.ask("Try.", agent="plan")
+        for number, command in enumerate(lines, 1):
+            await harness.ask(f"{call('bash', command=command, description='x')}\n---\nSAY tried", agent="plan")
             assert digest(*folders(project)) == before, command
+            assert len(harness.parts("tool")) == number, command
         assert len(approving.asked) > len(lines) // 2  # rules about files refuse the others
 
 
@@ -546,13 +550,12 @@ def project_calls(project: Path) -> list[str]:
 @needs_lock
 @pytest.mark.parametrize("config", LIFTED)
 async def test_a_project_lifts_nothing_of_plan_mode_before_it_is_trusted(project: Path, config: dict[str, Any]) -> None:
-    calls = project_calls(project)
-    script = ScriptedModel("\n---\n".join(f"{item}\n---\nSAY tried" for item in calls))
-    async with planning(project, script, config, answer="always", tools=own_tools()) as (harness, _):
+    async with planning(project, ScriptedModel(None), config, answer="always", tools=own_tools()) as (harness, _):
         before = digest(*folders(project))
-        for item in calls:
-            await harness.ask("Try.", agent="plan")
+        for number, item in enumerate(project_calls(project), 1):
+            await harness.ask(f"{item}\n---\nSAY tried", agent="plan")
             assert digest(*folders(project)) == before, item
+            assert len(harness.parts("tool")) == number, item
             assert harness.answers()[-1].info["agent"] == "plan"
 
 
