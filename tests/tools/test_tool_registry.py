@@ -7,6 +7,7 @@ import pytest
 from msgspec import Meta
 
 import opensesh.tools
+from opensesh.config import Agent, Skill
 from opensesh.errors import InvalidArgumentsError, PermissionDeniedError, ToolFailedError
 from opensesh.permissions import disabled
 from opensesh.records import Rule
@@ -16,7 +17,7 @@ from opensesh.tools.custom import tool
 from opensesh.tools.recall import RecallTool
 from opensesh.tools.task import TaskTool
 from opensesh.tools.tool import invoke
-from opensesh.tools.tool_registry import CatalogEntry, DescriptionVariables, Features, Registry, to_spec
+from opensesh.tools.tool_registry import Features, Registry, description_values, to_spec
 
 from .bench import Bench
 
@@ -74,13 +75,13 @@ def test_every_tool_has_a_description_beside_it_and_every_description_a_tool() -
 
 
 def test_placeholders_in_descriptions_are_filled_in() -> None:
-    variables = DescriptionVariables(
-        directory="/srv/here",
-        agents=(CatalogEntry("explore", "Finds things"),),
-        skills=(CatalogEntry("hello", "Says hello", "file:///s/SKILL.md"),),
+    values = description_values(
+        "/srv/here",
+        agents=(Agent(name="explore", description="Finds things"),),
+        skills=(Skill("hello", "Says hello", "file:///s/SKILL.md", ""),),
         max_lines=7,
     )
-    specs = {item.id: to_spec(item, variables) for item in builtin(EVERYTHING)}
+    specs = {item.id: to_spec(item, values) for item in builtin(EVERYTHING)}
     assert "/srv/here" in specs["bash"].description
     assert "7 lines" in specs["bash"].description
     assert "- explore: Finds things" in specs["task"].description
@@ -88,7 +89,7 @@ def test_placeholders_in_descriptions_are_filled_in() -> None:
     assert specs["read"].parameters["required"] == ["filePath"]
     for spec in specs.values():
         assert "{{" not in spec.description, spec.name
-    assert "(none)" in to_spec(TaskTool(), DescriptionVariables()).description
+    assert "(none)" in to_spec(TaskTool(), description_values()).description
 
 
 @tool

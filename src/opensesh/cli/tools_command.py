@@ -18,7 +18,7 @@ from ..text import pluralize
 from ..tools.builtin_tools import builtin
 from ..tools.custom import load_installed_tools
 from ..tools.tool import Tool
-from ..tools.tool_registry import CatalogEntry, DescriptionVariables
+from ..tools.tool_registry import description_values, fill
 from . import output
 from .command_arguments import CommandParser
 from .directory_config import add_directory_option, load_config
@@ -47,10 +47,8 @@ def run(options: Namespace) -> int:
     """Print the tools; the exit code is 1 if a server or a package cannot be used."""
     location, config = load_config(options)
     # Descriptions name the agents and skills there are.
-    variables = DescriptionVariables(
-        directory=location.directory,
-        agents=tuple(CatalogEntry(agent.name, agent.description or "") for agent in subagents(agents(config).values())),
-        skills=tuple(CatalogEntry(skill.name, skill.description, skill.location) for skill in skills(config).values()),
+    values = description_values(
+        location.directory, agents=subagents(agents(config).values()), skills=skills(config).values()
     )
     with show_warnings(lambda text: None):  # problems are printed below
         packages = load_installed_tools()
@@ -65,10 +63,10 @@ def run(options: Namespace) -> int:
     ]
     tools: dict[str, _ListedTool] = {}
     for tool, kind, source in by_source:
-        tools.setdefault(tool.id, _ListedTool(tool, kind, source, variables.fill(tool.description)))
+        tools.setdefault(tool.id, _ListedTool(tool, kind, source, fill(tool.description, values)))
     for plugin in plugins:  # a plugin replaces tools of the same name
         for tool in plugin_tools(Plugins([plugin])):
-            tools[tool.id] = _ListedTool(tool, "plugin", plugin.name, variables.fill(tool.description))
+            tools[tool.id] = _ListedTool(tool, "plugin", plugin.name, fill(tool.description, values))
     if options.json:
         document = {
             "tools": [

@@ -12,8 +12,6 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ..config import system_instructions
-from ..config.source import CachedFetch
 from ..errors import NotFoundError, OpenseshError, UsageError
 from ..models.model import Model
 from ..models.request import Assistant, File, Reasoning, System, Text, ToolResults, ToolUse, User, piece_tokens
@@ -259,11 +257,7 @@ class _RequestInspection:
         number = 1 + sum(message.info.get("parentID") == prompt.get("id") for message in self._before)
         request = planner.preview_request(prompt, number, agent, model)
         system = sum(estimate(turn.text) for turn in request.messages if isinstance(turn, System))
-        fetch = CachedFetch(self._inspector.config.folders.cache, only_cached=True)
-        instructions = [
-            Piece("instructions", file.source, estimate(file.text))
-            for file in system_instructions(self._inspector.config, fetch)
-        ]
+        instructions = [Piece("instructions", file.source, estimate(file.text)) for file in planner.instructions]
         pieces = [Piece("system prompt", "", max(system - sum(piece.tokens for piece in instructions), 0))]
         pieces += instructions
         pieces += [Piece("tools", spec.name, spec.tokens) for spec in request.tools]

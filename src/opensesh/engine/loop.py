@@ -241,10 +241,9 @@ class Loop:
             if self._planner is None:
                 self._planner = await run_in_thread_uncancellable(self._new_planner, self.inbox.append)
             planner = self._planner
-            await planner.prepare(prompt.info)
             last_prompt, count = self._step_count
             number = count + 1 if last_prompt == prompt.info["id"] else 1
-            step = planner.step(prompt.info, number)
+            step = await planner.step(prompt.info, number)
         except OpenseshError as error:
             await self._fail_before_start(prompt.info, error)
             return
@@ -270,7 +269,7 @@ class Loop:
         answer.info |= as_object(subtask.get("model")) or {}
         await answer.save()
         context = planner.call_context(step, answer.info, user_requested=True)
-        tools = {"task": planner.registry.tools["task"]}  # whether or not the model is offered it
+        tools = {"task": step.plan.registry.tools["task"]}  # whether or not the model is offered it
         calls = self._calls = CallRunner(answer, tools, context, self._detector)
         part = answer.new_tool_part("task")
         arguments = {

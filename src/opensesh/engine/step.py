@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ..config import evaluate, skills, system_instructions, system_paths
+from ..config import evaluate, skills, system_instructions
 from ..config.source import CachedFetch
 from ..models import options
 from ..models.request import Assistant, Request, Text, ToolSpec, User
@@ -15,7 +15,7 @@ from ..permissions import disabled
 from ..records import as_object, merged, object_at
 from ..tools.custom import load_installed_tools
 from ..tools.structured_output import StructuredOutput
-from ..tools.tool_registry import CatalogEntry, DescriptionVariables, Features, Registry, to_spec
+from ..tools.tool_registry import Features, Registry, description_values, to_spec
 from .model_choice import subagents
 from .plan_mode import SessionModes, plan_agent_rules, plan_file, plan_mode_guard, plan_session_rules
 from .projection import mark_cache_points
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..config import Agent, Config
     from ..models.model import Model
-    from ..models.request import Provider, System
+    from ..models.request import Provider
     from ..records import Document, Rule, Session
     from ..storage.protocol import StoredMessage
     from ..tools.filetimes import FileTimes
@@ -99,14 +99,12 @@ class Planner:
         self._tools = tools
         self._subagents = subagents
         self._plan_file = plan_file(self._config, self._location, session)
-        self.registry = Registry()
-        """The tools, for the prompt that the planner is prepared for."""
-        self._prepared_for: Document | None = None
-        self._plan: tuple[Document, Plan] | None = None
+        self._plan: Plan | None = None
         self._skills = tuple(skills(self._config).values())
         fetch = CachedFetch(self._config.folders.cache, only_cached=True)
-        self._instructions = [file.text for file in system_instructions(self._config, fetch)]
-        self._known_instructions = set(system_paths(self._config))
+        self.instructions = system_instructions(self._config, fetch)
+        """Those of the system prompt."""
+        self._known_instructions = {instruction.source for instruction in self.instructions}
         # Instruction files that earlier reads brought along, and that the model still sees.
         for message in history.messages:
             for part in message.parts:
@@ -114,80 +112,89 @@ class Planner:
                     loaded = object_at(part, "state", "metadata").get("loaded") or ()
                     self._known_instructions.update(os.path.abspath(str(path)) for path in loaded)
 
-    async def prepare(self, prompt: Document) -> None:
-        """Wait for the MCP servers before the first step of a prompt. Their tools stay the same for all its steps,
-        since the beginning of a request must not change. The rules of the session are those that it has then: a
-        subagent that still runs may be continued for a session that plans."""
-        if self._prepared_for is not prompt:
-            self._session = await self._environment.writer.get(self._session.id)
-            self.registry = self._tools.registry(await self._tools.mcp.tools())
-            self._prepared_for = prompt
+    async def step(self, prompt: Document, number: int) -> Step:
+        """Return the next step of a prompt. Raises if its agent, model or key does not exist.
 
-    def step(self, prompt: Document, number: int) -> Step:
-        """Return the next step of a prompt. Raises if its agent, model or key does not exist."""
-        if self._plan is None or self._plan[0] is not prompt:
+        What the steps of a prompt have in common is determined before the first one, which waits for the MCP servers:
+        the beginning of a request must not change. The rules of the session are those that it has then: a subagent that
+        still runs may be continued for a session that plans.
+        """
+        if self._plan is None or self._plan.prompt is not prompt:
+            self._session = await self._environment.writer.get(self._session.id)
+            registry = self._tools.registry(await self._tools.mcp.tools())
             agent = self._agents.get(prompt.get("agent"))
-            self._plan = prompt, self._new_plan(prompt, agent, self._models.of_prompt(prompt))
-        plan = self._plan[1]
-        return Step(self, plan, self._models.connections.provider(plan.model), prompt, number)
+            self._plan = self._new_plan(prompt, agent, self._models.of_prompt(prompt), registry)
+        return Step(self._plan, self.history, self._models.connections.provider(self._plan.model), number)
 
     def preview_request(self, prompt: Document, number: int, agent: Agent, model: Model) -> Request:
         """Return what a step would send. The model need not be available, and MCP servers are not waited for."""
-        self.registry = self._tools.registry()
-        return Step(self, self._new_plan(prompt, agent, model), None, prompt, number).request()
+        plan = self._new_plan(prompt, agent, model, self._tools.registry())
+        return Step(plan, self.history, None, number).request()
 
-    def _new_plan(self, prompt: Document, agent: Agent, model: Model) -> Plan:
-        rules = (
-            *plan_agent_rules(agent, self._config, self._plan_file),
-            *plan_session_rules(agent, self._session),
-        )
+    def _new_plan(self, prompt: Document, agent: Agent, model: Model, registry: Registry) -> Plan:
+        session_rules = plan_session_rules(agent, self._session)
+        rules = (*plan_agent_rules(agent, self._config, self._plan_file), *session_rules)
         output_format = as_object(prompt.get("format")) or {}
         schema = as_object(output_format.get("schema")) if output_format.get("type") == "json_schema" else None
         # Not offered: tools that a rule denies entirely or that the prompt disables, and recall with nothing to recall.
-        denied = disabled(self.registry.tools, rules)
+        denied = disabled(registry.tools, rules)
         absent = frozenset(name for name, enabled in object_at(prompt, "tools").items() if enabled is False)
         hidden = {*denied, *absent}
         if not has_hidden_messages(self.history.messages):
             hidden.add("recall")
-        tools = self.registry.offered(model.wire_id, model.provider_id, hidden=hidden)
+        tools = registry.offered(model.wire_id, model.provider_id, hidden=hidden)
         if schema is not None:
             tools.append(StructuredOutput(schema))
-        limits = output_limits(self._config, delegate="task" not in denied)
-        variables = DescriptionVariables(
-            directory=self._location.directory,
-            agents=tuple(
-                CatalogEntry(subagent.name, subagent.description or "")
-                for subagent in subagents(self._agents.by_name.values(), rules)
-            ),
-            skills=tuple(
-                CatalogEntry(skill.name, skill.description, skill.location)
-                for skill in self._skills
-                if evaluate("skill", skill.name, rules) != "deny"
-            ),
-            max_lines=limits.max_lines,
-            max_bytes=limits.max_bytes,
+        outputs = output_limits(self._config, delegate="task" not in denied)
+        described = description_values(
+            self._location.directory,
+            agents=subagents(self._agents.by_name.values(), rules),
+            skills=[skill for skill in self._skills if evaluate("skill", skill.name, rules) != "deny"],
+            max_lines=outputs.max_lines,
+            max_bytes=outputs.max_bytes,
         )
+        specs = tuple(to_spec(tool, described) for tool in tools)
         return Plan(
+            prompt=prompt,
             agent=agent,
             model=model,
             rules=rules,
+            session_rules=session_rules,
             guard=plan_mode_guard(agent, rules, self._config),
-            outputs=limits,
+            outputs=outputs,
             schema=schema,
-            tools=tuple(tools),
+            registry=registry,
+            tools=tools,
             absent=absent,
-            specs=tuple(to_spec(tool, variables) for tool in tools),
-            system=system_prompt(
-                agent,
-                model,
-                self._location,
-                started=self._session.time.created,
-                instructions=self._instructions,
-                extra=prompt.get("system"),
-                structured=schema is not None,
-            ),
+            request=self._common_request(prompt, agent, model, specs, structured=schema is not None),
+        )
+
+    def _common_request(
+        self, prompt: Document, agent: Agent, model: Model, specs: tuple[ToolSpec, ...], *, structured: bool
+    ) -> Request:
+        """Return what the requests of a prompt have in common: all but the conversation."""
+        system = system_prompt(
+            agent,
+            model,
+            self._location,
+            started=self._session.time.created,
+            instructions=[instruction.text for instruction in self.instructions],
+            extra=prompt.get("system"),
+            structured=structured,
+        )
+        sampling = options.sampling(model)
+        temperature = sampling.temperature if agent.temperature is None else agent.temperature
+        variant = model.variants.get(prompt.get("variant") or "", {})
+        return Request(
+            model=model,
+            messages=(system,),
+            tools=specs,
             max_output_tokens=self._models.max_output_tokens(model),
-            options=self._models.call_options(model, self._session.id),
+            temperature=temperature if model.capabilities.temperature else None,
+            top_p=sampling.top_p if agent.top_p is None else agent.top_p,
+            top_k=sampling.top_k,
+            options=merged(self._models.call_options(model, self._session.id), model.options, agent.options, variant),
+            headers=model.headers,
         )
 
     async def request_after_hooks(self, step: Step) -> Request:
@@ -207,7 +214,7 @@ class Planner:
             parent_id=self._session.id,
             model={"modelID": answer["modelID"], "providerID": answer["providerID"]},
             rules=plan.rules,
-            session_rules=plan_session_rules(step.agent, self._session),
+            session_rules=plan.session_rules,
             planning=plan.guard is not None,
             user_requested=user_requested,
         )
@@ -220,7 +227,7 @@ class Planner:
             rules=(*plan.rules, USER_REQUESTED) if user_requested else plan.rules,
             files=self._files,
             outputs=replace(plan.outputs, delegate=True) if user_requested else plan.outputs,
-            invalid=self.registry.tools["invalid"],
+            invalid=plan.registry.tools["invalid"],
             subtasks=children,
             modes=SessionModes(writer, self._config, self._plan_file, step.prompt, self._enqueue),
             skills=self._skills,
@@ -233,65 +240,57 @@ class Planner:
 class Plan(NamedTuple):
     """What all steps of a prompt have in common."""
 
+    prompt: Document
     agent: Agent
     model: Model
     rules: tuple[Rule, ...]
     """The agent's, then the session's."""
+    session_rules: tuple[Rule, ...]
     guard: PlanModeGuard | None
     outputs: Outputs
     schema: dict[str, Any] | None
-    tools: tuple[Tool, ...]
+    registry: Registry
+    """All tools; ``tools`` are those on offer."""
+    tools: Sequence[Tool]
     absent: frozenset[str]
     """Tools that the prompt disables."""
-    specs: tuple[ToolSpec, ...]
-    system: System
-    max_output_tokens: int
-    options: Document
+    request: Request
+    """What the requests have in common: all but the conversation."""
 
 
 class Step:
     """One step, ready to run."""
 
-    def __init__(self, planner: Planner, plan: Plan, provider: Provider | None, prompt: Document, number: int) -> None:
+    def __init__(self, plan: Plan, history: History, provider: Provider | None, number: int) -> None:
         """A step without a ``provider`` can be inspected, but not run."""
+        self.plan = plan
         self.agent = plan.agent
         self.model = plan.model
         self.provider = provider
-        self.prompt = prompt
+        self.prompt = plan.prompt
         self.is_last = plan.agent.steps is not None and number >= plan.agent.steps
         """Whether the agent has no more steps after this one: its tools are disabled."""
         self.structured = StructuredOutput(plan.schema) if plan.schema is not None else None
         self.tools: dict[str, Tool] = {} if self.is_last else {tool.id: tool for tool in plan.tools}
         if self.structured is not None:
             self.tools[self.structured.id] = self.structured
-        self._planner = planner
-        self.plan = plan
+        self._history = history
 
     def request(self, replacement: Sequence[StoredMessage] | None = None) -> Request:
         """Return the request, of ``replacement`` messages if a plugin gave others. The same history gives the same
         request, byte for byte."""
-        model, agent = self.model, self.agent
-        turns = self._planner.history.turns(model, replacement)
+        turns = self._history.turns(self.model, replacement)
         if "recall" in self.tools:
             turns = add_recall_hint(turns)
         # Added to this request only. No provider has to continue a message of its own.
         again = "structured_again" if self.structured else "go_on"
         note = "last_step" if self.is_last else again if isinstance(turns[-1], Assistant) else None
         notes = (User(content=(Text(text=prompt_text(note)),)),) if note is not None else ()
-        sampling = options.sampling(model)
-        variant = model.variants.get(self.prompt.get("variant") or "", {})
-        temperature = sampling.temperature if agent.temperature is None else agent.temperature
-        return Request(
-            model=model,
-            messages=mark_cache_points((self.plan.system, *turns, *notes), model),
+        common = self.plan.request
+        return replace(
+            common,
+            messages=mark_cache_points((*common.messages, *turns, *notes), self.model),
             # In the last step the tools are disabled by the choice, not left out: providers reject a history with calls
             # where there are no tools, and their cache begins with the tools.
-            tools=self.plan.specs,
             tool_choice="required" if self.structured else "none" if self.is_last else "auto",
-            max_output_tokens=self.plan.max_output_tokens,
-            temperature=temperature if model.capabilities.temperature else None,
-            top_p=sampling.top_p if agent.top_p is None else agent.top_p,
-            top_k=sampling.top_k,
-            options=merged(self.plan.options, model.options, agent.options, variant),
-            headers=model.headers,
         )

@@ -175,7 +175,7 @@ class Tool(Protocol):
     @property
     def description(self) -> str:
         """Markdown for the model; may contain the placeholders of
-        :class:`~opensesh.tools.tool_registry.DescriptionVariables`."""
+        :func:`~opensesh.tools.tool_registry.description_values`."""
         ...
 
     @property

@@ -12,8 +12,9 @@ from ..models.request import ToolSpec
 from .truncation import MAX_BYTES, MAX_LINES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
+    from ..config import Agent, Skill
     from .tool import Tool
 
 log = logging.getLogger("opensesh.tools")
@@ -37,40 +38,34 @@ class Features(Struct, frozen=True, kw_only=True):
     """Default timeout of commands; ``None`` for the tool's own default."""
 
 
-class CatalogEntry(Struct, frozen=True):
-    """An agent or a skill, as a tool description lists it."""
+def description_values(
+    directory: str = ".",
+    *,
+    agents: Iterable[Agent] = (),
+    skills: Iterable[Skill] = (),
+    max_lines: int = MAX_LINES,
+    max_bytes: int = MAX_BYTES,
+) -> dict[str, str]:
+    """Return the values of the placeholders in tool descriptions, by name: ``{{directory}}`` and so on. ``agents`` are
+    those that may be started as subagents, ``skills`` those that may be loaded."""
+    agent_lines = [f"- {agent.name}: {agent.description or ''}" for agent in agents]
+    skill_elements = [
+        f"  <skill>\n    <name>{skill.name}</name>\n    <description>{skill.description}</description>\n"
+        f"    <location>{skill.location}</location>\n  </skill>"
+        for skill in skills
+    ]
+    return {
+        "directory": directory,
+        "agents": "\n".join(agent_lines) or "(none)",
+        "skills": "\n".join(skill_elements) or "(none)",
+        "max_lines": str(max_lines),
+        "max_bytes": str(max_bytes),
+    }
 
-    name: str
-    description: str
-    location: str = ""
 
-
-class DescriptionVariables(Struct, frozen=True, kw_only=True):
-    """Values for the placeholders in tool descriptions, by the names of the fields: ``{{directory}}`` and so on."""
-
-    directory: str = "."
-    agents: tuple[CatalogEntry, ...] = ()
-    """Agents that this agent may start as subagents."""
-    skills: tuple[CatalogEntry, ...] = ()
-    """Skills that this agent may load."""
-    max_lines: int = MAX_LINES
-    max_bytes: int = MAX_BYTES
-
-    def fill(self, description: str) -> str:
-        """Return ``description`` with its placeholders filled in; unknown placeholders stay."""
-        skills = (
-            f"  <skill>\n    <name>{skill.name}</name>\n    <description>{skill.description}</description>\n"
-            f"    <location>{skill.location}</location>\n  </skill>"
-            for skill in self.skills
-        )
-        values = {
-            "directory": self.directory,
-            "agents": "\n".join(f"- {agent.name}: {agent.description}" for agent in self.agents) or "(none)",
-            "skills": "\n".join(skills) or "(none)",
-            "max_lines": str(self.max_lines),
-            "max_bytes": str(self.max_bytes),
-        }
-        return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), description)
+def fill(description: str, values: Mapping[str, str]) -> str:
+    """Return a tool's description with the ``values`` of its placeholders; unknown placeholders stay."""
+    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), description)
 
 
 class Registry:
@@ -115,6 +110,6 @@ class Registry:
         return [tool for name, tool in self.tools.items() if name not in excluded]
 
 
-def to_spec(tool: Tool, variables: DescriptionVariables) -> ToolSpec:
-    """Return ``tool`` in the form that a model request contains."""
-    return ToolSpec(name=tool.id, description=variables.fill(tool.description), parameters=tool.schema)
+def to_spec(tool: Tool, values: Mapping[str, str]) -> ToolSpec:
+    """Return ``tool`` in the form that a model request contains, with the values of :func:`description_values`."""
+    return ToolSpec(name=tool.id, description=fill(tool.description, values), parameters=tool.schema)

@@ -19,7 +19,7 @@ from ...engine.cancellation import run_in_thread_uncancellable
 from ...records import Document, as_list, as_object, merged
 from ...storage import paths
 from ...storage.disk import Disk, read_or_empty
-from ...tools.tool_registry import DescriptionVariables, to_spec
+from ...tools.tool_registry import description_values, to_spec
 from ..config_documents import (
     MASK,
     agent_document,
@@ -120,8 +120,8 @@ async def list_tools(call: Call, query: ToolListQuery) -> object:
     async with call.engine() as engine:
         components = engine.components
         registry = components.tool_sources.registry(await components.mcp.tools())
-        variables = DescriptionVariables(directory=engine.location.directory)
-        specs = [to_spec(tool, variables) for tool in registry.offered(query.model, query.provider)]
+        values = description_values(engine.location.directory)
+        specs = [to_spec(tool, values) for tool in registry.offered(query.model, query.provider)]
         return [{"id": one.name, "description": one.description, "parameters": one.parameters} for one in specs]
 
 
