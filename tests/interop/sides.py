@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from opensesh.config import load
 from opensesh.engine.engine import Engine
 from opensesh.engine.opening import open_engine
-from opensesh.engine.projection import clean
 from opensesh.engine.prompt import Prompt
 from opensesh.engine.settings import Settings
 from opensesh.engine.titles import is_provisional
 from opensesh.models.request import Text, User
 from opensesh.project import resolve
+from opensesh.records import without_surrogates
 from opensesh.sessions import Sessions
 from opensesh.storage import open_store
 from opensesh.storage.json_tree.store import JsonTree
@@ -72,7 +72,11 @@ def _whole(request: Request) -> Request:
     if not request.tools and isinstance(last, User) and "</conversation>" in str(last.content):
         return replace(request, messages=(User(content=(Text(text="Sum up."),)),))
     messages = [
-        User(content=tuple(Text(text=clean(part.text)) if isinstance(part, Text) else part for part in turn.content))
+        User(
+            content=tuple(
+                Text(text=without_surrogates(part.text)) if isinstance(part, Text) else part for part in turn.content
+            )
+        )
         if isinstance(turn, User)
         else turn
         for turn in request.messages

@@ -31,11 +31,11 @@ def names(registry: Registry, model: str, provider: str = "fake", **options: Any
 def test_the_order_is_opencodes() -> None:
     expected = """invalid question bash read glob grep edit write task webfetch todowrite websearch codesearch skill
     apply_patch batch plan_exit plan_enter"""
-    assert list(Registry.standard(EVERYTHING).tools) == expected.split()
+    assert list(Registry(EVERYTHING).tools) == expected.split()
 
 
 def test_a_model_gets_the_editing_tools_it_was_trained_on() -> None:
-    registry = Registry.standard()
+    registry = Registry()
     for model in ("claude-opus-5", "gpt-4o", "gpt-oss-120b", "scripted"):
         assert {"edit", "write"} <= set(names(registry, model))
         assert "apply_patch" not in names(registry, model)
@@ -45,21 +45,21 @@ def test_a_model_gets_the_editing_tools_it_was_trained_on() -> None:
 
 
 def test_searching_the_web_must_be_switched_on() -> None:
-    assert "websearch" not in names(Registry.standard(), "m")
-    assert "websearch" in names(Registry.standard(), "m", "opencode")
-    assert "codesearch" in names(Registry.standard(Features(exa=True)), "m")
+    assert "websearch" not in names(Registry(), "m")
+    assert "websearch" in names(Registry(), "m", "opencode")
+    assert "codesearch" in names(Registry(Features(exa=True)), "m")
 
 
 def test_features_add_and_remove_tools() -> None:
-    plain = names(Registry.standard(), "m")
+    plain = names(Registry(), "m")
     assert "question" in plain
     assert not {"batch", "plan_exit", "plan_enter", "invalid"} & set(plain)
-    assert "question" not in names(Registry.standard(Features(question=False)), "m")
-    assert {"batch", "plan_exit", "plan_enter"} <= set(names(Registry.standard(EVERYTHING), "m"))
+    assert "question" not in names(Registry(Features(question=False)), "m")
+    assert {"batch", "plan_exit", "plan_enter"} <= set(names(Registry(EVERYTHING), "m"))
 
 
 def test_what_rules_forbid_is_not_offered() -> None:
-    registry = Registry.standard()
+    registry = Registry()
     rules = [Rule(permission="edit", pattern="*", action="deny"), Rule(permission="bash", pattern="*", action="deny")]
     offered = names(registry, "m", hidden=disabled(list(registry.tools), rules))
     assert not {"edit", "write", "apply_patch", "bash"} & set(offered)
@@ -150,7 +150,7 @@ async def test_a_tool_of_ones_own_takes_the_place_of_another(bench: Bench) -> No
         """Finds nothing."""
         return f"no {pattern}"
 
-    registry = Registry.standard(custom=[weather, glob])
+    registry = Registry(custom=[weather, glob])
     assert list(registry.tools)[3:5] == ["read", "glob"]
     assert list(registry.tools)[-1] == "weather"
     assert (await invoke(registry.tools["glob"], {"pattern": "x"}, bench)).output == "no x"

@@ -18,7 +18,7 @@ from ..text import pluralize
 from ..tools.builtin_tools import builtin
 from ..tools.custom import load_installed_tools
 from ..tools.tool import Tool
-from ..tools.tool_registry import description_values, fill
+from ..tools.tool_registry import description_values, to_spec
 from . import output
 from .command_arguments import CommandParser
 from .directory_config import add_directory_option, load_config
@@ -63,10 +63,10 @@ def run(options: Namespace) -> int:
     ]
     tools: dict[str, _ListedTool] = {}
     for tool, kind, source in by_source:
-        tools.setdefault(tool.id, _ListedTool(tool, kind, source, fill(tool.description, values)))
+        tools.setdefault(tool.id, _ListedTool(tool, kind, source, to_spec(tool, values).description))
     for plugin in plugins:  # a plugin replaces tools of the same name
         for tool in plugin_tools(Plugins([plugin])):
-            tools[tool.id] = _ListedTool(tool, "plugin", plugin.name, fill(tool.description, values))
+            tools[tool.id] = _ListedTool(tool, "plugin", plugin.name, to_spec(tool, values).description)
     if options.json:
         document = {
             "tools": [

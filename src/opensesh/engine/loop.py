@@ -20,6 +20,7 @@ from ..records import (
     UnknownError,
     as_object,
     read_failure,
+    without_surrogates,
     write_failure,
 )
 from ..storage.protocol import SharedSessions
@@ -28,7 +29,6 @@ from .cancellation import run_in_thread_uncancellable, run_uncancellable
 from .compaction import overhead_exceeds_window, window_overflow_error
 from .context_window import compaction_part, prune
 from .model_errors import failure_of
-from .projection import clean
 from .prompts import prompt_text
 from .session_history import record_final, record_masked, rejected_part_ids
 from .subtasks import next_requested_subtask
@@ -73,7 +73,7 @@ class Outcome(NamedTuple):
         which cannot be printed, are replaced."""
         parts = self.message.parts if self.message is not None else []
         texts = [part["text"] for part in parts if part.get("type") == "text" and not part.get("synthetic")]
-        return clean("\n\n".join(texts))
+        return without_surrogates("\n\n".join(texts))
 
     @property
     def structured(self) -> Any:

@@ -20,10 +20,10 @@ from ..models.auth import Credential, KeySource, Secret, store_entry, validate_e
 from ..models.request import System
 from ..plugins import hook_types, hooks
 from ..plugins.calling import explain
-from ..records import UserMessage, as_object, read_message, read_part
+from ..records import UserMessage, as_object, read_message, read_part, without_surrogates
 from ..tools.tool import ToolOutput
 from .cancellation import run_in_thread_uncancellable
-from .projection import Projection, clean, mark_cache_points
+from .projection import Projection, mark_cache_points
 from .prompt import validate_prompt_part
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class PluginHooks:
         applied = await self.plugins.apply(
             hooks.experimental_chat_system_transform, call, hook_types.SystemTransformOutput(system=list(blocks))
         )
-        texts = [clean(text) for text in applied.output.system if text.strip()]
+        texts = [without_surrogates(text) for text in applied.output.system if text.strip()]
         if not applied.changed_by or not texts:
             return request
         # At most two blocks, since there are two cache points for the system prompt.
@@ -321,8 +321,8 @@ class PluginHooks:
         )
         output = applied.output
         if output.prompt is not None and output.prompt.strip():
-            return clean(output.prompt)
-        return clean("\n\n".join([usual, *(text for text in output.context if text.strip())]))
+            return without_surrogates(output.prompt)
+        return without_surrogates("\n\n".join([usual, *(text for text in output.context if text.strip())]))
 
     async def should_continue(self, prompt: Document, model: Model) -> bool:
         """Whether a session continues after an automatic compaction."""

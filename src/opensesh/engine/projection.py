@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
@@ -46,6 +46,7 @@ from ..records import (
     object_at,
     read_message,
     read_part,
+    without_surrogates,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +63,6 @@ MASKED = "[Left out: the provider would not take this part of the history]"
 _ATTACHED = "Attached image(s) from tool result:"
 _OPENING = "(The beginning of this conversation is not available.)"
 _TEXT_MIMES = ("text/plain", "application/x-directory")
-_SURROGATE = "[\ud800-\udfff]"
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
 _MEDIA_IN_RESULTS = ("@ai-sdk/anthropic", "@ai-sdk/openai", "@ai-sdk/amazon-bedrock", "@ai-sdk/google-vertex/anthropic")
 _MAX_FILE_BYTES = 20 * 1024 * 1024
@@ -160,15 +160,10 @@ def mark_cache_points(turns: Sequence[ModelMessage], model: Model) -> tuple[Mode
     return tuple(marked)
 
 
-def clean(text: str) -> str:
-    """Return ``text`` with lone surrogates replaced, which no provider accepts."""
-    return text if text.isascii() else re.sub(_SURROGATE, "\N{REPLACEMENT CHARACTER}", text)
-
-
 def _user_content(part: Part, model: Model) -> list[Text | File]:
     match part:
         case TextPart(text=text) if not part.ignored and text.strip():
-            text, extension = clean(text), object_at(part.metadata or {}, EXTENSION_KEY)
+            text, extension = without_surrogates(text), object_at(part.metadata or {}, EXTENSION_KEY)
             if extension.get("steering"):  # the user sent it while the model was working
                 text = (
                     f"<system-reminder>\nThe user sent this while you were working:\n{text}\n\n"
@@ -198,16 +193,25 @@ def _answer(info: AssistantMessage, parts: Sequence[Part], model: Model) -> Iter
                 yield from _step(content, results)
                 content, results = [], []
             case TextPart(text=text) if text.strip():
-                content.append(Text(text=clean(text), metadata=_clean_value(part.metadata) if same_model else None))
+                content.append(
+                    Text(
+                        text=without_surrogates(text),
+                        metadata=without_surrogates(part.metadata) if same_model else None,
+                    )
+                )
             case ReasoningPart() if same_model and (part.text.strip() or part.metadata):
-                content.append(Reasoning(text=clean(part.text), metadata=_clean_value(part.metadata)))
+                content.append(
+                    Reasoning(text=without_surrogates(part.text), metadata=without_surrogates(part.metadata))
+                )
             case ToolPart():
                 call_id = _NOT_IN_IDS.sub("_", part.call_id or part.id)[:40] or "call"
                 name = _NOT_IN_IDS.sub("_", part.tool) or "invalid"
                 name = (f"_{name}" if name[0] in "0123456789-" else name)[:64]
-                metadata = _clean_value(part.metadata) if same_model else None
+                metadata = without_surrogates(part.metadata) if same_model else None
                 output, failed = _tool_output(part, model, files)
-                content.append(ToolUse(id=call_id, name=name, input=_clean_value(part.state.input), metadata=metadata))
+                content.append(
+                    ToolUse(id=call_id, name=name, input=without_surrogates(part.state.input), metadata=metadata)
+                )
                 results.append(ToolUseResult(id=call_id, name=name, output=output, failed=failed, metadata=metadata))
             case _:
                 pass
@@ -231,7 +235,7 @@ def _tool_output(part: ToolPart, model: Model, files: list[File]) -> tuple[tuple
     appended to ``files``."""
     state = part.state
     if isinstance(state, Failed):
-        return (Text(text=clean(state.error).strip() or "Error"),), True
+        return (Text(text=without_surrogates(state.error).strip() or "Error"),), True
     if not isinstance(state, Completed):
         return (Text(text=INTERRUPTED),), True
     if state.time.compacted:
@@ -250,21 +254,8 @@ def _tool_output(part: ToolPart, model: Model, files: list[File]) -> tuple[tuple
             files.append(replace(file, filename=None))
         else:
             attachments.append(file)
-    text = (Text(text=clean(state.output)),) if state.output.strip() or not attachments else ()
+    text = (Text(text=without_surrogates(state.output)),) if state.output.strip() or not attachments else ()
     return (*text, *attachments), False
-
-
-def _clean_value(value: Any) -> Any:
-    """Apply :func:`clean` to every text in a JSON value."""
-    match value:
-        case str():
-            return clean(value)
-        case list():
-            return [_clean_value(item) for item in cast("list[Any]", value)]
-        case dict():
-            return {clean(key): _clean_value(item) for key, item in cast("dict[str, Any]", value).items()}
-        case _:
-            return value
 
 
 def _with_unique_call_ids(turns: list[ModelMessage], used: set[str]) -> list[ModelMessage]:
@@ -298,8 +289,8 @@ def _with_unique_call_ids(turns: list[ModelMessage], used: set[str]) -> list[Mod
 
 
 def _file(mime: str, url: str, filename: object, model: Model) -> Text | File:
-    name = clean(filename) if isinstance(filename, str) and filename else None
-    mime = clean(mime).partition(";")[0].strip().lower()
+    name = without_surrogates(filename) if isinstance(filename, str) and filename else None
+    mime = without_surrogates(mime).partition(";")[0].strip().lower()
     problem = file_problem(mime, url, model)
     if problem:
         return Text(text=f"[{name or mime or 'A file'} was left out: {problem}]")

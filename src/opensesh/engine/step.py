@@ -69,7 +69,7 @@ class ToolSources:
         session first runs."""
         if self._installed is None:
             self._installed = tuple(installed.tool for installed in load_installed_tools().tools)
-        return Registry.standard(self._features, self._custom, (*self._installed, *remote))
+        return Registry(self._features, self._custom, (*self._installed, *remote))
 
 
 class Planner:

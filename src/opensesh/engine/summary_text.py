@@ -17,9 +17,9 @@ from ..records import (
     dumps_compact,
     read_message,
     read_part,
+    without_surrogates,
 )
 from .context_window import compaction_part, is_summary, usable
-from .projection import clean
 from .prompts import prompt_text
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def user_prompts_verbatim(messages: Sequence[StoredMessage]) -> str:
     for message in messages:
         parts = message.parts if message.info.get("role") == "user" else []
         texts = [str(part["text"]) for part in parts if part.get("type") == "text" and not part.get("synthetic")]
-        text = clean("\n".join(texts).strip())
+        text = without_surrogates("\n".join(texts).strip())
         if text:
             cut = len(text) > _MAX_PROMPT_CHARACTERS
             prompts.append(f"{text[:_MAX_PROMPT_CHARACTERS]} [...]" if cut else text)
@@ -128,18 +128,18 @@ def previous_summary(messages: Sequence[StoredMessage]) -> str:
 def _line(part: Part) -> str:
     match part:
         case TextPart(text=text) if text.strip() and not part.ignored:
-            return clean(text)
+            return without_surrogates(text)
         case FilePart():
             return f"[attached: {part.filename or part.mime}]"
         case ToolPart(state=state):
             limit = _MAX_OUTPUT_CHARACTERS
             match state:
                 case Completed(output=output) if len(output) > limit:
-                    result = f"{clean(output[:limit])}\n[{len(output) - limit} more characters]"
+                    result = f"{without_surrogates(output[:limit])}\n[{len(output) - limit} more characters]"
                 case Completed(output=output):
-                    result = clean(output)
+                    result = without_surrogates(output)
                 case Failed(error=error):
-                    result = f"failed: {clean(error[:limit])}"
+                    result = f"failed: {without_surrogates(error[:limit])}"
                 case _:
                     result = "(never finished)"
             return f"[{part.tool} {dumps_compact(state.input).decode()[:500]}]\n{result}"

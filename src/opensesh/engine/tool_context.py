@@ -28,6 +28,7 @@ from ..records import (
     dumps_compact,
     plain,
     read_part,
+    without_surrogates,
 )
 from ..tools.tool import HiddenMessage
 from ..tools.truncation import MAX_BYTES, MAX_LINES, Outputs
@@ -36,7 +37,7 @@ from ..workspace.originals import FileWrite, changed_since, file_stats
 from .cancellation import run_in_thread_uncancellable
 from .context_window import compaction_part, is_pruned, visible
 from .plan_mode import PLAN
-from .projection import COMPACTION_PROMPT, clean
+from .projection import COMPACTION_PROMPT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -438,13 +439,13 @@ def _hidden_messages(message: StoredMessage, number: int, document: Document) ->
     text, call_id, tool = "", None, ""
     match part:
         case TextPart() if not part.ignored:
-            text = clean(part.text).strip()
+            text = without_surrogates(part.text).strip()
         case FilePart():
             text = f"(attached: {part.filename or part.mime})"
         case ToolPart(state=state):
             match state:
                 case Completed(output=result) | Failed(error=result):
-                    result = clean(result)
+                    result = without_surrogates(result)
                 case _:
                     result = "(never finished)"
             text = f"{dumps_compact(state.input).decode()}\n{result}"

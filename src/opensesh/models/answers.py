@@ -7,8 +7,9 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ModelConnectionError, ModelError
+from ..records import without_surrogates
 from . import failures
-from .sse import json_payload, replace_surrogates
+from .sse import json_payload
 from .stream_events import StartStep, TextDelta, TextEnd, TextStart, ToolInputDelta, ToolInputStart
 from .wire_helpers import tool_call
 
@@ -90,7 +91,7 @@ class StreamedPiece:
         if self._half or not text.isascii():
             text = self._half + text
             self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-            text = replace_surrogates(text[: len(text) - len(self._half)])
+            text = without_surrogates(text[: len(text) - len(self._half)])
         if text:
             self._append(text)
 
@@ -106,7 +107,7 @@ class StreamedPiece:
         if not self.is_open:
             return
         if self._half:
-            self._append(replace_surrogates(self._half))
+            self._append(without_surrogates(self._half))
         self.is_open = False
         metadata = metadata or self.metadata
         if self.kind == "tool":

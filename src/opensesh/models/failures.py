@@ -24,7 +24,7 @@ from ..errors import (
     RateLimitedError,
 )
 from ..ids import now_ms
-from .sse import replace_surrogates
+from ..records import without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -225,7 +225,7 @@ def scrub(text: str, secrets: tuple[str, ...] = ()) -> str:
     for secret in secrets:
         text = text.replace(secret, "[redacted]")
     text = _KEY_SHAPED.sub(lambda match: f"{match['scheme'] or ''} [redacted]".lstrip(), text)
-    return text if text.isascii() else replace_surrogates(text)
+    return without_surrogates(text)
 
 
 def secrets_in(url: str, headers: Mapping[str, str]) -> tuple[str, ...]:

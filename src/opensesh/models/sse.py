@@ -99,8 +99,3 @@ def json_payload(data: str, url: str = "") -> dict[str, Any]:
         message = f"The stream contained something other than a JSON object: {shown}"
         raise ModelConnectionError(message, url=public_url(url), body=body)
     return cast("dict[str, Any]", value)
-
-
-def replace_surrogates(text: str) -> str:
-    """Join surrogate pairs in ``text`` and replace lone surrogates by U+FFFD, so that it can be encoded."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from ..errors import RecordError
-from ..records.codec import dumps_compact, loads, object_at
+from ..records.codec import dumps_compact, loads, object_at, without_surrogates
 from .request import Text
-from .sse import replace_surrogates
 from .stream_events import ToolCall
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def encode_json(value: object) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        return replace_surrogates(json.dumps(msgspec.to_builtins(value), ensure_ascii=False)).encode()
+        return without_surrogates(json.dumps(msgspec.to_builtins(value), ensure_ascii=False)).encode()
 
 
 def lower_names(headers: Mapping[str, str] | None) -> dict[str, str]:

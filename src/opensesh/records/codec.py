@@ -12,7 +12,7 @@ import os
 import re
 from gc import get_referents
 from operator import is_not
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import msgspec
 
@@ -208,20 +208,24 @@ def _prepared(value: Any, mark: str = "", texts: list[str] | None = None) -> Any
     return value
 
 
-def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Return ``value`` with every text in it replaced by ``change(text)``, the names of fields included."""
+def _joined(text: str) -> str:
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+@overload
+def without_surrogates(value: str) -> str: ...
+@overload
+def without_surrogates(value: Any, change: Callable[[str], str] = ...) -> Any: ...
+def without_surrogates(value: Any, change: Callable[[str], str] = _joined) -> Any:
+    """Return a text or a JSON value with a replacement character in place of each lone surrogate, half a character,
+    which neither files nor providers take; halves that belong together are joined. ``change`` does this for a text."""
     if isinstance(value, str):
-        return change(value)
+        return value if value.isascii() else change(value)
     if (members := as_object(value)) is not None:
-        return {change(key): _with_texts(item, change) for key, item in members.items()}
+        return {without_surrogates(key, change): without_surrogates(item, change) for key, item in members.items()}
     if (items := as_list(value)) is not None:
-        return [_with_texts(item, change) for item in items]
+        return [without_surrogates(item, change) for item in items]
     return value
-
-
-def without_surrogates(value: Any) -> Any:
-    """Return ``value`` with a replacement character in place of each lone surrogate, half a character."""
-    return _with_texts(value, lambda text: re.sub(_SURROGATE, "\ufffd", text))
 
 
 def _fill(frame: Sequence[bytes], texts: Sequence[str]) -> Iterator[bytes]:
@@ -236,8 +240,11 @@ def _fill(frame: Sequence[bytes], texts: Sequence[str]) -> Iterator[bytes]:
 def _dumps_surrogates(value: Any, encode: Callable[[Any], bytes]) -> bytes:
     """Encode a document with lone surrogates, which msgspec rejects: each becomes a mark, and then an escape."""
     mark = os.urandom(16).hex()
-    marked = _with_texts(value, lambda text: re.sub(_SURROGATE, lambda half: f"{mark}{ord(half[0]):04x}", text))
-    return encode(marked).replace(mark.encode(), b"\\u")
+
+    def with_marks(text: str) -> str:
+        return re.sub(_SURROGATE, lambda half: f"{mark}{ord(half[0]):04x}", text)
+
+    return encode(without_surrogates(value, with_marks)).replace(mark.encode(), b"\\u")
 
 
 def _is_too_deep(value: Any) -> bool:

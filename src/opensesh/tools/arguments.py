@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ..errors import InvalidArgumentsError, RecordError
-from ..records import loads
+from ..records import loads, without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,23 +125,6 @@ def _repair(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]
 
 def _folded(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
-
-
-def without_surrogates(value: Any) -> Any:
-    """Return ``value`` with lone surrogates replaced: neither files nor records can hold them."""
-    match value:
-        case str():
-            if value.isascii():
-                return value
-            from ..models.sse import replace_surrogates
-
-            return replace_surrogates(value)
-        case list():
-            return [without_surrogates(item) for item in cast("list[Any]", value)]
-        case dict():
-            return {key: without_surrogates(item) for key, item in cast("dict[str, Any]", value).items()}
-        case _:
-            return value
 
 
 def _explain(error: str) -> str:

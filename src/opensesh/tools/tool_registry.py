@@ -63,39 +63,26 @@ def description_values(
     }
 
 
-def fill(description: str, values: Mapping[str, str]) -> str:
-    """Return a tool's description with the ``values`` of its placeholders; unknown placeholders stay."""
-    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), description)
-
-
 class Registry:
     """Tools by name, in the order in which they are offered."""
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
-        """Of two tools with one name the later wins, at the position of the first."""
-        self.tools: dict[str, Tool] = {}
-        """By name."""
-        for tool in tools:
-            self.tools[tool.id] = tool
-        self._exa = False
+    def __init__(
+        self, features: Features | None = None, custom: Iterable[Tool] = (), outside: Iterable[Tool] = ()
+    ) -> None:
+        """Collects the built-in tools selected by ``features``, the ``custom`` ones, and those from ``outside``.
 
-    @classmethod
-    def standard(
-        cls, features: Features | None = None, custom: Iterable[Tool] = (), outside: Iterable[Tool] = ()
-    ) -> Registry:
-        """Return the built-in tools selected by ``features``, the ``custom`` ones, and those from ``outside``.
-
-        Tools from outside (installed packages, MCP servers) never replace another tool of the same name.
+        Of two tools with one name the later wins, at the position of the first; but tools from outside (installed
+        packages, MCP servers) never replace another one.
         """
         from .builtin_tools import builtin  # loads every tool, which costs more than the rest of this package
 
         features = features or Features()
-        registry = cls((*builtin(features), *custom))
+        self.tools: dict[str, Tool] = {tool.id: tool for tool in (*builtin(features), *custom)}
+        """By name."""
         for tool in outside:
-            if registry.tools.setdefault(tool.id, tool) is not tool:
+            if self.tools.setdefault(tool.id, tool) is not tool:
                 log.warning("ignoring an installed or MCP tool: the name %s is taken", tool.id)
-        registry._exa = features.exa
-        return registry
+        self._exa = features.exa
 
     def offered(self, model_id: str, provider_id: str = "", *, hidden: Collection[str] = ()) -> list[Tool]:
         """Return the tools for a model, without those ``hidden`` by permission rules or by the user for one prompt.
@@ -111,5 +98,7 @@ class Registry:
 
 
 def to_spec(tool: Tool, values: Mapping[str, str]) -> ToolSpec:
-    """Return ``tool`` in the form that a model request contains, with the values of :func:`description_values`."""
-    return ToolSpec(name=tool.id, description=fill(tool.description, values), parameters=tool.schema)
+    """Return ``tool`` in the form that a model request contains, with :func:`description_values` in its description;
+    unknown placeholders stay."""
+    description = _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), tool.description)
+    return ToolSpec(name=tool.id, description=description, parameters=tool.schema)

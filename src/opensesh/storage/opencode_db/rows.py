@@ -25,6 +25,7 @@ from ...records import (
     Tokens,
     UserMessage,
     created,
+    without_surrogates,
 )
 from ...records.codec import as_list, as_object, dumps_compact, loads, loads_object
 from ..record_ids import OWNER_FIELDS
@@ -326,7 +327,8 @@ def session_columns(session: Document, present: Collection[str]) -> Columns:
     unknown = sorted(session.keys() - {*_SESSION_FIELDS, EXTENSION_KEY})
     if unknown and "metadata" not in present:
         raise RecordError(f"a database of this version of OpenCode has no column for {', '.join(unknown)}")
-    return {name: _text(value) for name, value in columns.items() if name in present}
+    # As JavaScript stores text.
+    return {name: without_surrogates(value) for name, value in columns.items() if name in present}
 
 
 def total_columns(session: Document) -> Columns:
@@ -362,7 +364,8 @@ def project_columns(project: Document, present: Collection[str]) -> Columns:
         "sandboxes": _json([_slashes(folder) for folder in project["sandboxes"]]),
         "commands": _json(project.get("commands")),
     }
-    return {name: _text(value) for name, value in columns.items() if name in present}
+    # As JavaScript stores text.
+    return {name: without_surrogates(value) for name, value in columns.items() if name in present}
 
 
 def data_of(record: Document, *identity: str) -> str:
@@ -431,11 +434,6 @@ def _without(item: Any, name: str) -> Any:
 
 def _json(value: Any) -> str | None:
     return None if value is None else dumps_compact(value).decode()
-
-
-def _text(value: Any) -> Any:
-    """Return text with replacement characters for lone surrogates, as JavaScript stores it."""
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if isinstance(value, str) else value
 
 
 def _slashes(folder: str) -> str:

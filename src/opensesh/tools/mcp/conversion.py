@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from ...errors import ToolFailedError
-from ..arguments import without_surrogates
+from ...records import without_surrogates
 from ..tool import ToolOutput, attachment
 
 if TYPE_CHECKING:
