@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from .records.codec import Document, as_object
+from .records.codec import Document, object_at
 from .records.view import js_name
 
 Publish = Callable[["Event"], object]
@@ -35,7 +35,7 @@ class Event(Struct, frozen=True, kw_only=True, rename=js_name):
     def concerns(self, session_id: str) -> bool:
         """Return whether the event is about this session, one of its messages or parts."""
         properties = self.properties
-        records = (properties, as_object(properties.get("info")) or {}, as_object(properties.get("part")) or {})
+        records = (properties, object_at(properties, "info"), object_at(properties, "part"))
         return any(session_id in (record.get("sessionID"), record.get("id")) for record in records)
 
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 from . import ids
 from .errors import NotFoundError, OpenseshError, RecordError
 from .flags import Flags
-from .records import Document, Project, as_list, as_object
+from .records import Document, Project, as_list, as_object, object_at
 from .storage import keys
 from .storage.disk import read_file
 from .storage.keys import GLOBAL
@@ -235,7 +235,7 @@ def initialized(store: Store, location: ProjectLocation) -> None:
     now = ids.now_ms()
 
     def edit(record: Document) -> None:
-        record["time"] = (as_object(record.get("time")) or {}) | {"initialized": now}
+        record["time"] = object_at(record, "time") | {"initialized": now}
 
     with suppress(OpenseshError):  # the command has succeeded and must not fail for this
         store.update(keys.project(location.id), edit)

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from ..errors import ConfigError
 from ..flags import Flags
-from ..records import Document, as_list, as_object, dumps_compact
+from ..records import Document, as_list, as_object, dumps_compact, object_at
 from .rules import permission_of
 from .schema import AgentConfig, ConfigSettings
 from .source import Folders, ProjectFolders, SettingPath, Source
@@ -233,13 +233,13 @@ def _agent(agent: Document, path: SettingPath, moved: dict[SettingPath, SettingP
     result = agent.copy()
     extra = [key for key in agent if key not in _AGENT_KEYS]
     if extra:
-        result["options"] = {**(as_object(agent.get("options")) or {}), **{key: agent[key] for key in extra}}
+        result["options"] = {**object_at(agent, "options"), **{key: agent[key] for key in extra}}
         moved |= {(*path, "options", key): (*path, key) for key in extra}
     if "permission" in agent:
         result["permission"] = _permission(agent["permission"], (*path, "permission"), moved)
     tools = as_object(agent.get("tools"))
     if tools:
-        own_permissions = as_object(result.get("permission")) or {}
+        own_permissions = object_at(result, "permission")
         result["permission"] = {**tool_permissions(tools), **own_permissions}
         for tool in tools:
             if permission_of(tool) not in own_permissions:
@@ -269,7 +269,7 @@ def file_url(path: str) -> str:
 def finish(merge: Merge, flags: Flags) -> Document:
     """Apply older sections and environment variables, and return the merged document."""
     # A `mode` is a primary agent; its values keep the positions at which they were written.
-    for name, mode in (as_object(merge.document.get("mode")) or {}).items():
+    for name, mode in object_at(merge.document, "mode").items():
         merge.merge(
             {"agent": {name: {**mode, "mode": "primary"}}},
             lambda path: merge.origins.get(("mode", *path[1:])) or Origin("mode"),
@@ -283,7 +283,7 @@ def finish(merge: Merge, flags: Flags) -> Document:
         merge.add(normalise(Layer(source, permission)))
     # The old `tools` are permissions that precede all others, so that the others win.
     if tools := as_object(merge.document.get("tools")):
-        own_permissions = as_object(merge.document.get("permission")) or {}
+        own_permissions = object_at(merge.document, "permission")
         merge.document["permission"] = {**tool_permissions(tools), **own_permissions}
         for tool in tools:
             if permission_of(tool) not in own_permissions:

@@ -24,7 +24,7 @@ from ..models import pricing
 from ..models.connect import Connections
 from ..models.stream_events import FinishStep, TextDelta, ToolInputDelta, Usage
 from ..models.token_estimates import estimate_length
-from ..records import as_amount, as_object
+from ..records import as_amount, as_object, object_at
 from .call_costs import THINKING_OPTIONS, RequestEstimate, thinking_tokens
 from .cancellation import run_in_thread_uncancellable
 from .settings import Budget
@@ -140,8 +140,8 @@ class CostReport:
 
 def used_tokens(info: Document) -> Usage:
     """Return the tokens of an answer."""
-    tokens = as_object(info.get("tokens")) or {}
-    cache = as_object(tokens.get("cache")) or {}
+    tokens = object_at(info, "tokens")
+    cache = object_at(tokens, "cache")
     counts: dict[str, Any] = {**tokens, "cache_read": cache.get("read"), "cache_write": cache.get("write")}
     return Usage(**{name: int(counts.get(name) or 0) for name in _BUCKETS})
 

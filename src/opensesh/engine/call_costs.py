@@ -16,7 +16,7 @@ from ..models.model import Price
 from ..models.request import Assistant
 from ..models.stream_events import Usage
 from ..models.token_estimates import estimate
-from ..records import EXTENSION_KEY, as_list, as_object, as_whole, document_of, dumps_compact, loads_object
+from ..records import EXTENSION_KEY, as_list, as_whole, document_of, dumps_compact, loads_object, object_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -100,7 +100,7 @@ class RequestEstimate(Struct, frozen=True, kw_only=True):
 
 def thinking_tokens(request: Request, option: str) -> int:
     """Return the tokens that an option of a request gives for thinking."""
-    setting = as_object(request.options.get(option)) or {}
+    setting = object_at(request.options, option)
     return max(as_whole(setting.get("budgetTokens") or setting.get("budget_tokens")), 0)
 
 
@@ -123,7 +123,7 @@ def call_record(agent: str, model: Model, usage: Usage, created_ms: int) -> Docu
 
 def add_side_call(info: Document, call: Document) -> None:
     """Add a call to the extension of a message; it is not stored."""
-    extension = as_object(info.get(EXTENSION_KEY)) or {}
+    extension = object_at(info, EXTENSION_KEY)
     info[EXTENSION_KEY] = extension | {"calls": [*(as_list(extension.get("calls")) or ()), call]}
 
 
@@ -151,7 +151,7 @@ def output_tokens(parts: Iterable[Document]) -> int:
         if part.get("type") in ("text", "reasoning"):
             total += estimate(str(part.get("text") or ""))
         elif part.get("type") == "tool":
-            arguments: Any = (as_object(part.get("state")) or {}).get("input")
+            arguments: Any = object_at(part, "state").get("input")
             total += estimate(str(part.get("tool"))) + estimate(dumps_compact(arguments).decode())
     return total
 

@@ -20,15 +20,7 @@ from ..errors import ContextExceededError, ModelError, OpenseshError
 from ..models import stream_events as stream
 from ..models.request import Request, System, Text, User
 from ..models.token_estimates import estimate
-from ..records import (
-    CompactionPart,
-    MessageAbortedError,
-    Span,
-    TextPart,
-    UnknownError,
-    as_object,
-    merged,
-)
+from ..records import CompactionPart, MessageAbortedError, Span, TextPart, UnknownError, merged, object_at
 from ..storage.protocol import StoredMessage
 from .cancellation import run_in_thread_uncancellable, run_uncancellable, uncancellable
 from .context_window import (
@@ -312,7 +304,7 @@ class Compactions:
         return False
 
     def _fills(self, message: StoredMessage, prompt: Document) -> bool:
-        tokens = as_object(message.info.get("tokens")) or {}
+        tokens = object_at(message.info, "tokens")
         try:
             return is_full(tokens, self._compactor.models.of_prompt(prompt), self._compactor.config)
         except OpenseshError:

@@ -12,7 +12,7 @@ from .. import ids
 from ..models import options
 from ..models.request import System, ToolResults
 from ..models.token_estimates import estimate
-from ..records import as_object
+from ..records import as_object, object_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -76,7 +76,7 @@ def usable(model: Model, config: Config) -> int:
 
 def is_full(tokens: Document, model: Model, config: Config) -> bool:
     """Whether a step that used ``tokens`` left no space for the next request; never if automatic compaction is off."""
-    cache = as_object(tokens.get("cache")) or {}
+    cache = object_at(tokens, "cache")
     counts = (tokens.get("input"), tokens.get("output"), tokens.get("reasoning"), cache.get("read"), cache.get("write"))
     used = tokens.get("total") or sum(count or 0 for count in counts)
     limit = usable(model, config)
@@ -181,7 +181,7 @@ def unpruned(part: Document, *, since: int) -> Document:
 
 
 def _is_output(part: Document) -> bool:
-    state = as_object(part.get("state")) or {}
+    state = object_at(part, "state")
     is_done = part.get("type") == "tool" and state.get("status") == "completed"
     return is_done and isinstance(state.get("output"), str) and as_object(state.get("time")) is not None
 

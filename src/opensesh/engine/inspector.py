@@ -16,7 +16,7 @@ from ..errors import NotFoundError, OpenseshError, UsageError
 from ..models.model import Model
 from ..models.request import Assistant, File, Reasoning, System, Text, ToolResults, ToolUse, User, piece_tokens
 from ..models.token_estimates import estimate
-from ..records import as_object, as_whole
+from ..records import as_whole, object_at
 from ..storage.protocol import StoredMessage
 from ..tools.filetimes import FileTimes
 from .context_window import (
@@ -200,7 +200,7 @@ class _RequestInspection:
     def inspection(self) -> Inspection:
         answer, prompt = self._answer or {}, self._prompt()
         models, agents = self._inspector.models, self._inspector.agents
-        reference = answer or as_object(prompt.get("model")) or {}
+        reference = answer or object_at(prompt, "model")
         provider_id, model_id = str(reference.get("providerID") or ""), str(reference.get("modelID") or "")
         try:
             model = models.catalogue.model(provider_id, model_id) if model_id else models.default()
@@ -343,7 +343,7 @@ class _RequestInspection:
                     continue
                 match part.get("type"):
                     case "tool":
-                        title = (as_object(part.get("state")) or {}).get("title") or ""
+                        title = object_at(part, "state").get("title") or ""
                         name = f"{part.get('tool')} {title}".strip()
                     case "file":
                         name = f"{part.get('filename') or ''} {part.get('mime')}".strip()
@@ -367,15 +367,15 @@ def _piece(part: str, piece: Text | File | Reasoning | ToolUse) -> Piece:
 
 def _counted_tokens(info: Document, *, with_answer: bool = False) -> int | None:
     """Return the provider's count of a request, with its answer if asked for."""
-    tokens = as_object(info.get("tokens")) or {}
-    cache = as_object(tokens.get("cache")) or {}
+    tokens = object_at(info, "tokens")
+    cache = object_at(tokens, "cache")
     sent = as_whole(tokens.get("input")) + as_whole(cache.get("read")) + as_whole(cache.get("write"))
     answered = as_whole(tokens.get("output")) + as_whole(tokens.get("reasoning"))
     return (sent + (answered if with_answer else 0)) or None
 
 
 def _part_tokens(part: Document) -> int:
-    state = as_object(part.get("state")) or {}
+    state = object_at(part, "state")
     if part.get("type") == "file":
         return piece_tokens(File(mime=str(part.get("mime")), url=str(part.get("url"))))
     return sum(estimate(str(text)) for text in (part.get("text"), state.get("input"), state.get("output")) if text)

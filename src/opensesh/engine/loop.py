@@ -18,7 +18,7 @@ from ..records import (
     MessageAbortedError,
     StructuredOutputError,
     UnknownError,
-    as_object,
+    object_at,
     read_failure,
     without_surrogates,
     write_failure,
@@ -266,7 +266,7 @@ class Loop:
     async def _run_subtask(self, planner: Planner, step: Step, answer: AnswerWriter, subtask: Document) -> None:
         """Run a subtask that the user requested: a call of the task tool that no model made."""
         answer.info |= {"mode": subtask["agent"], "agent": subtask["agent"]}
-        answer.info |= as_object(subtask.get("model")) or {}
+        answer.info |= object_at(subtask, "model")
         await answer.save()
         context = planner.call_context(step, answer.info, user_requested=True)
         tools = {"task": step.plan.registry.tools["task"]}  # whether or not the model is offered it
@@ -448,7 +448,7 @@ class Loop:
     async def _fail_before_start(self, prompt: Document, error: OpenseshError) -> None:
         """Record as the answer that the model, the agent or the key does not exist."""
         self._unstarted = prompt["id"]
-        failure = failure_of(error, str((as_object(prompt.get("model")) or {}).get("providerID", "")))
+        failure = failure_of(error, str(object_at(prompt, "model").get("providerID", "")))
         await self._answer_with("failed", prompt, failure)
         self._publish_error(failure)
 
@@ -461,7 +461,7 @@ class Loop:
 
     def _answer_to(self, prompt: Document) -> AnswerWriter:
         """Return a writer for an answer that no model gives. It names the model and the agent of the prompt."""
-        model = as_object(prompt.get("model")) or {}
+        model = object_at(prompt, "model")
         provider_id, model_id = str(model.get("providerID", "")), str(model.get("modelID", ""))
         return self._session_writer.new_answer(prompt, provider_id, model_id, str(prompt.get("agent")))
 

@@ -8,7 +8,7 @@ from ..config import agents as configured_agents
 from ..config import default_agent, evaluate
 from ..errors import NotFoundError
 from ..models import choice, options
-from ..records import EXTENSION_KEY, as_object, object_at
+from ..records import EXTENSION_KEY, object_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -64,7 +64,7 @@ class Models(NamedTuple):
 
     def of_prompt(self, prompt: Document) -> Model:
         """Return the model that a stored prompt asks for."""
-        model = as_object(prompt.get("model")) or {}
+        model = object_at(prompt, "model")
         return self.catalogue.model(str(model.get("providerID", "")), str(model.get("modelID", "")))
 
     def of_session(self, session: Document) -> Model | None:

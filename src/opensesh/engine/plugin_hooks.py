@@ -20,7 +20,7 @@ from ..models.auth import Credential, KeySource, Secret, store_entry, validate_e
 from ..models.request import System
 from ..plugins import hook_types, hooks
 from ..plugins.calling import explain
-from ..records import UserMessage, as_object, read_message, read_part, without_surrogates
+from ..records import UserMessage, object_at, read_message, read_part, without_surrogates
 from ..tools.tool import ToolOutput
 from .cancellation import run_in_thread_uncancellable
 from .projection import Projection, mark_cache_points
@@ -61,7 +61,7 @@ class PluginHooks:
         """Return a prompt as it is to be stored."""
         if not self.plugins.has_hook(hooks.chat_message):
             return info, parts
-        model = as_object(info.get("model")) or {}
+        model = object_at(info, "model")
         hook_input = hook_types.ChatMessageInput(
             session_id=info["sessionID"],
             message_id=info["id"],

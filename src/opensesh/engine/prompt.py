@@ -28,6 +28,7 @@ from ..records import (
     as_list,
     as_object,
     dumps_compact,
+    object_at,
     read_part,
 )
 from ..storage.disk import read_file
@@ -270,8 +271,8 @@ class PromptComposer:
             return
         typed = next((part for part in parts if part["type"] == "text" and not part.get("synthetic")), None)
         if typed is not None and self._follows_opencode:
-            metadata = as_object(typed.get("metadata")) or {}
-            extension = as_object(metadata.get(EXTENSION_KEY)) or {}
+            metadata = object_at(typed, "metadata")
+            extension = object_at(metadata, EXTENSION_KEY)
             typed["metadata"] = metadata | {EXTENSION_KEY: extension | {"reminders": reminders}}
         else:
             parts += [self._synthetic(info.id, reminder) for reminder in reminders]
@@ -282,8 +283,7 @@ class PromptComposer:
             if message.info.get("role") != "user":
                 continue
             for part in message.parts:
-                metadata = as_object(part.get("metadata")) or {}
-                hidden = as_list((as_object(metadata.get(EXTENSION_KEY)) or {}).get("reminders")) or ()
+                hidden = as_list(object_at(part, "metadata", EXTENSION_KEY).get("reminders")) or ()
                 if reminder in (part.get("text"), *hidden):
                     return True
         return False

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import ids
-from ..records import MessageAbortedError, as_object, write_failure
+from ..records import MessageAbortedError, object_at, write_failure
 from ..sessions.final_states import close_answer, close_call, is_open_call, last_step
 from ..storage import keys
 from ..storage.protocol import StoredMessage
@@ -35,7 +35,7 @@ def recover(sessions: Sessions, session_id: str, messages: Iterable[StoredMessag
     if texts:
         # All messages, not only those that a revert has left: it can be undone.
         for part in (part for message in sessions.messages(session_id) for part in message.parts):
-            if part.get("id") in texts and "end" not in (as_object(part.get("time")) or {}):
+            if part.get("id") in texts and "end" not in object_at(part, "time"):
                 sessions.update_part(part)  # it was read with the text of its journal
     recovered = [_recovered(sessions, message, texts.get(message.info["id"], "")) for message in messages]
     if journals is not None and texts:
@@ -57,7 +57,7 @@ def close_interrupted(sessions: Sessions, history: History) -> None:
 
 def _recovered(sessions: Sessions, message: StoredMessage, journal: str) -> StoredMessage:
     """Return an answer in a final state, and store it so. ``journal`` has its model calls."""
-    is_completed = "completed" in (as_object(message.info.get("time")) or {})
+    is_completed = "completed" in object_at(message.info, "time")
     if message.info.get("role") != "assistant" or (is_completed and not any(map(is_open_call, message.parts))):
         return message
     now = ids.now_ms()

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from .. import events
 from ..errors import BusyError, UsageError
-from ..records import as_object, write_failure
+from ..records import object_at, write_failure
 from ..storage.leases import HEARTBEAT_MS, is_alive, leases_of
 from ..storage.protocol import SharedSessions
 from ..tools.filetimes import FileLocks, FileTimes
@@ -175,7 +175,7 @@ class Runs:
                 lease = self._leases.acquire(session_id, settings.owner)
                 break
             except BusyError as busy:
-                holder = as_object(busy.data.get("holder")) or {}
+                holder = object_at(busy.data, "holder")
                 is_dead = holder.get("host") == socket.gethostname() and not is_alive(int(holder["pid"]))
                 if time.monotonic() > deadline or not is_dead:
                     raise

@@ -134,7 +134,7 @@ class Planner:
     def _new_plan(self, prompt: Document, agent: Agent, model: Model, registry: Registry) -> Plan:
         session_rules = plan_session_rules(agent, self._session)
         rules = (*plan_agent_rules(agent, self._config, self._plan_file), *session_rules)
-        output_format = as_object(prompt.get("format")) or {}
+        output_format = object_at(prompt, "format")
         schema = as_object(output_format.get("schema")) if output_format.get("type") == "json_schema" else None
         # Not offered: tools that a rule denies entirely or that the prompt disables, and recall with nothing to recall.
         denied = disabled(registry.tools, rules)

@@ -17,7 +17,7 @@ from ..errors import OpenseshError, OverBudgetError
 from ..events import MessageUpdated
 from ..models import options
 from ..models.request import Request, System, Text, User
-from ..records import EXTENSION_KEY, as_object, merged
+from ..records import EXTENSION_KEY, as_object, merged, object_at
 from ..storage import keys
 from .call_costs import add_side_call, call_record
 from .cancellation import run_in_thread_uncancellable
@@ -118,7 +118,7 @@ def needs_title(session: Session, history: History) -> bool:
 
 def is_provisional(session: Session) -> bool:
     """Whether the title is the one made from the first prompt."""
-    extension = as_object(session.document.get(EXTENSION_KEY)) or {}
+    extension = object_at(session.document, EXTENSION_KEY)
     return bool(session.title) and extension.get("title") == session.title
 
 

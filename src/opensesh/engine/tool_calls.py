@@ -23,7 +23,7 @@ from ..errors import (
 )
 from ..models import stream_events as stream
 from ..permissions import disabled
-from ..records import EXTENSION_KEY, as_object, dumps_compact
+from ..records import EXTENSION_KEY, as_object, dumps_compact, object_at
 from ..tools.question import QuestionTool
 from ..tools.structured_output import StructuredOutput
 from ..tools.tool import invoke
@@ -182,7 +182,7 @@ class CallRunner:
             return
         changed = {"status": "running", "input": state["input"]}
         changed |= {"title": title} if title is not None else {"title": state["title"]} if "title" in state else {}
-        known = as_object(state.get("metadata")) or {}
+        known = object_at(state, "metadata")
         extension = {EXTENSION_KEY: known[EXTENSION_KEY]} if EXTENSION_KEY in known else {}
         newest = known if metadata is None and "metadata" in state else metadata
         changed |= {"metadata": dict(newest) | extension} if newest is not None else {}
@@ -194,7 +194,7 @@ class CallRunner:
         if part is not None and part["state"].get("status") == "running":
             state = part["state"].copy()
             time = state.pop("time")
-            state["metadata"] = (as_object(state.get("metadata")) or {}) | metadata
+            state["metadata"] = object_at(state, "metadata") | metadata
             await self._writer.put(part | {"state": state | {"time": time}})
 
     async def complete(
@@ -237,7 +237,7 @@ class CallRunner:
 
 
 def _start_of(part: Document) -> int:
-    time = as_object(part["state"].get("time")) or {}
+    time = object_at(part["state"], "time")
     return time.get("start") or ids.now_ms()
 
 

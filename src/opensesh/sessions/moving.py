@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..project import register, resolve
-from ..records import as_object, as_whole, codec, dumps
+from ..records import as_whole, codec, dumps, object_at
 from ..storage.protocol import member_stores
 from .record_files import record_files
 from .trash import Bulk, change_members, with_descendants
@@ -56,7 +56,7 @@ def move(store: Store, sessions: Sequence[Session], folder: str, *, base: str = 
 def _changes(records: RecordFiles, paths: Sequence[str], location: ProjectLocation) -> Iterator[Change]:
     """File the newest of a session's records at the location, and move the others away."""
     copies = {path: codec.loads_object(records.read(path), path) for path in paths}
-    newest = max(paths, key=lambda path: as_whole((as_object(copies[path].get("time")) or {}).get("updated")))
+    newest = max(paths, key=lambda path: as_whole(object_at(copies[path], "time").get("updated")))
     yield from (Change(path=path, aside=True) for path in paths if path != newest)
     after = copies[newest] | {"projectID": location.id, "directory": location.directory}
     if after.get("path") is not None and location.path is not None:

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..errors import RecordError
-from ..records import EXTENSION_KEY, as_object, dumps, loads, side_calls
+from ..records import EXTENSION_KEY, as_object, dumps, loads, object_at, side_calls
 from ..storage import keys
 from ..storage.disk import Disk, read_file
 from ..storage.protocol import member_stores, read_or_none
@@ -33,7 +33,7 @@ def record(store: Store, session_id: str, message_id: str) -> None:
         info = as_object(read_or_none(member, key))
         if info is None:
             continue
-        tokens = as_object(info.get("tokens")) or {}
+        tokens = object_at(info, "tokens")
         has_usage = info.get("cost") or any(value for value in tokens.values() if not isinstance(value, dict))
         if not (has_usage or side_calls(info)):
             continue

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .. import ids
 from ..errors import ReadOnlyStoreError, RecordError
-from ..records import Session, Share, as_object, codec, dumps, view
+from ..records import Session, Share, codec, dumps, object_at, view
 from ..storage import revocations
 from ..storage.disk import names_in, read_file
 from ..storage.families import children_by_parent, descendants
@@ -86,7 +86,7 @@ class Trashed(NamedTuple):
         titles: dict[str, str] = {}
         for path, header in self.files:
             present = record_paths(JsonTree(os.path.join(os.path.dirname(path), FILES)))
-            known = as_object(header.about.get("sessions")) or {}
+            known = object_at(header.about, "sessions")
             titles |= {name: str(title) for name, title in known.items() if name in present}
         return titles
 
@@ -131,7 +131,7 @@ def archive(store: Store, sessions: Sequence[Session], *, dry_run: bool = False)
         changes: list[Change] = []
         for path in (path for session in chosen for path in filed[session.id]):
             document = codec.loads_object(records.read(path), path)
-            document["time"] = (as_object(document.get("time")) or {}) | {"archived": ids.now_ms()}
+            document["time"] = object_at(document, "time") | {"archived": ids.now_ms()}
             changes.append(Change(path=path, data=dumps(document)))
         return changes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..records import as_object, as_whole
+from ..records import as_object, as_whole, object_at
 from .keys import SUMMARY, is_made_part
 
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def completeness_key(key: Key, value: Any) -> tuple[int, ...]:
     """Return a sort key for the copies of one record: the most complete copy is the largest."""
     record = as_object(value) or {}
-    time = as_object(record.get("time")) or {}
+    time = object_at(record, "time")
     match key[0]:
         case "session":
             return (as_whole(time.get("updated")) or as_whole(time.get("created")),)
         case "message":
             return int("completed" in time or "error" in record), len(record)
         case "part":
-            state = as_object(record.get("state")) or {}
+            state = object_at(record, "state")
             ended = state.get("status") in ("completed", "error") or "end" in time
             texts = (source.get(name) for source in (record, state) for name in ("text", "output", "error"))
             length = sum(len(text) for text in texts if isinstance(text, str))

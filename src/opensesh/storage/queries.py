@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..records import as_object, as_whole
+from ..records import as_whole, object_at
 
 if TYPE_CHECKING:
     from ..records import Document
@@ -33,7 +33,7 @@ class SessionQuery(NamedTuple):
         return (
             (self.projects is None or record.get("projectID") in self.projects)
             and (self.children or record.get("parentID") is None)
-            and (self.archived or (as_object(record.get("time")) or {}).get("archived") is None)
+            and (self.archived or object_at(record, "time").get("archived") is None)
             and updated >= self.since
             and (not self.until or updated < self.until)
         )
@@ -41,7 +41,7 @@ class SessionQuery(NamedTuple):
 
 def session_updated(record: Document) -> int:
     """Return when a session was last updated; when it was created, in records too old to say."""
-    time = as_object(record.get("time")) or {}
+    time = object_at(record, "time")
     return as_whole(time.get("updated")) or as_whole(time.get("created"))
 
 

@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..errors import RecordError
-from ..records import as_object, codec, view
+from ..records import codec, object_at, view
 from ..records.session import Share
 from . import paths
 from .disk import Disk, names_in, read_file
@@ -93,7 +93,7 @@ def _files(report: Report, session_id: str | None = None) -> Iterator[tuple[str,
 
 
 def _noted(share: Share, name: str) -> str:
-    return str((as_object(share.document.get(_OURS)) or {}).get(name, ""))
+    return str(object_at(share.document, _OURS).get(name, ""))
 
 
 def _folder() -> str:

@@ -17,7 +17,7 @@ import threading
 import zlib
 from typing import TYPE_CHECKING
 
-from ..records import as_object
+from ..records import object_at
 from . import paths
 from .disk import Disk, names_in, read_file
 from .keys import check_key
@@ -113,7 +113,7 @@ def with_streamed_text(store: Store, session_id: str, messages: Sequence[StoredM
 def streamed_part(part: Document, texts: dict[str, str]) -> Document | None:
     """Return a part with the text of its journal; ``None`` if it is complete, or the journal has no more text."""
     text, stored = texts.get(str(part.get("id")), ""), part.get("text")
-    is_complete = "end" in (as_object(part.get("time")) or {})
+    is_complete = "end" in object_at(part, "time")
     if is_complete or not isinstance(stored, str) or len(text) <= len(stored) or not text.startswith(stored):
         return None
     return part | {"text": text}

@@ -10,7 +10,7 @@ from hashlib import sha1
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import SnapshotError
-from ..records import as_object
+from ..records import object_at
 from ..storage.disk import Disk, write_failed
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class ProjectFolder:
         return self._is_root[base]
 
     def _base(self, info: Document) -> str:
-        path = as_object(info.get("path")) or {}
+        path = object_at(info, "path")
         root, directory = path.get("root"), path.get("cwd")
         base = root if isinstance(root, str) and root not in ("", "/", os.sep) else directory
         return base if isinstance(base, str) and base else self.root

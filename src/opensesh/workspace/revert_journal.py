@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from .. import ids
 from ..errors import NotFoundError, RecordError
-from ..records import as_list, as_object, dumps, loads_object, order
+from ..records import as_list, as_object, dumps, loads_object, object_at, order
 from ..storage.disk import Disk, names_in, read_file
 from ..storage.protocol import StoredMessage
 from ..storage.session_state import session_state, store_folders
@@ -310,7 +310,7 @@ def _read_messages(folder: str) -> TrashedMessages | None:
     return TrashedMessages(
         moment=int(document.get("time", 0)),
         folder=folder,
-        revert=as_object(document.get("revert")) or {},
+        revert=object_at(document, "revert"),
         messages=[
             StoredMessage(info, [part for part in map(as_object, as_list(message.get("parts")) or ()) if part])
             for message in messages

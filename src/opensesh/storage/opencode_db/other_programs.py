@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import ids
 from ...errors import StoreError
-from ...records.codec import as_object, loads_object
+from ...records.codec import loads_object, object_at
 from ..protocol import RecordChange
 from .companions import companion
 
@@ -79,7 +79,7 @@ def running_since(connection: Connection, session_id: str, own: Collection[str])
     if message_id.decode() in own or "error" in message:
         return None
     is_answer = message.get("role") == "assistant"
-    is_complete = "completed" in (as_object(message.get("time")) or {})
+    is_complete = "completed" in object_at(message, "time")
     if is_answer and is_complete and message.get("finish") != "tool-calls":
         return None
     (part,) = connection.execute("SELECT max(time_updated) FROM part WHERE message_id = ?", [message_id]).fetchone()
@@ -212,11 +212,11 @@ def _key_of(kind: str, data: dict[str, Any], sessions: dict[str, SessionRow]) ->
             row = sessions.get(session_id)
             return ("session", row[0].decode(), session_id) if row is not None else None
         case "message.updated":
-            return ("message", session_id, str((as_object(data.get("info")) or {}).get("id")))
+            return ("message", session_id, str(object_at(data, "info").get("id")))
         case "message.removed":
             return ("message", session_id, str(data.get("messageID")))
         case "message.part.updated":
-            part = as_object(data.get("part")) or {}
+            part = object_at(data, "part")
             return ("part", str(part.get("messageID")), str(part.get("id")))
         case "message.part.removed":
             return ("part", str(data.get("messageID")), str(data.get("partID")))

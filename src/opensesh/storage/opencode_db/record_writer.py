@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import ids
 from ...errors import NotFoundError, RecordError, StoreError
-from ...records import as_object
+from ...records import object_at
 from ...records.codec import dumps_compact, loads, loads_object
 from ..keys import GLOBAL
 from . import rows
@@ -207,7 +207,7 @@ class RecordWriter:
         else:
             self._update("part", "id", part_id, {"data": data, "time_updated": self._after(before)})
         self._add_totals(session_id, step_totals(part), step_totals(_decoded(before["data"])) if before else {})
-        time = as_object(part.get("time")) or {}
+        time = object_at(part, "time")
         is_growing = part.get("type") in _STREAMED and "start" in time and "end" not in time
         if before is None or not is_growing:
             self._log(session_id, "message.part.updated.1", {"sessionID": session_id, "part": part, "time": self._now})

@@ -25,6 +25,7 @@ from ...records import (
     Tokens,
     UserMessage,
     created,
+    object_at,
     without_surrogates,
 )
 from ...records.codec import as_list, as_object, dumps_compact, loads, loads_object
@@ -149,7 +150,7 @@ def message_record(row: Row) -> Document:
 def message_document(row: Row) -> Document:
     """Return a message as it is stored, with the time of the row if its data has none."""
     data = content(row)
-    time = as_object(data.get("time")) or {}
+    time = object_at(data, "time")
     if not isinstance(time.get("created"), (int, float)):
         data["time"] = {**time, "created": number(row, "time_created")}
     created(data)
@@ -311,13 +312,13 @@ def canonical(key: Key, value: Any, path: str) -> Any:
 
 def session_columns(session: Document, present: Collection[str]) -> Columns:
     """Return the columns of a session, without its totals; ``present`` are those that the database has."""
-    time, summary = session["time"], as_object(session.get("summary")) or {}
+    time, summary = session["time"], object_at(session, "summary")
     diffs, path = summary.get("diffs"), session.get("path")
     columns: Columns = {column: session.get(field) for field, column in _SESSION_TEXTS.items()}
     columns |= {
         "directory": _slashes(session["directory"]),
         "path": path.replace("\\", "/") if path and _is_windows(session["directory"]) else path,
-        "share_url": (as_object(session.get("share")) or {}).get("url"),
+        "share_url": object_at(session, "share").get("url"),
         **{f"summary_{name}": summary.get(name) for name in ("additions", "deletions", "files")},
         **{name: _json(_metadata(session) if name == "metadata" else session.get(name)) for name in _SESSION_JSON},
         **{f"time_{name}": time.get(name) for name in _SESSION_TIMES},
@@ -333,8 +334,8 @@ def session_columns(session: Document, present: Collection[str]) -> Columns:
 
 def total_columns(session: Document) -> Columns:
     """Return the totals that a session's record states, if it states any."""
-    tokens = as_object(session.get("tokens")) or {}
-    cache = as_object(tokens.get("cache")) or {}
+    tokens = object_at(session, "tokens")
+    cache = object_at(tokens, "cache")
     if "cost" not in session and not tokens:
         return {}
     return {
@@ -351,7 +352,7 @@ def step_totals(part: Document) -> Columns:
 
 def project_columns(project: Document, present: Collection[str]) -> Columns:
     """Return the columns of a project."""
-    time, icon = project["time"], as_object(project.get("icon")) or {}
+    time, icon = project["time"], object_at(project, "icon")
     columns: Columns = {
         "id": project["id"],
         "worktree": _slashes(project["worktree"]),
@@ -379,7 +380,7 @@ def restore_session(session: Document) -> Document:
     own = as_object(metadata.get(EXTENSION_KEY)) if metadata else None
     if metadata is None or own is None:
         return session
-    others = as_object(own.get(_OTHER_FIELDS)) or {}
+    others = object_at(own, _OTHER_FIELDS)
     rest = {name: value for name, value in metadata.items() if name != EXTENSION_KEY}
     extension = {name: value for name, value in own.items() if name != _OTHER_FIELDS}
     restored = {name: rest if name == "metadata" else value for name, value in session.items()}
@@ -390,7 +391,7 @@ def restore_session(session: Document) -> Document:
 
 def restore_message(message: Document) -> Document:
     """Return a message as it was stored: with an error that only opensesh knows, and the format of the answer."""
-    data = as_object((as_object(message.get("error")) or {}).get("data"))
+    data = as_object(object_at(message, "error").get("data"))
     error = as_object(data.get(EXTENSION_KEY)) if data else None
     if error:
         message = message | {"error": error}
@@ -410,7 +411,7 @@ def _canonical_message(message: Document) -> Document:
             message["model"] = model | {"variant": variant}
     if "format" in message:
         # OpenCode 1.18 stores the format of a structured answer and then cannot show the session any more.
-        own = (as_object(message.get(EXTENSION_KEY)) or {}) | {_FORMAT: message["format"]}
+        own = object_at(message, EXTENSION_KEY) | {_FORMAT: message["format"]}
         message = _without(message, _FORMAT) | {EXTENSION_KEY: own}
     error = as_object(message.get("error"))
     if error is not None and not is_readable_error(error):
@@ -423,7 +424,7 @@ def _canonical_message(message: Document) -> Document:
 def _metadata(session: Document) -> Document | None:
     metadata: Document | None = session.get("metadata")
     others = {name: value for name, value in session.items() if name not in _SESSION_FIELDS and name != EXTENSION_KEY}
-    own = (as_object(session.get(EXTENSION_KEY)) or {}) | ({_OTHER_FIELDS: others} if others else {})
+    own = object_at(session, EXTENSION_KEY) | ({_OTHER_FIELDS: others} if others else {})
     return (metadata or {}) | {EXTENSION_KEY: own} if own else metadata
 
 

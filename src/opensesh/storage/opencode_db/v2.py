@@ -20,6 +20,7 @@ from ...records import (
     MessageAbortedError,
     ProviderAuthError,
     UnknownError,
+    object_at,
     write_failure,
 )
 from ...records.codec import as_list, as_object
@@ -146,7 +147,7 @@ def row_id(message_id: str) -> str:
 
 
 def _assistant(row: V2Row, parts: Parts, rest: Document) -> StoredMessage:
-    snapshot = as_object(rest.get("snapshot")) or {}
+    snapshot = object_at(rest, "snapshot")
     model = take_object(rest, "model") or {}
     agent, items = rest.pop("agent", None), as_list(rest.get("content"))
     fields: Document = {
@@ -266,7 +267,7 @@ def _failure(stored: Any, provider: str) -> Document | None:
         case "provider.content-filter":
             failure = ContentFilterError(message=message)
         case _ if kind.startswith("provider."):
-            body = (as_object(error.get("response")) or {}).get("body")
+            body = object_at(error, "response").get("body")
             failure = APIError(
                 message=message,
                 status_code=moment(error, "status"),

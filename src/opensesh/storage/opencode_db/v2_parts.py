@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...records import PART_TYPES
+from ...records import PART_TYPES, object_at
 from ...records.codec import as_list, as_object, dumps_compact
 from ..keys import made_part
 from .rows import known
@@ -152,7 +152,7 @@ def _add_tool(parts: Parts, item: Document, during: During) -> None:
     if state is None:
         parts.keep("tool", item)
         return
-    before = as_object(rest.get("provider")) or {}
+    before = object_at(rest, "provider")
     metadata = _provider_state(rest) or as_object(before.get("metadata"))
     if rest.pop("executed", None) or before.get("executed"):
         metadata = {**(metadata or {}), "providerExecuted": True}
@@ -235,7 +235,7 @@ def _has_fields(item: Any) -> bool:
 
 def _add_file(parts: Parts, file: Document) -> None:
     rest = _without(file, "mime", "name")
-    origin = as_object(file.get("source")) or {}
+    origin = object_at(file, "source")
     uri = origin.get("uri", file.get("uri"))
     if isinstance(data := rest.get("data"), str):
         url = f"data:{file['mime']};base64,{data}"
