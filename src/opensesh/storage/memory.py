@@ -6,14 +6,16 @@ import logging
 import os
 import threading
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotFoundError, RecordError, StoreError
-from ..records import codec, order
+from ..errors import NotFoundError, StoreError
+from ..records import codec
 from .keys import check_key
 from .leases import ProcessLeases
-from .protocol import Damage, Key, RecordChange, StoredMessage, log_damage
+from .protocol import Key, RecordChange, StoredMessage, log_damage
 from .queries import newest_first
+from .record_ids import message_positions, with_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -103,21 +105,9 @@ class Memory:
 
     def messages(self, session_id: str, *, last: int = 0, report: Report = log_damage) -> Sequence[StoredMessage]:
         """Return a session's messages with their parts, oldest first; with ``last``, only the newest."""
-        positions: list[tuple[order.Position, str, Document]] = []
-        messages: list[StoredMessage] = []
         with self._lock:
-            for name, info in self._objects(("message", session_id), report):
-                try:
-                    path = self.locate(("message", session_id, name))
-                    positions.append((order.position(info, path), name, info))
-                except RecordError as error:
-                    report(Damage(error.path, error.detail))
-            positions.sort(key=lambda entry: entry[0])
-            for _, name, info in positions[-last:]:
-                parts = dict(self._objects(("part", name), report))
-                names = order.names_in_order(parts, order.created(info))
-                messages.append(StoredMessage(info, [parts[name] for name in names]))
-        return messages
+            newest = sorted(message_positions(self, session_id, report), key=itemgetter(0))[-last:]
+            return [with_parts(self, info, report) for _, info in newest]
 
     @contextmanager
     def batch(self) -> Generator[Batch]:
@@ -170,14 +160,6 @@ class Memory:
                 subscriber(changes)
             except Exception:
                 _log.exception("a subscriber to the changes of %s failed", self.id)
-
-    def _objects(self, prefix: Key, report: Report) -> Iterator[tuple[str, Document]]:
-        for key, value in self.scan(prefix, report=report):
-            document = codec.as_object(value)
-            if document is None:
-                report(Damage(self.locate(key), "$: expected an object"))
-            else:
-                yield key[-1], document
 
     @contextmanager
     def _exclusive(self) -> Generator[None]:

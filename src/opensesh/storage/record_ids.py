@@ -63,8 +63,7 @@ def views_of(
 def message_positions(store: Store, session_id: str, report: Report) -> Iterator[tuple[order.Position, Document]]:
     """Yield the messages of a session without their parts, one at a time, with what sorts them. A message that cannot
     be read or sorted is reported."""
-    for key, record in store.scan(("message", session_id), report=report):
-        info = as_object(with_ids_of_key(key, record)) or {}
+    for key, info in _objects(store, ("message", session_id), report):
         try:
             yield order.position(info), info
         except RecordError as error:
@@ -74,6 +73,14 @@ def message_positions(store: Store, session_id: str, report: Report) -> Iterator
 def with_parts(store: Store, info: Document, report: Report) -> StoredMessage:
     """Return a message with its parts, or raise :class:`~opensesh.errors.RecordError` if it has no time."""
     created = order.created(info)
-    scanned = store.scan(("part", info["id"]), report=report)
-    parts = (as_object(with_ids_of_key(key, part)) for key, part in scanned)
-    return StoredMessage(info, order.parts_in_order(filter(None, parts), created))
+    parts = (part for _, part in _objects(store, ("part", info["id"]), report))
+    return StoredMessage(info, order.parts_in_order(parts, created))
+
+
+def _objects(store: Store, prefix: Key, report: Report) -> Iterator[tuple[Key, Document]]:
+    for key, value in store.scan(prefix, report=report):
+        document = as_object(with_ids_of_key(key, value))
+        if document is None:
+            report(Damage(store.locate(key), "$: expected an object"))
+        else:
+            yield key, document

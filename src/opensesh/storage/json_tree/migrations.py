@@ -333,8 +333,6 @@ class OldProjects(Memory):
     one of their sessions migrates them, which leaves the keys as they are.
     """
 
-    writable = True
-
     def __init__(self, folder: str, tree: JsonTree) -> None:
         """``tree`` is that of the current layout beside them. What is not a record is ignored: a migration names it."""
         super().__init__()

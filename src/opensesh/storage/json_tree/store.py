@@ -59,17 +59,12 @@ class JsonTree:
         disk: Disk | None = None,
         locks: Locks | None = None,
     ) -> None:
-        self.root = os.path.abspath(root)
+        self.root = self.place = os.path.abspath(root)
         self._disk = disk or Disk(durable=durability == "full")
         self._listings = Listings()
         self._locks = locks
         self._prepared = False
         self._when_prepared: list[Callable[[], None]] = []
-
-    @property
-    def place(self) -> str:
-        """The folder."""
-        return self.root
 
     def change_feed(self) -> ChangeFeed:
         """Return a feed that compares times and sizes of files."""
@@ -229,8 +224,8 @@ class JsonTree:
             if entry.is_dir(follow_symlinks=False):
                 if _belongs(entry.name, entry.path, report):
                     yield from self.keys((*prefix, entry.name), report=report)
-            elif entry.name.endswith(_SUFFIX) and _belongs(entry.name[:-5], entry.path, report):
-                yield (*prefix, entry.name[:-5])
+            elif entry.name.endswith(_SUFFIX) and _belongs(entry.name.removesuffix(_SUFFIX), entry.path, report):
+                yield (*prefix, entry.name.removesuffix(_SUFFIX))
 
     def scan(self, prefix: Key, *, report: Report = log_damage) -> Iterator[tuple[Key, Any]]:
         """Every readable record below ``prefix``, in key order."""
@@ -249,13 +244,11 @@ class JsonTree:
         for name, info in infos:
             part_folder = os.path.join(self.root, "part", name)
             part_names = order.names_in_order(_names(part_folder, report), order.created(info))
-            paths = (os.path.join(part_folder, part_name + _SUFFIX) for part_name in part_names)
-            records = (self._try_read(path, report, kind=dict) for path in paths)
-            parts = [
-                with_ids_of_key(("part", name, part_name), part)
-                for part_name, part in zip(part_names, records, strict=True)
-                if part is not _ABSENT
-            ]
+            parts: list[Document] = []
+            for part_name in part_names:
+                part = self._try_read(os.path.join(part_folder, part_name + _SUFFIX), report, kind=dict)
+                if part is not _ABSENT:
+                    parts.append(with_ids_of_key(("part", name, part_name), part))
             messages.append(StoredMessage(info, parts))
         return with_streamed_text(self, session_id, messages)
 
@@ -289,7 +282,7 @@ class JsonTree:
         if ids.spans_wraparound([first, top[-1]]):
             first, *by_time = order.names_in_order(entries, self._around(folder, entries))
             top = by_time[-last - _MARGIN :]
-        candidates = [entry[:-5] for entry in (first, *top) if entry.endswith(_SUFFIX)]
+        candidates = [entry.removesuffix(_SUFFIX) for entry in (first, *top) if entry.endswith(_SUFFIX)]
         if not _have_timestamps(candidates):
             return None
         infos = self._infos(folder, candidates, ignore_damage)
@@ -365,8 +358,8 @@ def _names(folder: str, report: Report) -> list[str]:
     except OSError as error:
         report(Damage(folder, f"cannot be listed: {error.strerror or error}"))
         return []
-    records = [entry for entry in entries if entry.endswith(_SUFFIX) and entry[0] != "."]
-    return [entry[:-5] for entry in records if _belongs(entry[:-5], os.path.join(folder, entry), report)]
+    names = [entry.removesuffix(_SUFFIX) for entry in entries if entry.endswith(_SUFFIX) and entry[0] != "."]
+    return [name for name in names if _belongs(name, os.path.join(folder, name + _SUFFIX), report)]
 
 
 def _clock_differs(infos: Sequence[Document]) -> bool:
