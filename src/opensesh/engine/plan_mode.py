@@ -86,32 +86,35 @@ class PlanModeGuard:
         )
 
 
-def plan_mode_guard(agent: Agent, rules: Sequence[Rule], config: Config) -> PlanModeGuard | None:
-    """Return the guard for the calls of an agent; ``None`` outside of plan mode."""
-    if PLAN_MODE_RULE in rules:
-        return PlanModeGuard()
-    return PlanModeGuard(plan_lifting_rules(config)) if agent.name == PLAN else None
+class SessionRules(NamedTuple):
+    """What decides about the tool calls of an agent in a session, before the user."""
+
+    agent: tuple[Rule, ...]
+    session: tuple[Rule, ...]
+    """The session's own, which follow those of the agent."""
+    guard: PlanModeGuard | None
+    """``None`` outside of plan mode."""
 
 
-def plan_agent_rules(agent: Agent, config: Config, plan: str) -> tuple[Rule, ...]:
-    """Return the agent's rules; where they allow it to write plans, only the one of this session at ``plan``."""
+def rules_in_session(agent: Agent, session: Session, config: Config, plan: str) -> SessionRules:
+    """Return the rules for an agent in a session. In plan mode, no rule of the session allows edits, and those of the
+    agent ``plan`` allow it to write only the plan of this session, at the path ``plan``."""
+    own = tuple(session.permission or ())
+    is_child = PLAN_MODE_RULE in (*agent.permission, *own)
+    if agent.name != PLAN and not is_child:
+        return SessionRules(agent.permission, own, None)
+    guard = PlanModeGuard(() if is_child else plan_lifting_rules(config))
+    own = tuple(rule for rule in own if rule.action != "allow" or not matches("edit", rule.permission))
     if agent.name != PLAN:
-        return agent.permission
+        return SessionRules(agent.permission, own, guard)
     folders = (os.path.join(".opencode", "plans"), os.path.relpath(config.folders.plans, config.worktree))
     all_plans = {os.path.join(folder, "*.md") for folder in folders}
     own_plan = os.path.relpath(plan, config.worktree).replace(os.sep, "/")
-    return tuple(
+    agents = tuple(
         replace(rule, pattern=own_plan) if rule.permission == "edit" and rule.pattern in all_plans else rule
         for rule in agent.permission
     )
-
-
-def plan_session_rules(agent: Agent, session: Session) -> tuple[Rule, ...]:
-    """Return the session's own rules; in plan mode without those that allow edits, which would follow the agent's."""
-    rules = tuple(session.permission or ())
-    if agent.name != PLAN and PLAN_MODE_RULE not in rules:
-        return rules
-    return tuple(rule for rule in rules if rule.action != "allow" or not matches("edit", rule.permission))
+    return SessionRules(agents, own, guard)
 
 
 def _is_read_only_command(arguments: Mapping[str, Any]) -> bool:

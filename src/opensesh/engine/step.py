@@ -17,7 +17,7 @@ from ..tools.custom import load_installed_tools
 from ..tools.structured_output import StructuredOutput
 from ..tools.tool_registry import Features, Registry, description_values, to_spec
 from .model_choice import subagents
-from .plan_mode import SessionModes, plan_agent_rules, plan_file, plan_mode_guard, plan_session_rules
+from .plan_mode import SessionModes, plan_file, rules_in_session
 from .projection import mark_cache_points
 from .prompts import prompt_text, system_prompt
 from .subtasks import USER_REQUESTED, ChildSessions
@@ -132,8 +132,8 @@ class Planner:
         return Step(plan, self.history, None, number).request()
 
     def _new_plan(self, prompt: Document, agent: Agent, model: Model, registry: Registry) -> Plan:
-        session_rules = plan_session_rules(agent, self._session)
-        rules = (*plan_agent_rules(agent, self._config, self._plan_file), *session_rules)
+        agent_rules, session_rules, guard = rules_in_session(agent, self._session, self._config, self._plan_file)
+        rules = (*agent_rules, *session_rules)
         output_format = object_at(prompt, "format")
         schema = as_object(output_format.get("schema")) if output_format.get("type") == "json_schema" else None
         # Not offered: tools that a rule denies entirely or that the prompt disables, and recall with nothing to recall.
@@ -160,7 +160,7 @@ class Planner:
             model=model,
             rules=rules,
             session_rules=session_rules,
-            guard=plan_mode_guard(agent, rules, self._config),
+            guard=guard,
             outputs=outputs,
             schema=schema,
             registry=registry,

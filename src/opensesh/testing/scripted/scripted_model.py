@@ -138,7 +138,7 @@ class ScriptedModel:
     @classmethod
     def named(cls, name: str, **options: Any) -> Self:
         """Return the model ``scripted/<name>`` of a configuration: ``prompt``, or the path of a script."""
-        return cls.prompted(records=False, **options) if name == SCRIPTED_PROMPT else cls.from_file(name, **options)
+        return cls(None, records=False, **options) if name == SCRIPTED_PROMPT else cls.from_file(name, **options)
 
     @property
     def is_prompted(self) -> bool:
