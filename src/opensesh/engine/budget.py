@@ -27,8 +27,8 @@ from ..models.token_estimates import estimate_length
 from ..records import as_amount, as_object, object_at
 from .call_costs import THINKING_OPTIONS, RequestEstimate, thinking_tokens
 from .cancellation import run_in_thread_uncancellable
+from .model_call import closing_stream
 from .settings import Budget
-from .turn import closing_stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterable, Mapping

@@ -32,6 +32,7 @@ from .context_window import (
     usable,
     visible,
 )
+from .model_call import read_text
 from .model_errors import failure_of, retry_delay_ms
 from .prompts import prompt_text
 from .summary_text import (
@@ -43,7 +44,6 @@ from .summary_text import (
     transcript,
     user_prompts_verbatim,
 )
-from .turn import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

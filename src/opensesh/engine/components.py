@@ -39,7 +39,7 @@ from .prompt import PromptComposer
 from .runs import Runs, Statuses
 from .session_writer import SessionWriter
 from .settings import EngineOptions, Settings
-from .step import Planner, ToolSources, enabled_features
+from .step import Steps, ToolSources, enabled_features
 from .subtasks import SubagentServices
 from .titles import TitleWriter
 from .user_commands import UserCommands
@@ -145,10 +145,10 @@ class Components:
         features = enabled_features(config, interactive=settings.interactive)
         self.tool_sources = ToolSources(features, (*plugin_tools(loaded), *options.tools), self.mcp)
         subagents = SubagentServices(environment, self.budgets, run)
-        self._new_planner = partial(Planner, environment, self.tool_sources, subagents)
+        self._new_steps = partial(Steps, environment, self.tool_sources, subagents)
         self.compactor = Compactor(writer, config, self.agents, self.models, self.hooks, settings, self.snapshots.track)
         self.commands = UserCommands(environment, self.mcp)
-        self.inspector = Inspector(sessions, config, self.agents, self.models, self._new_planner)
+        self.inspector = Inspector(sessions, config, self.agents, self.models, self._new_steps)
 
     def new_runs(self, group: asyncio.TaskGroup) -> Runs:
         """Return the runs of an engine, as tasks of ``group``."""
@@ -181,7 +181,7 @@ class Components:
             session,
             history,
             self._environment,
-            new_planner=partial(self._new_planner, session, history, files),
+            new_steps=partial(self._new_steps, session, history, files),
             compactions=Compactions(self.compactor, history),
             set_status=partial(self.statuses.set, session.id),
         )

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from ..records import Document, Session
     from ..sessions import Sessions
     from .model_choice import Agents, Models
-    from .step import Planner
+    from .step import Steps
 
-    NewPlanner = Callable[[Session, History, FileTimes, Callable[[StoredMessage], None]], Planner]
+    NewSteps = Callable[[Session, History, FileTimes, Callable[[StoredMessage], None]], Steps]
 
 _BESIDE_CONVERSATION = ("system prompt", "instructions", "tools", "not stored")
 _LEFT_OUT = re.compile(r"\[.* was left out: .*\]", re.DOTALL)
@@ -154,7 +154,7 @@ class Inspector(NamedTuple):
     config: Config
     agents: Agents
     models: Models
-    new_planner: NewPlanner
+    new_steps: NewSteps
 
     def inspect(self, session: Session, step: str | None = None) -> Inspection:
         """Inspect the next request of a session, or the one of ``step``: a number from 1, or the id of a message. A
@@ -252,12 +252,12 @@ class _RequestInspection:
         history = History(self._view)
         if self._answer is not None:
             history.mask(masked_part_ids(self._answer), model.provider_id)
-        planner = self._inspector.new_planner(self._session, history, FileTimes(required=False), lambda message: None)
+        steps = self._inspector.new_steps(self._session, history, FileTimes(required=False), lambda message: None)
         prompt = self._prompt() | {"sessionID": self._session.id}
         number = 1 + sum(message.info.get("parentID") == prompt.get("id") for message in self._before)
-        request = planner.preview_request(prompt, number, agent, model)
+        request = steps.preview_request(prompt, number, agent, model)
         system = sum(estimate(turn.text) for turn in request.messages if isinstance(turn, System))
-        instructions = [Piece("instructions", file.source, estimate(file.text)) for file in planner.instructions]
+        instructions = [Piece("instructions", file.source, estimate(file.text)) for file in steps.instructions]
         pieces = [Piece("system prompt", "", max(system - sum(piece.tokens for piece in instructions), 0))]
         pieces += instructions
         pieces += [Piece("tools", spec.name, spec.tokens) for spec in request.tools]

@@ -28,12 +28,12 @@ from ..workspace.diffs import record_no_changes, summarize
 from .cancellation import run_in_thread_uncancellable, run_uncancellable
 from .compaction import overhead_exceeds_window, window_overflow_error
 from .context_window import compaction_part, prune
+from .model_call import ModelCall, ModelCallResult
 from .model_errors import failure_of
 from .prompts import prompt_text
 from .session_history import record_final, record_masked, rejected_part_ids
 from .subtasks import next_requested_subtask
 from .tool_calls import CallRunner, LoopDetector
-from .turn import Turn, TurnResult
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .components import Environment
     from .session_history import History
     from .session_writer import AnswerWriter
-    from .step import Planner, Step
+    from .step import Step, Steps
 
 log = logging.getLogger("opensesh.engine")
 ABORTED = "The user stopped this"
@@ -109,18 +109,18 @@ class Loop:
         history: History,
         environment: Environment,
         *,
-        new_planner: Callable[[Callable[[StoredMessage], None]], Planner],
+        new_steps: Callable[[Callable[[StoredMessage], None]], Steps],
         compactions: Compactions,
         set_status: Callable[..., None],
     ) -> None:
-        """``new_planner`` makes the planner of the run, given the function that takes prompts which tools store."""
+        """``new_steps`` makes the steps of the run, given the function that takes prompts which tools store."""
         self.session = session
         self.history = history
         self._environment = environment
         self._settings = environment.settings
         self._session_writer = environment.writer
-        self._new_planner = new_planner
-        self._planner: Planner | None = None
+        self._new_steps = new_steps
+        self._steps: Steps | None = None
         self._compactions = compactions
         self._set_status = set_status
         self._detector = LoopDetector(environment.settings.repetition)
@@ -238,12 +238,12 @@ class Loop:
         try:
             if hooks.plugins.have_hooks:
                 await hooks.authorise_prompt(prompt.info)
-            if self._planner is None:
-                self._planner = await run_in_thread_uncancellable(self._new_planner, self.inbox.append)
-            planner = self._planner
+            if self._steps is None:
+                self._steps = await run_in_thread_uncancellable(self._new_steps, self.inbox.append)
+            steps = self._steps
             last_prompt, count = self._step_count
             number = count + 1 if last_prompt == prompt.info["id"] else 1
-            step = await planner.step(prompt.info, number)
+            step = await steps.next(prompt.info, number)
         except OpenseshError as error:
             await self._fail_before_start(prompt.info, error)
             return
@@ -255,21 +255,21 @@ class Loop:
         model, agent = step.model, step.agent.name
         answer = self._answer = self._session_writer.new_answer(prompt.info, model.provider_id, model.id, agent)
         if subtask is not None:
-            await self._run_subtask(planner, step, answer, subtask)
+            await self._run_subtask(steps, step, answer, subtask)
             return
         await answer.save()
-        context = planner.call_context(step, answer.info)
+        context = steps.call_context(step, answer.info)
         calls = self._calls = CallRunner(answer, step.tools, context, self._detector)
-        result = await self._call_model(planner, step, answer, calls)
+        result = await self._call_model(steps, step, answer, calls)
         await self._finish_step(step, answer, calls, result)
 
-    async def _run_subtask(self, planner: Planner, step: Step, answer: AnswerWriter, subtask: Document) -> None:
+    async def _run_subtask(self, steps: Steps, step: Step, answer: AnswerWriter, subtask: Document) -> None:
         """Run a subtask that the user requested: a call of the task tool that no model made."""
         answer.info |= {"mode": subtask["agent"], "agent": subtask["agent"]}
         answer.info |= object_at(subtask, "model")
         await answer.save()
-        context = planner.call_context(step, answer.info, user_requested=True)
-        tools = {"task": step.plan.registry.tools["task"]}  # whether or not the model is offered it
+        context = steps.call_context(step, answer.info, user_requested=True)
+        tools = {"task": step.setup.registry.tools["task"]}  # whether or not the model is offered it
         calls = self._calls = CallRunner(answer, tools, context, self._detector)
         part = answer.new_tool_part("task")
         arguments = {
@@ -291,13 +291,13 @@ class Loop:
         """Store a prompt to continue with the result of a command's subtask, as OpenCode does."""
         self.history.add(await self._session_writer.add_synthetic_prompt(prompt, [prompt_text("subtask_result")]))
 
-    async def _call_model(self, planner: Planner, step: Step, answer: AnswerWriter, calls: CallRunner) -> TurnResult:
+    async def _call_model(self, steps: Steps, step: Step, answer: AnswerWriter, calls: CallRunner) -> ModelCallResult:
         """Make the model call; once more without the part of the history that the provider rejected, if it did."""
         assert step.provider is not None, "a step to run has a provider"  # noqa: S101
         has_masked = False
         while True:
-            turn = Turn(answer, calls, self._environment, self._set_status)
-            result = await turn.run(step.provider, await planner.request_after_hooks(step))
+            model_call = ModelCall(answer, calls, self._environment, self._set_status)
+            result = await model_call.run(step.provider, await steps.request_after_hooks(step))
             if result.error is None or has_masked:
                 return result
             rejected = rejected_part_ids(result.error, self.history)
@@ -308,7 +308,7 @@ class Loop:
             record_masked(answer.info, rejected)
             self._publish_error(failure_of(result.error, step.model.provider_id))
 
-    async def _finish_step(self, step: Step, answer: AnswerWriter, calls: CallRunner, result: TurnResult) -> None:
+    async def _finish_step(self, step: Step, answer: AnswerWriter, calls: CallRunner, result: ModelCallResult) -> None:
         """Complete the answer, then decide: an outcome, or a compaction because the window is full."""
         config, compactions = self._environment.config, self._compactions
         failure = failure_of(result.error, step.model.provider_id) if result.error is not None else None

@@ -1,4 +1,4 @@
-"""Planning of a step, before it begins: the agent, the model, the tools on offer, and the request."""
+"""Steps before they begin: the agent, the model, the tools on offer, and the request."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class ToolSources:
         return Registry(self._features, self._custom, (*self._installed, *remote))
 
 
-class Planner:
-    """Plans the steps of one run. What stays the same while a run lasts is determined once."""
+class Steps:
+    """Makes the steps of one run. What stays the same while a run lasts is determined once."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Planner:
         self._tools = tools
         self._subagents = subagents
         self._plan_file = plan_file(self._config, self._location, session)
-        self._plan: Plan | None = None
+        self._setup: PromptSetup | None = None
         self._skills = tuple(skills(self._config).values())
         fetch = CachedFetch(self._config.folders.cache, only_cached=True)
         self.instructions = system_instructions(self._config, fetch)
@@ -112,26 +112,26 @@ class Planner:
                     loaded = object_at(part, "state", "metadata").get("loaded") or ()
                     self._known_instructions.update(os.path.abspath(str(path)) for path in loaded)
 
-    async def step(self, prompt: Document, number: int) -> Step:
+    async def next(self, prompt: Document, number: int) -> Step:
         """Return the next step of a prompt. Raises if its agent, model or key does not exist.
 
         What the steps of a prompt have in common is determined before the first one, which waits for the MCP servers:
         the beginning of a request must not change. The rules of the session are those that it has then: a subagent that
         still runs may be continued for a session that plans.
         """
-        if self._plan is None or self._plan.prompt is not prompt:
+        if self._setup is None or self._setup.prompt is not prompt:
             self._session = await self._environment.writer.get(self._session.id)
             registry = self._tools.registry(await self._tools.mcp.tools())
             agent = self._agents.get(prompt.get("agent"))
-            self._plan = self._new_plan(prompt, agent, self._models.of_prompt(prompt), registry)
-        return Step(self._plan, self.history, self._models.connections.provider(self._plan.model), number)
+            self._setup = self._set_up(prompt, agent, self._models.of_prompt(prompt), registry)
+        return Step(self._setup, self.history, self._models.connections.provider(self._setup.model), number)
 
     def preview_request(self, prompt: Document, number: int, agent: Agent, model: Model) -> Request:
         """Return what a step would send. The model need not be available, and MCP servers are not waited for."""
-        plan = self._new_plan(prompt, agent, model, self._tools.registry())
-        return Step(plan, self.history, None, number).request()
+        setup = self._set_up(prompt, agent, model, self._tools.registry())
+        return Step(setup, self.history, None, number).request()
 
-    def _new_plan(self, prompt: Document, agent: Agent, model: Model, registry: Registry) -> Plan:
+    def _set_up(self, prompt: Document, agent: Agent, model: Model, registry: Registry) -> PromptSetup:
         agent_rules, session_rules, guard = rules_in_session(agent, self._session, self._config, self._plan_file)
         rules = (*agent_rules, *session_rules)
         output_format = object_at(prompt, "format")
@@ -154,7 +154,7 @@ class Planner:
             max_bytes=outputs.max_bytes,
         )
         specs = tuple(to_spec(tool, described) for tool in tools)
-        return Plan(
+        return PromptSetup(
             prompt=prompt,
             agent=agent,
             model=model,
@@ -208,14 +208,14 @@ class Planner:
 
     def call_context(self, step: Step, answer: Document, *, user_requested: bool = False) -> StepContext:
         """Return what the tool calls of an ``answer`` have in common, or for a subtask that the user requested."""
-        plan = step.plan
+        setup = step.setup
         children = ChildSessions(
             self._subagents,
             parent_id=self._session.id,
             model={"modelID": answer["modelID"], "providerID": answer["providerID"]},
-            rules=plan.rules,
-            session_rules=plan.session_rules,
-            planning=plan.guard is not None,
+            rules=setup.rules,
+            session_rules=setup.session_rules,
+            planning=setup.guard is not None,
             user_requested=user_requested,
         )
         writer = self._environment.writer
@@ -224,20 +224,20 @@ class Planner:
             session_id=self._session.id,
             message_id=answer["id"],
             agent=step.agent,
-            rules=(*plan.rules, USER_REQUESTED) if user_requested else plan.rules,
+            rules=(*setup.rules, USER_REQUESTED) if user_requested else setup.rules,
             files=self._files,
-            outputs=replace(plan.outputs, delegate=True) if user_requested else plan.outputs,
-            invalid=plan.registry.tools["invalid"],
+            outputs=replace(setup.outputs, delegate=True) if user_requested else setup.outputs,
+            invalid=setup.registry.tools["invalid"],
             subtasks=children,
             modes=SessionModes(writer, self._config, self._plan_file, step.prompt, self._enqueue),
             skills=self._skills,
             known_instructions=self._known_instructions,
-            guard=plan.guard,
-            absent=plan.absent,
+            guard=setup.guard,
+            absent=setup.absent,
         )
 
 
-class Plan(NamedTuple):
+class PromptSetup(NamedTuple):
     """What all steps of a prompt have in common."""
 
     prompt: Document
@@ -261,17 +261,17 @@ class Plan(NamedTuple):
 class Step:
     """One step, ready to run."""
 
-    def __init__(self, plan: Plan, history: History, provider: Provider | None, number: int) -> None:
+    def __init__(self, setup: PromptSetup, history: History, provider: Provider | None, number: int) -> None:
         """A step without a ``provider`` can be inspected, but not run."""
-        self.plan = plan
-        self.agent = plan.agent
-        self.model = plan.model
+        self.setup = setup
+        self.agent = setup.agent
+        self.model = setup.model
         self.provider = provider
-        self.prompt = plan.prompt
-        self.is_last = plan.agent.steps is not None and number >= plan.agent.steps
+        self.prompt = setup.prompt
+        self.is_last = setup.agent.steps is not None and number >= setup.agent.steps
         """Whether the agent has no more steps after this one: its tools are disabled."""
-        self.structured = StructuredOutput(plan.schema) if plan.schema is not None else None
-        self.tools: dict[str, Tool] = {} if self.is_last else {tool.id: tool for tool in plan.tools}
+        self.structured = StructuredOutput(setup.schema) if setup.schema is not None else None
+        self.tools: dict[str, Tool] = {} if self.is_last else {tool.id: tool for tool in setup.tools}
         if self.structured is not None:
             self.tools[self.structured.id] = self.structured
         self._history = history
@@ -286,7 +286,7 @@ class Step:
         again = "structured_again" if self.structured else "go_on"
         note = "last_step" if self.is_last else again if isinstance(turns[-1], Assistant) else None
         notes = (User(content=(Text(text=prompt_text(note)),)),) if note is not None else ()
-        common = self.plan.request
+        common = self.setup.request
         return replace(
             common,
             messages=mark_cache_points((*common.messages, *turns, *notes), self.model),

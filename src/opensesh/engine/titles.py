@@ -21,7 +21,7 @@ from ..records import EXTENSION_KEY, as_object, merged, object_at
 from ..storage import keys
 from .call_costs import add_side_call, call_record
 from .cancellation import run_in_thread_uncancellable
-from .turn import read_text
+from .model_call import read_text
 
 if TYPE_CHECKING:
     from ..config import Agent

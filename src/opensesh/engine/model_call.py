@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .tool_calls import CallRunner
 
 
-class TurnResult(Struct, frozen=True):
+class ModelCallResult(Struct, frozen=True):
     """How a model call ended."""
 
     error: BaseException | None = None
@@ -70,7 +70,7 @@ async def read_text(
     return "".join(texts)
 
 
-class Turn:
+class ModelCall:
     """A single model call in progress."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Turn:
         self._group: asyncio.TaskGroup | None = None
         self._called = self._compared = False
 
-    async def run(self, provider: Provider, request: Request) -> TurnResult:
+    async def run(self, provider: Provider, request: Request) -> ModelCallResult:
         """Make the call, with retries, and store what it returns. What arrived is kept if this is cancelled."""
         attempt = 0
         try:
@@ -104,7 +104,7 @@ class Turn:
                 attempt += 1
                 delay = retry_delay_ms(self._settings.retry, error, attempt)
                 if delay is None:
-                    return TurnResult(error=error)
+                    return ModelCallResult(error=error)
                 await self._discard_attempt()
                 now = ids.now_ms()
                 if not self._settings.opencode_events:
@@ -251,7 +251,7 @@ class Turn:
         else:
             await self._writer.drop(part.id)
 
-    async def _end(self, model: Model, error: ModelError | None) -> TurnResult:
+    async def _end(self, model: Model, error: ModelError | None) -> ModelCallResult:
         """Store what is open, and record why the call ended. What the model did counts more than the reason it gave: if
         it called tools it needs to see the results, and if it called none it is done."""
         await self._store_streaming()
@@ -270,7 +270,7 @@ class Turn:
         if patch is not None and self._called:
             await self._writer.add_patch(patch)
         final_error = error if error is not None and not error.retryable else None
-        return TurnResult(error=final_error, called=self._called)
+        return ModelCallResult(error=final_error, called=self._called)
 
     async def _snapshot_after(self, pending: PendingSnapshot) -> tuple[str | None, Patch | None]:
         """Take a snapshot after the step, and return it and what has changed since the one before."""
