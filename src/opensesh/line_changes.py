@@ -40,9 +40,9 @@ def line_changes(old: Sequence[str], new: Sequence[str]) -> list[LineChange]:
         end, new_end = end - 1, new_end - 1
     if start == end and start == new_end:
         return []
-    if (end - start) * (new_end - start) > _MAX_LINE_PAIRS:
+    if start in (end, new_end) or (end - start) * (new_end - start) > _MAX_LINE_PAIRS:
         return [LineChange(start, end, start, new_end)]
-    from rapidfuzz.distance import Indel  # most commands need no diff
+    from rapidfuzz.distance import Indel  # most commands need no diff, nor does a new file
 
     numbers: dict[str, int] = {}
     first = [numbers.setdefault(line, len(numbers)) for line in old[start:end]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from email.utils import formatdate
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -104,6 +103,8 @@ def error_response(fail: Fail, now: float) -> ErrorResponse | None:
         return None
     headers: dict[str, str] = {}
     if fail.after is not None and fail.form == "date":
+        from email.utils import formatdate  # loads the email package, which few scripts need
+
         headers = {"retry-after": formatdate(now + fail.after, usegmt=True)}
     elif fail.after is not None:
         name, factor = ("retry-after-ms", 1000) if fail.form == "ms" else ("retry-after", 1)
