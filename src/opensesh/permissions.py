@@ -127,11 +127,12 @@ class Permissions:
         instructions. Waits without a timeout; cancelling withdraws the request. If ``always`` is ``None``, the user is
         asked even if the rules allow it, and the reply is valid once.
         """
+        decided: list[Rule] = []
         for pattern in patterns:
             # An approved rule is often wider than the request it came from; it must not override a denial.
             if decide(permission, pattern, rules).action == "deny":
                 raise _denied(permission, pattern, rules)
-        decided = [decide(permission, pattern, rules, self._approved) for pattern in patterns]
+            decided.append(decide(permission, pattern, rules, self._approved))
         always_asks = always is None
         verdict: Verdict = "ask" if always_asks or any(rule.action == "ask" for rule in decided) else "allow"
         if verdict == "ask" or self._judge is not None:

@@ -79,19 +79,20 @@ def _inline(node: Any, definitions: dict[str, Any]) -> Any:
         return [_inline(item, definitions) for item in cast("list[Any]", node)]
     if not isinstance(node, dict):
         return node
-    fields = cast("dict[str, Any]", node)
-    if "$ref" in fields:
-        target = definitions[fields["$ref"].rpartition("/")[2]]
+    fields = cast("dict[str, Any]", node).copy()
+    fields.pop("$defs", None)
+    if (reference := fields.pop("$ref", None)) is not None:
+        fields.pop("default", None)
+        target = definitions[reference.rpartition("/")[2]]
         # A struct's docstring is for programmers; the model reads the field's description.
-        bare = {key: value for key, value in target.items() if key not in ("title", "description")}
-        beside = {key: value for key, value in fields.items() if key not in ("$ref", "$defs", "default")}
-        return _inline({**beside, **bare}, definitions)
-    inlined = {key: _inline(value, definitions) for key, value in fields.items() if key != "$defs"}
-    choices: list[Any] | None = inlined.get("anyOf")
-    if choices and {"type": "null"} in choices:
-        others = [choice for choice in choices if choice != {"type": "null"}]
+        fields |= {key: value for key, value in target.items() if key not in ("title", "description")}
+        return _inline(fields, definitions)
+    inlined = {key: _inline(value, definitions) for key, value in fields.items()}
+    choices: list[Any] = inlined.get("anyOf", [])
+    if {"type": "null"} in choices:
+        choices.remove({"type": "null"})
         del inlined["anyOf"]
-        inlined |= others[0] if len(others) == 1 else {"anyOf": others}
+        inlined |= choices[0] if len(choices) == 1 else {"anyOf": choices}
     if "default" in inlined and inlined["default"] is None:
         del inlined["default"]
     if "enum" in inlined and "type" not in inlined and all(isinstance(item, str) for item in inlined["enum"]):
