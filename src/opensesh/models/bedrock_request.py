@@ -88,7 +88,7 @@ def regional_model_id(region: str, model_id: str) -> str:
 def request_body(request: Request) -> dict[str, Any]:
     """Return the body to POST; the model's name is in the URL."""
     name = request.model.wire_id.lower()
-    conversation = _Conversation(reports_failure="anthropic" in name or "claude" in name or "nova" in name)
+    conversation = _ConverseMessages(reports_failure="anthropic" in name or "claude" in name or "nova" in name)
     conversation.add(request.messages)
     inference, fields = _settings(request, name)
     out: dict[str, Any] = {"messages": conversation.messages}
@@ -168,7 +168,7 @@ def _tool(name: str, description: str, parameters: Document) -> Document:
     return {"toolSpec": {"name": name, **described, "inputSchema": schema}}
 
 
-class _Conversation:
+class _ConverseMessages:
     """Collects system blocks, and messages in which user and assistant alternate."""
 
     def __init__(self, *, reports_failure: bool) -> None:
