@@ -232,9 +232,10 @@ async def check_plan_mode(lines: Sequence[str], shell: str, project: Path) -> No
     """Run every line as if all of it were allowed."""
     tool = BashTool(timeout_ms=5_000, grace_seconds=0.1, environment={**os.environ, "SHELL": shutil.which(shell) or ""})
     before = state(project)
+    bench = Bench(project)
+    bench.confined = Confinement(planning=True)
+    assert (await bench.run(tool, command="cat victim")).output == "victim\n", "lines are run"
     for line in lines:
-        bench = Bench(project)
-        bench.confined = Confinement(planning=True)
         with suppress(ToolFailedError):  # a line with a NUL character cannot be run at all
             await bench.run(tool, command=line)
         assert state(project) == before, line
