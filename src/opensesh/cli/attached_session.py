@@ -358,7 +358,7 @@ def _named_sessions(server: _AttachedSessions, options: Namespace) -> list[Sessi
 
 
 def _print_changes(sessions: list[Session], answer: Document, verb: str, undo: list[str], options: Namespace) -> int:
-    """Print what ``opensesh session archive`` and ``remove`` print, but for the files, which the server has."""
+    """Print what ``opensesh session archive`` and ``remove`` print, without the files, which only the server knows."""
     changed = [session for session in sessions if session.id in answer.get("sessions", (session.id,))]
     left = [(one["id"], one["reason"]) for one in answer.get("left", ())]
     summary = f"{verb}: {pluralize(len(changed), 'session')}."

@@ -142,8 +142,8 @@ def port(text: str) -> int:
 def named_session(library: Library, word: str, *, to_change: bool = False) -> SessionEntry:
     """Return the session that ``word`` names. ``last`` is the newest of this checkout, or else of this project.
 
-    Where the project has none, a command that only reads takes the newest elsewhere and says so; a command that is
-    about ``to_change`` files or sessions raises :class:`~opensesh.errors.NotFoundError`, which names it.
+    Where the project has none, a command that only reads gets the newest elsewhere, and a line says so. With
+    ``to_change``, :class:`~opensesh.errors.NotFoundError` is raised instead, and names that session.
     """
     try:
         return library.session(word, here=os.getcwd())

@@ -64,7 +64,7 @@ def candidates(before: list[str], current: str) -> list[tuple[str, str]]:
         return []  # a path, which the shell completes
     store, words = _split_store(before)
     if not words:
-        return [(name, summary) for name, summary in main.COMMANDS.items() if name.startswith(current)]
+        return [(name, entry.summary) for name, entry in main.COMMANDS.items() if name.startswith(current)]
     if words[0] not in main.COMMANDS:
         return []
     parser = main.command_parser(words[0])[1]

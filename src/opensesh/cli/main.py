@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from .. import __version__, errors
 from ..loading import load_msgspec
@@ -34,31 +34,44 @@ if TYPE_CHECKING:
             ...
 
 
+class CommandEntry(NamedTuple):
+    """The summary of a command, and what is prepared before it runs."""
+
+    summary: str
+    uses_store: bool = True
+    may_create_store: bool = False
+    """Whether the store that the user names need not exist."""
+    loads_msgspec: bool = True
+    """False for commands that often answer without decoding a record: msgspec takes half of their start-up time."""
+
+
 COMMANDS = {
-    "run": "send a prompt to a model and run its tools in this directory",
-    "list": "list the sessions of all projects, newest first",
-    "show": "print a session",
-    "search": "full-text search in all sessions",
-    "projects": "list projects, or find one by name or folder",
-    "export": "export sessions as JSON, Markdown, HTML, Parquet and others",
-    "import": "import exported or shared sessions, or those of another store",
-    "stats": "tokens and cost by day, project, model, agent, tool or session",
-    "doctor": "check a store and repair it",
-    "session": "fork, rename, compact, revert, share, archive, move or remove",
-    "web": "open the web pages: sessions, search, costs, running sessions",
-    "serve": "run a server with OpenCode's HTTP API, for its clients",
-    "serve-share": "run a server for shared sessions",
-    "models": "list the available models, with limits and prices",
-    "agents": "list the agents and their permissions",
-    "tools": "list the tools and where they come from",
-    "mcp": "list the MCP servers, and log in or out",
-    "auth": "store the keys of providers, list or remove them",
-    "config": "print the configuration and where each setting comes from",
-    "plugins": "list the plugins, and trust those of this project",
-    "demo": "run a scripted session in a temporary folder",
-    "completion": "print a completion script for bash, zsh or fish",
+    "run": CommandEntry("send a prompt to a model and run its tools in this directory", may_create_store=True),
+    "list": CommandEntry("list the sessions of all projects, newest first"),
+    "show": CommandEntry("print a session"),
+    "search": CommandEntry("full-text search in all sessions", loads_msgspec=False),
+    "projects": CommandEntry("list projects, or find one by name or folder"),
+    "export": CommandEntry("export sessions as JSON, Markdown, HTML, Parquet and others"),
+    "import": CommandEntry("import exported or shared sessions, or those of another store", may_create_store=True),
+    "stats": CommandEntry("tokens and cost by day, project, model, agent, tool or session", loads_msgspec=False),
+    "doctor": CommandEntry("check a store and repair it"),
+    "session": CommandEntry("fork, rename, compact, revert, share, archive, move or remove"),
+    "web": CommandEntry("open the web pages: sessions, search, costs, running sessions", may_create_store=True),
+    "serve": CommandEntry("run a server with OpenCode's HTTP API, for its clients", may_create_store=True),
+    "serve-share": CommandEntry("run a server for shared sessions", uses_store=False),
+    "models": CommandEntry("list the available models, with limits and prices", uses_store=False),
+    "agents": CommandEntry("list the agents and their permissions", uses_store=False),
+    "tools": CommandEntry("list the tools and where they come from", uses_store=False),
+    "mcp": CommandEntry("list the MCP servers, and log in or out", uses_store=False),
+    "auth": CommandEntry("store the keys of providers, list or remove them", uses_store=False),
+    "config": CommandEntry("print the configuration and where each setting comes from", uses_store=False),
+    "plugins": CommandEntry("list the plugins, and trust those of this project", uses_store=False),
+    "demo": CommandEntry("run a scripted session in a temporary folder", uses_store=False),
+    "completion": CommandEntry(
+        "print a completion script for bash, zsh or fish", uses_store=False, loads_msgspec=False
+    ),
 }
-"""What each command does. Its module is named after it, and loaded only to run it."""
+"""The commands by name. The module of a command is named after it, and loaded only to run it."""
 _SYNONYMS = {
     "ls": "list",
     "cat": "show",
@@ -90,11 +103,6 @@ _OPTIONS = {
     "--debug": "show the traceback of an error",
 }
 """The options of every command. Those without a value are switches."""
-_NO_STORE = ("serve-share", "models", "agents", "tools", "mcp", "auth", "config", "plugins", "demo", "completion")
-"""Commands that use no store."""
-_MAY_CREATE_STORE = ("run", "import", "serve", "web")
-_SKIP_MSGSPEC = ("search", "stats", "completion")
-"""Commands that often answer from a cache, without decoding a record. msgspec takes half of their start-up time."""
 _EXIT_CODES: tuple[tuple[type[errors.OpenseshError], int], ...] = (
     (errors.UsageError, 2),
     (errors.AmbiguousError, 2),
@@ -206,7 +214,7 @@ def _run(words: Sequence[str]) -> int:
         options = parser.parse(rest)
     except SystemExit as help_printed:
         return int(help_printed.code or 0)
-    if name not in _NO_STORE:
+    if COMMANDS[name].uses_store:
         _check_store(name, options)
         _settle_unfinished(options)
     with only_errors() if options.quiet else nullcontext():
@@ -233,7 +241,7 @@ def _run_without_command(words: Sequence[str]) -> int:
 
 
 def _refuse_unknown_option(words: Sequence[str]) -> None:
-    """Raise if one of the words before a command is an option that not every command has."""
+    """Raise if a word before the command is an option that only some commands have, or none."""
     known = [*(option.partition(" ")[0] for option in _OPTIONS), "--help", "--version"]
     for name in (word.partition("=")[0] for word in words if word.startswith("-")):
         if name not in known:
@@ -255,7 +263,7 @@ def _command_position(words: Sequence[str]) -> int | None:
 
 def command_parser(name: str) -> tuple[CommandModule, CommandParser]:
     """Return the module of a command, and a parser with its arguments."""
-    if name not in _SKIP_MSGSPEC:
+    if COMMANDS[name].loads_msgspec:
         load_msgspec()
     module = load_command(name)
     parser = CommandParser(f"opensesh {name}", (module.__doc__ or "").strip())
@@ -281,7 +289,7 @@ def _check_store(command: str, options: argparse.Namespace) -> None:
     if named and "://" in named:
         return  # opening it says what is wrong with it
     location = find_stores(options.store)
-    if named and command not in _MAY_CREATE_STORE and not os.path.exists(location.path):
+    if named and not COMMANDS[command].may_create_store and not os.path.exists(location.path):
         raise errors.NotFoundError(f"the store {named} does not exist")
     tree = location.tree or location.path
     # doctor reports itself what is wrong inside a tree or a database, but cannot look into a closed data folder.
@@ -301,7 +309,7 @@ def _check_readable(path: str, remedy: str) -> None:
 
 def overview() -> str:
     """Return the text of ``opensesh --help``."""
-    rows = "\n".join(f"  {name:<12} {summary}" for name, summary in COMMANDS.items())
+    rows = "\n".join(f"  {name:<12} {entry.summary}" for name, entry in COMMANDS.items())
     options = [f"  {option:<13}  {text}" for option, text in _OPTIONS.items()]
     options.insert(1, f"{'':<17}(default: $OPENSESH_STORE, or the data folder of OpenCode)")
     listed = "\n".join(options)

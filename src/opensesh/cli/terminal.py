@@ -39,8 +39,8 @@ _ANY_STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
 def escape_except_colours(text: str, *, any_style: bool = False) -> str:
-    """Return ``text`` with control characters made visible, but for sequences that set a colour or a style that hides
-    nothing; with ``any_style``, for those of all styles."""
+    """Return ``text`` with control characters made visible, except sequences that set a colour or a style that hides
+    nothing; with ``any_style``, except those of all styles."""
     if "\x1b[" not in text:
         return escape_control(text)
     styles = _ANY_STYLE if any_style else _COLOUR
