@@ -121,6 +121,11 @@ class Call(NamedTuple):
             raise RequestError(400, "BadRequest", "the directory must be a path")
         return os.path.join(self.state.directory, value)
 
+    @property
+    def session_id(self) -> str:
+        """The session that the path names."""
+        return self.parameters["sessionID"]
+
     def engine(self) -> AbstractAsyncContextManager[Engine]:
         """Open or share the engine of the directory."""
         return self.state.pool.use(self.directory)
@@ -132,7 +137,7 @@ class Call(NamedTuple):
 
     def session_engine(self) -> AbstractAsyncContextManager[Engine]:
         """Open or share the engine of the directory that the session of the path belongs to."""
-        return self.state.session_engine(self.parameters["sessionID"], self.directory)
+        return self.state.session_engine(self.session_id, self.directory)
 
 
 class Operation(NamedTuple):

@@ -152,17 +152,16 @@ async def list_running(call: Call) -> object:
 async def preview_revert(call: Call, body: RevertPreviewBody) -> object:
     """Get what a revert would do: to messages, and to each file, with its difference."""
     async with call.session_engine() as engine:
-        preview = await engine.preview_revert(call.parameters["sessionID"], body.message_id, body.part_id)
+        preview = await engine.preview_revert(call.session_id, body.message_id, body.part_id)
     return await run_in_thread_uncancellable(preview_document, preview)
 
 
 @routes.post("/history/sessions/{sessionID}/revert", "history.revert", response=dict[str, Any], errors=(400, 404, 409))
 async def revert_as_previewed(call: Call, body: PreviewedRevertBody) -> object:
     """Revert a session as it was previewed; nothing is changed if something else would happen now."""
-    session_id = call.parameters["sessionID"]
     async with call.session_engine() as engine:
         result = await engine.revert(
-            session_id, body.message_id, body.part_id, force=body.force, files=body.files, token=body.token
+            call.session_id, body.message_id, body.part_id, force=body.force, files=body.files, token=body.token
         )
     return {
         "session": result.session.document,
@@ -176,10 +175,9 @@ async def revert_as_previewed(call: Call, body: PreviewedRevertBody) -> object:
 )
 async def undo_last_compaction(call: Call) -> object:
     """Undo the last compaction of a session, so that everything before it is visible again."""
-    session_id = call.parameters["sessionID"]
     async with call.session_engine() as engine:
-        if not await engine.undo_compaction(session_id):
-            raise RequestError(404, "NotFoundError", f"session {session_id} has no compaction to undo")
+        if not await engine.undo_compaction(call.session_id):
+            raise RequestError(404, "NotFoundError", f"session {call.session_id} has no compaction to undo")
     return True
 
 
@@ -188,10 +186,9 @@ async def undo_last_compaction(call: Call) -> object:
 )
 async def redo_last_compaction(call: Call) -> object:
     """Redo the compaction of a session that was undone last."""
-    session_id = call.parameters["sessionID"]
     async with call.session_engine() as engine:
-        if not await engine.redo_compaction(session_id):
-            raise RequestError(404, "NotFoundError", f"session {session_id} has no undone compaction")
+        if not await engine.redo_compaction(call.session_id):
+            raise RequestError(404, "NotFoundError", f"session {call.session_id} has no undone compaction")
     return True
 
 
@@ -201,7 +198,7 @@ async def redo_last_compaction(call: Call) -> object:
 async def withdraw_prompt(call: Call) -> object:
     """Remove a prompt that waits until the model takes it up."""
     async with call.session_engine() as engine:
-        if not await engine.withdraw(call.parameters["sessionID"], call.parameters["messageID"]):
+        if not await engine.withdraw(call.session_id, call.parameters["messageID"]):
             raise RequestError(409, "ConflictError", "the model has taken this prompt up already")
     return True
 
@@ -213,8 +210,7 @@ async def archive_session(call: Call, body: ArchiveBody) -> object:
     """Archive a session, or bring it back."""
     async with call.session_engine() as engine:
         archive = engine.sessions.archive
-        session_id = call.parameters["sessionID"]
-        return (await run_in_thread_uncancellable(archive, session_id, archived=body.archived)).document
+        return (await run_in_thread_uncancellable(archive, call.session_id, archived=body.archived)).document
 
 
 def preview_document(preview: RevertPreview) -> Document:

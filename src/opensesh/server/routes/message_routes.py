@@ -227,7 +227,7 @@ async def list_messages(call: Call, query: MessageListQuery) -> object:
 
     With a limit, the headers ``X-Next-Cursor`` and ``Link`` lead to the page of older messages, if there is one.
     """
-    session_id, limit = call.parameters["sessionID"], count_of(query.limit or 0)
+    limit = count_of(query.limit or 0)
     cursor = PageCursor.parse(query.before) if query.before else None
     if cursor is not None and limit <= 0:
         raise RequestError(400, "BadRequest", "a page of older messages needs a limit")
@@ -235,7 +235,7 @@ async def list_messages(call: Call, query: MessageListQuery) -> object:
         return []  # as in OpenCode
 
     def read(engine: Engine) -> tuple[list[Document], PageCursor | None]:
-        messages = engine.sessions.messages(session_id, last=limit + 1 if limit and cursor is None else 0)
+        messages = engine.sessions.messages(call.session_id, last=limit + 1 if limit and cursor is None else 0)
         if cursor is not None:
             end = position({"id": cursor.id, "time": {"created": cursor.time}})
             messages = [message for message in messages if position(message.info) < end]
@@ -267,8 +267,8 @@ async def delete_message(call: Call) -> object:
         _check_idle(engine, call)
         with suppress(NotFoundError):
             await run_in_thread_uncancellable(_find_message, engine, call)
-            session_id, message_id = call.parameters["sessionID"], call.parameters["messageID"]
-            await run_in_thread_uncancellable(engine.sessions.remove_message, session_id, message_id)
+            message_id = call.parameters["messageID"]
+            await run_in_thread_uncancellable(engine.sessions.remove_message, call.session_id, message_id)
     return True
 
 
@@ -278,14 +278,13 @@ async def prompt_session(call: Call, body: PromptBody) -> object:
 
     The run goes on if the client disconnects. A prompt that arrives while the session runs joins the run.
     """
-    session_id = call.parameters["sessionID"]
     prompt = _prompt(call, body)
     async with call.session_engine() as engine:
-        await _keep_tools(engine, session_id, body)
+        await _keep_tools(engine, call.session_id, body)
         if body.no_reply:
-            return client_message(await engine.append(session_id, prompt))
+            return client_message(await engine.append(call.session_id, prompt))
         is_known = _is_known_model(engine, prompt.model)
-        outcome = await engine.submit(session_id, prompt)
+        outcome = await engine.submit(call.session_id, prompt)
         if not is_known:
             await asyncio.shield(outcome)
             await _deliver(call, engine)
@@ -296,10 +295,10 @@ async def prompt_session(call: Call, body: PromptBody) -> object:
 @routes.post("/session/{sessionID}/prompt_async", "session.prompt_async", response=None, status=204, errors=(400, 404))
 async def prompt_session_async(call: Call, body: PromptBody) -> object:
     """Send a prompt; the answer comes as events."""
-    session_id, prompt = call.parameters["sessionID"], _prompt(call, body)
+    prompt = _prompt(call, body)
     async with call.session_engine() as engine:
-        await _keep_tools(engine, session_id, body)
-        await (engine.append(session_id, prompt) if body.no_reply else engine.submit(session_id, prompt))
+        await _keep_tools(engine, call.session_id, body)
+        await (engine.append(call.session_id, prompt) if body.no_reply else engine.submit(call.session_id, prompt))
     return None
 
 
@@ -309,7 +308,7 @@ async def run_command(call: Call, body: CommandBody) -> object:
     async with call.session_engine() as engine:
         try:
             outcome = await engine.command(
-                call.parameters["sessionID"],
+                call.session_id,
                 body.command,
                 body.arguments,
                 call.document.get("parts") or (),
@@ -331,7 +330,7 @@ async def run_shell(call: Call, body: ShellBody) -> object:
     async with call.session_engine() as engine:
         model = body.model.name if body.model is not None else None
         outcome = await engine.shell(
-            call.parameters["sessionID"], body.command, agent=body.agent, model=model, message_id=body.message_id
+            call.session_id, body.command, agent=body.agent, model=model, message_id=body.message_id
         )
         return await _answer(call, engine, outcome)
 
@@ -341,7 +340,7 @@ async def summarize_session(call: Call, body: SummarizeBody) -> object:
     """Compact a session, and wait until it is done."""
     async with call.session_engine() as engine:
         model = f"{body.provider_id}/{body.model_id}"
-        await asyncio.shield(await engine.compact(call.parameters["sessionID"], model=model, auto=body.auto))
+        await asyncio.shield(await engine.compact(call.session_id, model=model, auto=body.auto))
         await _deliver(call, engine)
     return True
 
@@ -351,7 +350,7 @@ async def init_session(call: Call, body: InitBody) -> object:
     """Let a model write AGENTS.md, and wait until it is done."""
     async with call.session_engine() as engine:
         model = f"{body.provider_id}/{body.model_id}"
-        outcome = await engine.command(call.parameters["sessionID"], "init", model=model, message_id=body.message_id)
+        outcome = await engine.command(call.session_id, "init", model=model, message_id=body.message_id)
         await asyncio.shield(outcome)
         await _deliver(call, engine)
     return True
@@ -460,12 +459,12 @@ async def _deliver(call: Call, engine: Engine) -> None:
 
 def _find_message(engine: Engine, call: Call) -> StoredMessage:
     message_id = call.parameters["messageID"]
-    for message in engine.sessions.messages(call.parameters["sessionID"]):
+    for message in engine.sessions.messages(call.session_id):
         if message.info.get("id") == message_id:
             return message
     raise NotFoundError(f"the session has no message {message_id}", id=message_id)
 
 
 def _check_idle(engine: Engine, call: Call) -> None:
-    if call.parameters["sessionID"] in engine.status():
+    if call.session_id in engine.status():
         raise RequestError(409, "SessionBusyError", f"Session {call.parameters['sessionID']} is busy")

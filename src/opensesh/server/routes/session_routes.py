@@ -154,7 +154,7 @@ async def session_status(call: Call) -> object:
 async def get_session(call: Call) -> object:
     """Get a session."""
     async with call.engine() as engine:
-        return await _stored(engine, call.parameters["sessionID"])
+        return await _stored(engine, call)
 
 
 @routes.delete("/session/{sessionID}", "session.delete", response=bool, errors=(400, 404))
@@ -163,18 +163,17 @@ async def delete_session(call: Call) -> object:
 
     A session that is running is aborted first. ``opensesh session restore`` brings it back.
     """
-    session_id = call.parameters["sessionID"]
 
     def remove(engine: Engine) -> list[Session]:
-        session = engine.sessions.get(session_id)
+        session = engine.sessions.get(call.session_id)
         result = trash.remove(engine.sessions.store, [session])
-        if all(removed.id != session_id for removed in result.sessions):
+        if all(removed.id != call.session_id for removed in result.sessions):
             raise RequestError(409, "SessionBusyError", result.left[0].reason)
         return result.sessions
 
     async with call.session_engine() as engine:
-        descendants = await run_in_thread_uncancellable(engine.sessions.descendants, session_id)
-        async with call.state.stopped_sessions([session_id, *(session.id for session in descendants)]):
+        descendants = await run_in_thread_uncancellable(engine.sessions.descendants, call.session_id)
+        async with call.state.stopped_sessions([call.session_id, *(session.id for session in descendants)]):
             for removed in reversed(await run_in_thread_uncancellable(remove, engine)):
                 call.state.bus.publish(SessionDeleted(info=removed.document), directory=engine.location.directory)
     return True
@@ -199,8 +198,7 @@ async def update_session(call: Call, body: SessionUpdate) -> object:
             info.setdefault("time", {})["archived"] = archived
 
     async with call.session_engine() as engine:
-        session_id = call.parameters["sessionID"]
-        session = await run_in_thread_uncancellable(engine.sessions.update, session_id, edit, touch=touch)
+        session = await run_in_thread_uncancellable(engine.sessions.update, call.session_id, edit, touch=touch)
         return client_info(session.document)
 
 
@@ -209,7 +207,7 @@ async def session_children(call: Call) -> object:
     """List the sessions of the subagents of a session, newest first."""
     async with call.engine() as engine:
         try:
-            children = await run_in_thread_uncancellable(engine.sessions.children, call.parameters["sessionID"])
+            children = await run_in_thread_uncancellable(engine.sessions.children, call.session_id)
         except NotFoundError:
             return []
         return [client_info(session.document) for session in reversed(children)]
@@ -219,13 +217,13 @@ async def session_children(call: Call) -> object:
 async def session_todo(call: Call) -> object:
     """Get the todo list of a session."""
     async with call.engine() as engine:
-        return await engine.todo(call.parameters["sessionID"])
+        return await engine.todo(call.session_id)
 
 
 @routes.get("/session/{sessionID}/diff", "session.diff", response=list[FileDiff])
 async def session_diff(call: Call, query: DiffQuery) -> object:
     """Get the files that a session changed."""
-    return await call.in_thread(lambda engine: engine.sessions.diff(call.parameters["sessionID"]))
+    return await call.in_thread(lambda engine: engine.sessions.diff(call.session_id))
 
 
 @routes.post("/session/{sessionID}/fork", "session.fork", response=Session)
@@ -236,12 +234,12 @@ async def fork_session(call: Call, body: SessionFork) -> object:
     """
 
     def fork(sessions: Sessions) -> Session:
-        session_id, before = call.parameters["sessionID"], body.message_id
+        before = body.message_id
         if before is not None:
-            message_ids = [str(message.info.get("id")) for message in sessions.messages(session_id)]
+            message_ids = [str(message.info.get("id")) for message in sessions.messages(call.session_id)]
             if before not in message_ids:
                 before = next((message_id for message_id in message_ids if message_id > before), None)
-        return sessions.fork(session_id, before=before)
+        return sessions.fork(call.session_id, before=before)
 
     async with call.session_engine() as engine:
         return client_info((await run_in_thread_uncancellable(fork, engine.sessions)).document)
@@ -250,55 +248,50 @@ async def fork_session(call: Call, body: SessionFork) -> object:
 @routes.post("/session/{sessionID}/abort", "session.abort", response=bool, errors=(400, 404))
 async def abort_session(call: Call) -> object:
     """Stop the run of a session."""
-    session_id = call.parameters["sessionID"]
-    running = call.state.running_engine(session_id)
+    running = call.state.running_engine(call.session_id)
     if running is not None:
-        running.abort(session_id)
+        running.abort(call.session_id)
     else:  # clients expect the event that it is idle
         async with call.engine() as engine:
-            engine.abort(session_id)
+            engine.abort(call.session_id)
     return True
 
 
 @routes.post("/session/{sessionID}/revert", "session.revert", response=Session, errors=(400, 404, 409))
 async def revert_session(call: Call, body: SessionRevert) -> object:
     """Revert a session and its files to before a message or a part."""
-    session_id = call.parameters["sessionID"]
     async with call.session_engine() as engine:
         with suppress(NotFoundError):  # a message that does not exist reverts nothing, as in OpenCode
-            await engine.revert(session_id, body.message_id, body.part_id)
-        return await _stored(engine, session_id)
+            await engine.revert(call.session_id, body.message_id, body.part_id)
+        return await _stored(engine, call)
 
 
 @routes.post("/session/{sessionID}/unrevert", "session.unrevert", response=Session, errors=(400, 404, 409))
 async def unrevert_session(call: Call) -> object:
     """Undo a revert."""
-    session_id = call.parameters["sessionID"]
     async with call.session_engine() as engine:
-        await engine.unrevert(session_id)
-        return await _stored(engine, session_id)
+        await engine.unrevert(call.session_id)
+        return await _stored(engine, call)
 
 
 @routes.post("/session/{sessionID}/share", "session.share", response=Session, errors=(400, 404))
 async def share_session(call: Call) -> object:
     """Share a session, or update its share."""
-    session_id = call.parameters["sessionID"]
     async with call.session_engine() as engine:
-        await engine.share(session_id)
-        return await _stored(engine, session_id)
+        await engine.share(call.session_id)
+        return await _stored(engine, call)
 
 
 @routes.delete("/session/{sessionID}/share", "session.unshare", response=Session, errors=(400, 404))
 async def unshare_session(call: Call) -> object:
     """Take down the share of a session."""
-    session_id = call.parameters["sessionID"]
     async with call.session_engine() as engine:
-        await engine.unshare(session_id)
-        return await _stored(engine, session_id)
+        await engine.unshare(call.session_id)
+        return await _stored(engine, call)
 
 
-async def _stored(engine: Engine, session_id: str) -> Document:
-    return client_info((await run_in_thread_uncancellable(engine.sessions.get, session_id)).document)
+async def _stored(engine: Engine, call: Call) -> Document:
+    return client_info((await run_in_thread_uncancellable(engine.sessions.get, call.session_id)).document)
 
 
 def _is_below(directory: str, folder: str) -> bool:

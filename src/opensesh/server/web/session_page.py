@@ -121,7 +121,7 @@ class SessionView:
 
     def __init__(self, call: Call, library: Library) -> None:
         self.library = library
-        self.entry: SessionEntry = library.session(call.parameters["sessionID"])
+        self.entry: SessionEntry = library.session(call.session_id)
         self.id = self.entry.id
         self.turns = SessionTurns(library.store, self.id, call.state.turn_orders)
         self.address = session_address(self.id)
