@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import RecordError, StoreError
 from ...records import Document, as_object, dumps_compact, loads_object, object_at, objects_in
 from ...storage.disk import names_in, read_file
+from ...storage.families import children_by_parent, descendants
 from ...storage.keys import is_plain
 from ...storage.protocol import Damage, FileTree, Key, Store, log_damage, member_stores
 from ...workspace.tidying import folder_size
@@ -120,19 +121,13 @@ def measure(store: Store, *, report: Report = log_damage) -> list[StoreDiskUsage
     entries = _files(store) if isinstance(store, FileTree) else _values(store, report)
     for key, size, read in entries:
         _count(usage, key, size, read, owners)
-    # Each session counts for all its ancestors as well.
     parents = {id_: entry.info.parent for id_, entry in usage.sessions.items() if entry.info and entry.info.parent}
+    children = children_by_parent(parents.items())
     for id_, entry in usage.sessions.items():
-        entry.inclusive += entry.own.bytes
+        entry.inclusive = sum(usage.sessions[name].own.bytes for name in (id_, *descendants(id_, children)))
         if id_ in parents:
             usage.children.bytes += entry.own.bytes
             usage.children.records += entry.own.records
-        seen = {id_}  # damaged records may form a cycle
-        ancestor = parents.get(id_)
-        while ancestor in usage.sessions and ancestor not in seen:
-            seen.add(ancestor)
-            usage.sessions[ancestor].inclusive += entry.own.bytes
-            ancestor = parents.get(ancestor)
     if isinstance(store, FileTree):
         data = os.path.dirname(store.root)
         usage.beside = {name: size for name in _OTHER_FOLDERS if (size := folder_size(os.path.join(data, name)))}
