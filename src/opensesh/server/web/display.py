@@ -6,9 +6,10 @@ import os
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from markupsafe import Markup, escape
+from msgspec import Struct, structs
 
 from ...history.formatting import relative_path
 from ...history.rendering.visible_text import visible
@@ -71,6 +72,16 @@ def marked(snippet: Snippet) -> Markup:
 def session_address(session_id: str) -> str:
     """Return the address of a session's page."""
     return f"/ui/session/{quote(session_id, errors='replace')}"
+
+
+def page_address(path: str, query: Struct, **changes: Any) -> str:
+    """Return the address of a page with the parameters of a query, changed, that differ from their defaults."""
+    defaults = {field.name: field.default for field in structs.fields(query)}
+    values = structs.asdict(query) | changes
+    shown = {name: value for name, value in values.items() if value not in ("", None) and value != defaults[name]}
+    return path + (
+        f"?{urlencode({name: 1 if value is True else value for name, value in shown.items()})}" if shown else ""
+    )
 
 
 def short_path(path: str) -> str:

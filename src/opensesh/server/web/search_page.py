@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from ...history.search.search_filters import FIELDS
 from ..history_index import WAIT_SECONDS
 from ..operations import Call, Routes
 from ..routes.search_routes import SearchQuery, search_history
-from .display import marked, session_address
+from .display import marked, page_address, session_address
 from .pages import render
 
 if TYPE_CHECKING:
@@ -78,14 +78,7 @@ async def search_page(call: Call, query: TypedQuery) -> object:
 
 def search_address(query: SearchQuery, **changes: Any) -> str:
     """Return the address of a search with other parameters."""
-    values = {name: getattr(query, name) for name in SearchQuery.__struct_fields__ if name != "limit"} | changes
-    defaults = ("", False, 0, None)
-    parameters = {
-        name: 1 if value is True else value
-        for name, value in values.items()
-        if value not in defaults and (name, value) != ("mode", "words")
-    }
-    return f"/ui/search?{urlencode(parameters)}"
+    return page_address("/ui/search", query, **{"limit": "", "fragment": "", "typing": False} | changes)
 
 
 def _by_session(results: Results) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from io import BytesIO
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from urllib.parse import urlencode
 
 from msgspec import Meta, Struct
 from starlette.responses import Response, StreamingResponse
@@ -20,7 +19,7 @@ from ..history_index import PATIENT_SECONDS, WAIT_SECONDS
 from ..operations import Call, Routes
 from ..responses import call_redactor
 from ..routes.session_list_routes import SessionsQuery, list_sessions, session_states
-from .display import day
+from .display import day, page_address
 from .pages import render
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ SORTS = {
     "messages": "most messages",
     "title": "title",
 }
-_DEFAULTS: dict[str, Any] = {"sort": "updated", "limit": 100}
 
 
 class ListQuery(SessionsQuery, frozen=True):
@@ -104,14 +102,12 @@ async def sessions_page(call: Call, query: ListQuery) -> object:
     if values["is_known"]:
         return Response(status_code=304, headers={"etag": values["version"]})
     template = "session_rows.html" if query.fragment else "sessions.html"
-    filters = {name: value for name, value in _parameters(query).items() if name not in ("sort", "after")}
     response = render(
         call,
         template,
         query=query,
         sorts=SORTS,
-        is_filtered=bool(filters),
-        next_address=address(query, after=values["page"].next, fragment="") if values["page"].next else "",
+        next_address=page_address("/ui/", query, after=values["page"].next, fragment="") if values["page"].next else "",
         **values,
     )
     response.headers["etag"] = values["version"]
@@ -147,22 +143,6 @@ async def export_sessions(call: Call, query: ExportsQuery) -> object:
     return StreamingResponse(iter(chunks), headers=headers, media_type="application/octet-stream")
 
 
-def address(query: Struct, **changes: Any) -> str:
-    """Return the address of this page with other parameters."""
-    parameters = {name: value for name, value in (_parameters(query) | changes).items() if value not in ("", None)}
-    return "/ui/" + (f"?{urlencode(parameters)}" if parameters else "")
-
-
-def _parameters(query: Struct) -> dict[str, Any]:
-    """Return the parameters that differ from their defaults, as an address has them."""
-    values: dict[str, Any] = {}
-    for name in query.__struct_fields__:
-        value: str | int | bool = getattr(query, name)
-        if value not in ("", False, _DEFAULTS.get(name)):
-            values[name] = 1 if value is True else value
-    return values
-
-
 def _by_day(items: Iterable[Document], sort: str) -> list[tuple[str, list[Document]]]:
     """Return the items in groups of one day, in lists that are sorted by time."""
     if sort not in ("updated", "created"):
@@ -182,5 +162,5 @@ def _by_day(items: Iterable[Document], sort: str) -> list[tuple[str, list[Docume
 def _version(run_id: str, table: SessionTable, states: Mapping[str, Document], query: ListQuery) -> str:
     """Return an entity tag that changes with everything that a list shows."""
     shown = sorted((name, *state.values()) for name, state in states.items())
-    parts = run_id, table.version, f"{datetime.now():%Y-%m-%d}", shown, address(query, fragment="")
+    parts = run_id, table.version, f"{datetime.now():%Y-%m-%d}", shown, page_address("/ui/", query, fragment="")
     return f'"{blake2b(repr(parts).encode(errors="replace"), digest_size=12).hexdigest()}"'
