@@ -13,20 +13,18 @@ from ..errors import NotFoundError, RecordError
 from ..records import Document, Project, Session, as_amount, as_object, order
 from ..storage import families, keys, open_store, unfinished
 from ..storage.keys import GLOBAL
-from ..storage.protocol import CompositeStore, Damage, Key, SessionQueries, Store, StoredMessage, read_or_none
+from ..storage.protocol import CompositeStore, Damage, Key, SessionQueries, Store, read_or_none
 from ..storage.queries import SessionQuery
 from ..storage.record_ids import project_at, session_at, views_of
 from . import discovery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from .cache.derived_cache import DerivedCache
     from .discovery import ProjectFilter, ProjectGroup
     from .search.text_search import Query, Results
     from .stats.counted_calls import CountedCalls
-    from .stats.money import Repricer
-    from .stats.session_usage import UsageEntry
     from .transcript import Transcript, TranscriptOptions
 
 
@@ -337,19 +335,14 @@ class Library:
                     prompts.append((order.position(info), message_key[-1]))
                 except RecordError:
                     prompts.append(((0, (0, "")), message_key[-1]))
-        calls = self._counted_calls.of_session((record or {}) | {"id": session_id}, infos)
+        calls = self.counted_calls.of_session((record or {}) | {"id": session_id}, infos)
         cost = sum((Decimal(str(as_amount(call.get("cost")))) for call in calls), Decimal(0))
         first, last = (min(prompts)[1], max(prompts)[1]) if prompts else ("", "")
         return SessionTotals(len(infos), len(prompts), cost, first, last)
 
-    def counted_usage(
-        self, session: Document, messages: Iterable[StoredMessage], repricer: Repricer
-    ) -> list[UsageEntry]:
-        """Return the usage of the model calls that count for a session with these messages, priced again."""
-        return self._counted_calls.usage_of(session, messages, repricer)
-
     @cached_property
-    def _counted_calls(self) -> CountedCalls:
+    def counted_calls(self) -> CountedCalls:
+        """The model calls that count for a session."""
         from .stats.counted_calls import CountedCalls
 
         return CountedCalls(self.store)

@@ -53,7 +53,7 @@ def session_figures(library: Library, entry: SessionEntry, messages: Sequence[St
     """Return the figures of a session with these messages, oldest first."""
     repricer = Repricer()
     usage = UsageTotals()
-    for call in library.counted_usage(entry.record.document, messages, repricer):
+    for call in library.counted_calls.usage_of(entry.record.document, messages, repricer):
         usage = usage.plus(call.totals)
     infos = (message.info for message in reversed(messages))
     last: Document = next((info for info in infos if _context_tokens(info)), dict[str, Any]())

@@ -256,8 +256,7 @@ async def list_messages(call: Call, query: MessageListQuery) -> object:
 @routes.get("/session/{sessionID}/message/{messageID}", "session.message", response=MessageWithParts, errors=(400, 404))
 async def get_message(call: Call) -> object:
     """Get a message."""
-    async with call.engine() as engine:
-        return client_message(await run_in_thread_uncancellable(_find_message, engine, call))
+    return await call.in_thread(lambda engine: client_message(_find_message(engine, call)))
 
 
 @routes.delete("/session/{sessionID}/message/{messageID}", "session.deleteMessage", response=bool, errors=(400, 404))

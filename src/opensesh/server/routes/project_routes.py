@@ -71,9 +71,7 @@ async def list_projects(call: Call) -> object:
 @routes.get("/project/current", "project.current", response=Project)
 async def current_project(call: Call) -> object:
     """Get the project of the directory."""
-    async with call.engine() as engine:
-        project = await run_in_thread_uncancellable(register, engine.sessions.store, engine.location)
-        return project.document
+    return await call.in_thread(lambda engine: register(engine.sessions.store, engine.location).document)
 
 
 @routes.patch("/project/{projectID}", "project.update", response=Project, errors=(400, 404))
@@ -112,6 +110,5 @@ async def get_paths(call: Call) -> object:
 @routes.get("/vcs", "vcs.get", response=VcsInfo)
 async def get_vcs(call: Call) -> object:
     """Get the branch that is checked out in the directory."""
-    async with call.engine() as engine:
-        branch = await run_in_thread_uncancellable(current_branch, engine.location)
-        return {"branch": branch} if branch else {}
+    branch = await call.in_thread(lambda engine: current_branch(engine.location))
+    return {"branch": branch} if branch else {}

@@ -205,12 +205,14 @@ async def update_session(call: Call, body: SessionUpdate) -> object:
 @routes.get("/session/{sessionID}/children", "session.children", response=list[Session], errors=(400, 404))
 async def session_children(call: Call) -> object:
     """List the sessions of the subagents of a session, newest first."""
-    async with call.engine() as engine:
+
+    def read(engine: Engine) -> list[Document]:
         try:
-            children = await run_in_thread_uncancellable(engine.sessions.children, call.session_id)
+            return [client_info(session.document) for session in reversed(engine.sessions.children(call.session_id))]
         except NotFoundError:
             return []
-        return [client_info(session.document) for session in reversed(children)]
+
+    return await call.in_thread(read)
 
 
 @routes.get("/session/{sessionID}/todo", "session.todo", response=list[Todo], errors=(400, 404))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from ...engine.cancellation import run_in_thread_uncancellable
 from ...records.view import js_name
 from ..operations import Call, Routes, SessionID
 from ..responses import json_response
@@ -145,8 +144,7 @@ async def publish_event(call: Call, body: TuiEvent) -> object:
 @routes.post("/tui/select-session", "tui.selectSession", response=bool, errors=(400, 404))
 async def select_session(call: Call, body: SessionSelection) -> object:
     """Show a session in the terminal clients."""
-    async with call.engine() as engine:
-        await run_in_thread_uncancellable(engine.sessions.get, body.session_id)
+    await call.in_thread(lambda engine: engine.sessions.get(body.session_id))  # raises if it does not exist
     return await _publish(call, "tui.session.select", {"sessionID": body.session_id})
 
 
