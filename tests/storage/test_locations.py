@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from opensesh.errors import StoreError
-from opensesh.storage.locations import databases, find_stores
+from opensesh.storage.locations import databases, find_stores, is_users_own
 
 
 def found(place: str | None = None) -> tuple[str, str | None, tuple[str, ...]]:
@@ -102,6 +102,23 @@ def test_the_environment_names_another(tmp_path: Path, monkeypatch: pytest.Monke
         assert databases(backup, {"OPENCODE_DB": other}) == [saved]
     monkeypatch.setenv("OPENCODE_DB", "mine.sqlite")
     assert databases(data) == [*find_stores().databases] == [named]
+
+
+def test_a_database_elsewhere_is_the_users_own_if_opencode_uses_it(
+    isolated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = isolated / ".local" / "share" / "opencode"
+    own, other = made(tmp_path / "elsewhere", "own.db", "other.db")
+    made(data, "opencode-local.db")
+    assert is_users_own([str(data / "opencode-local.db"), str(data)])
+    assert not is_users_own([own])
+    (data / "opencode.db").symlink_to(own)
+    assert is_users_own([own, str(data)])
+    assert not is_users_own([own, other])
+    (data / "opencode.db").unlink()
+    monkeypatch.setenv("OPENCODE_DB", own)
+    assert is_users_own([own, str(data)])
+    assert not is_users_own([other])
 
 
 def test_an_empty_folder_named_storage_is_a_tree(tmp_path: Path) -> None:

@@ -141,6 +141,10 @@ def _stored() -> dict[str, str]:
 
 
 def is_users_own(store_ids: Iterable[str]) -> bool:
-    """Return whether a store with these ids is in the user's data folder. Another one may come from another person."""
+    """Return whether a store with these ids is in the user's data folder, or a database that is used as if it were.
+
+    Another one may come from another person.
+    """
     folder = os.path.join(os.path.realpath(paths.data()), "")
-    return all(os.path.join(store_id, "").startswith(folder) for store_id in store_ids)
+    linked = {os.path.realpath(path) for path in databases(paths.data())}
+    return all(os.path.join(store_id, "").startswith(folder) or store_id in linked for store_id in store_ids)
