@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import opensesh
+from opensesh.bus import Envelope
+from opensesh.history.stats.usage_stats import Statistics
 from tests.browser import Browser, needs_browser
 
 pytestmark = pytest.mark.timeout(600)  # building the site takes minutes on a busy machine
@@ -52,6 +55,16 @@ def test_the_reference_has_the_public_names(site: Path) -> None:
         "opensesh.testing.conformance.store_conformance"):  # fmt: skip
         assert f'id="{name}"' in pages, name
     assert not re.search(r":(?:class|func|meth|mod):", pages)
+
+
+def test_the_reference_has_every_field_also_those_without_a_text(site: Path) -> None:
+    page = (site / "reference" / "python" / "engine" / "index.html").read_text("utf-8")
+    fields = {"Outcome": opensesh.Outcome._fields, "Budget": opensesh.Budget.__struct_fields__}
+    for name, own in {**fields, "Prompt": opensesh.Prompt.__struct_fields__, "bus.Envelope": Envelope._fields}.items():
+        assert [field for field in own if f'id="opensesh.{name}.{field}"' not in page] == []
+    history = (site / "reference" / "python" / "history" / "index.html").read_text("utf-8")
+    statistics = "opensesh.history.stats.usage_stats.Statistics"
+    assert [field for field in Statistics._fields if f'id="{statistics}.{field}"' not in history] == []
 
 
 @needs_browser
