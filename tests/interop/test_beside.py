@@ -74,7 +74,10 @@ LONG = Size(writes=10_000, kills=100, prompts=100, server_kills=20, prompted_ses
 
 
 class Writers:
-    """Keeps a process writing into sessions, and kills it after a share of the acknowledged writes."""
+    """Keeps a process writing into sessions, and kills it after a share of the acknowledged writes.
+
+    One share is written for each call of :meth:`write_on`, so that a slow server is not left alone by a fast writer.
+    """
 
     def __init__(self, database: Path, project: str, sessions: list[str], size: Size) -> None:
         self.acknowledged: list[str] = []
@@ -85,6 +88,7 @@ class Writers:
         self._arguments = str(database), project
         self._sessions = sessions
         self._size = size
+        self._shares = threading.Semaphore(0)
         self._thread = threading.Thread(target=self._keep_writing)
         self._thread.start()
 
@@ -92,12 +96,18 @@ class Writers:
     def are_writing(self) -> bool:
         return self._thread.is_alive()
 
+    def write_on(self, shares: int = 1) -> None:
+        self._shares.release(shares)
+
     def join(self) -> None:
+        """Write what is missing, and wait for it."""
+        self.write_on(10 * self._size.kills)
         self._thread.join()
 
     def _keep_writing(self) -> None:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), *sys.path))}
         while len(self.acknowledged) < 2 * self._size.writes or self.kills < self._size.kills:
+            self._shares.acquire()
             arguments = (*self._arguments, str(len(self.acknowledged) // 2), *self._sessions)
             command = [sys.executable, "-c", WRITER, *arguments]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
@@ -148,6 +158,7 @@ def test_nothing_is_lost_beside_a_server_when_both_are_killed(tmp_path: Path, si
             for number in count():
                 if number >= size.prompts and not writers.are_writing:
                     break
+                writers.write_on()
                 session = prompted[number % len(prompted)]["id"]
                 if number * size.server_kills // size.prompts > (number - 1) * size.server_kills // size.prompts:
                     kill_in_a_prompt(opencode, session, number)
