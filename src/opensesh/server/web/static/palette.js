@@ -16,6 +16,15 @@ const PAGES = [
 const visible = (text) => text.replace(/[\u0000-\u001f\u200b\u202a-\u202e\u2060-\u2069]/g,
   (one) => `[U+${one.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}]`);
 
+/**
+ * Returns what tells sessions with the same title apart.
+ * @param {{projectName: string, updated: number, archived: boolean}} session
+ */
+function sessionNote(session) {
+  const day = new Date(session.updated).toLocaleDateString("sv"); // 2026-11-19
+  return [visible(session.projectName), day, ...(session.archived ? ["archived"] : [])].join(" · ");
+}
+
 /** Opens the palette; the focus returns to where it was when it closes. */
 export function openPalette() {
   if (document.querySelector("dialog.palette")) return;
@@ -65,7 +74,7 @@ export function openPalette() {
     } catch (error) {
       if (/** @type {Error} */ (error).name === "AbortError") return;
     }
-    const sessions = found.sessions.map((/** @type {any} */ one) => ({ kind: "session", label: one.title, note: one.projectName, path: `/ui/session/${one.id}` }));
+    const sessions = found.sessions.map((/** @type {any} */ one) => ({ kind: "session", label: one.title, note: sessionNote(one), path: `/ui/session/${one.id}` }));
     const projects = found.projects.map((/** @type {string} */ name) => ({ kind: "project", label: name, note: "", path: `/ui/?project=${encodeURIComponent(name)}` }));
     const search = text ? [{ kind: "search", label: `Search all texts for “${text}”`, note: "", path: `/ui/search?q=${encodeURIComponent(text)}` }] : [];
     show(text ? [...sessions, ...projects, ...pages, ...search] : [...pages, ...sessions]);

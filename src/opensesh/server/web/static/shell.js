@@ -16,6 +16,8 @@ onKeys({
 });
 
 document.addEventListener("keydown", (event) => {
+  const isFree = event.target === document.body && !document.querySelector("dialog[open]");
+  if (event.key === "Escape" && isFree && location.pathname === "/ui/keys") history.back();
   if ((event.ctrlKey || event.metaKey) && !event.shiftKey && event.key.toLowerCase() === "k") {
     event.preventDefault();
     openPalette();
