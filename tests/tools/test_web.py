@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import random
 import time
 from collections.abc import AsyncIterator, Callable
 
@@ -101,6 +102,32 @@ def test_a_page_becomes_text() -> None:
 )
 def test_broken_pages_are_read_as_far_as_they_go(broken: str, markdown: str, text: str) -> None:
     assert (to_markdown(broken), to_text(broken)) == (markdown, text)
+
+
+def odd_page(seed: int) -> tuple[str, list[str]]:
+    """A page of tags in any order, and its words."""
+    choose = random.Random(seed)
+    tables, others = "table tr td th".split(), "tbody p ul ol li b a blockquote pre h1 div code br hr".split()
+    pieces: list[str] = []
+    words: list[str] = []
+    for _ in range(choose.randint(1, 25)):
+        tag = choose.choice(tables if choose.random() < 0.6 else others)
+        match choose.randrange(4):
+            case 0:
+                pieces.append(f"</{tag}>")
+            case 1:
+                words.append(f"word{len(words)}.")
+                pieces.append(words[-1])
+            case _:
+                pieces.append(f"<{tag} href=/x>")
+    return "".join(pieces), words
+
+
+def test_no_word_of_an_odd_page_is_lost() -> None:
+    for seed in range(500):
+        page, words = odd_page(seed)
+        for text in (to_markdown(page), to_text(page)):
+            assert [word for word in words if word not in text] == [], page
 
 
 @pytest.mark.parametrize(
