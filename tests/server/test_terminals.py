@@ -46,6 +46,43 @@ async def test_a_terminal_runs_a_program_that_a_websocket_talks_to(tmp_path: Pat
         await events.wait_for("pty.deleted", id=other["id"])
 
 
+async def test_a_websocket_continues_where_an_earlier_one_ended(tmp_path: Path) -> None:
+    async with serving(tmp_path / "p") as client, listening(client) as events:
+        script = "stty -echo; printf '\U0001f680ready'; read line; printf more; read line"
+        terminal = await client.post("/pty", {"command": "/bin/sh", "args": ["-c", script]})
+        url = address(client, terminal["id"])
+        async with asyncio.timeout(30), connect(url, proxy=None) as first:
+            seen = ""
+            while True:
+                message = await first.recv()
+                if isinstance(message, bytes):
+                    assert message == b'\0{"cursor":%d}' % (
+                        len(seen) + seen.count("\U0001f680")
+                    )  # as JavaScript counts
+                else:
+                    seen += message
+                if seen.endswith("ready"):
+                    break
+            await first.send("\n")
+            assert await first.recv() == "more"
+        for cursor, output in (
+            ("0", ["\U0001f680readymore"]),
+            ("4", ["adymore"]),
+            ("-1", []),
+            ("99", []),
+            ("x", [seen + "more"]),
+        ):
+            async with asyncio.timeout(30), connect(f"{url}?cursor={cursor}", proxy=None) as later:
+                assert [await later.recv() for _ in output] == output
+                assert await later.recv() == b'\0{"cursor":11}'
+        assert (await client.http.delete(f"/pty/{terminal['id']}")).json() is True
+        await events.wait_for("pty.deleted", id=terminal["id"])
+        with pytest.raises(InvalidStatus) as refused:
+            async with connect(url, proxy=None):
+                pass
+        assert refused.value.response.status_code == 404
+
+
 async def test_a_foreign_page_cannot_connect_to_a_terminal(tmp_path: Path) -> None:
     async with serving(tmp_path / "p") as client:
         terminal = await client.post("/pty", {"command": "/bin/sh"})

@@ -11,7 +11,6 @@ import signal
 import struct
 import subprocess
 import termios
-from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,9 @@ if TYPE_CHECKING:
 
 MAX_TERMINALS = 64
 _MAX_OUTPUT = 2 << 20
-"""Characters of output that are kept for a client that connects later."""
+"""Output that is kept for a client that connects later, in UTF-16 code units, which are JavaScript's characters."""
+_CHUNK = 64 << 10
+"""Of output, what a client is sent at once when it connects."""
 _MAX_CLIENT_QUEUE = 256
 _READ_BYTES = 65_536
 _END_SECONDS = 2.0
@@ -48,8 +49,10 @@ class Terminal:
         """As the client sent it: it may be relative to the directory."""
         self._process: subprocess.Popen[bytes] | None = None
         self._descriptor = -1
-        self._output: deque[str] = deque()
-        self._output_length = 0
+        self._output = bytearray()
+        """The newest output, in UTF-16."""
+        self._cursor = 0
+        """How much output there has been, in UTF-16 code units."""
         self._clients: set[asyncio.Queue[str | None]] = set()
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self.exit_code: int | None = None
@@ -90,14 +93,19 @@ class Terminal:
         os.set_blocking(descriptor, False)
         asyncio.get_running_loop().add_reader(descriptor, self._read, on_exit)
 
-    def connect(self) -> tuple[str, asyncio.Queue[str | None]]:
-        """Return the output so far, and a queue with what follows; ``None`` in it is the end."""
+    def connect(self, cursor: int = 0) -> tuple[list[str], int, asyncio.Queue[str | None]]:
+        """Return the output from ``cursor`` on (-1: none) in pieces, the cursor of its end, and a queue with what
+        follows; ``None`` in it is the end."""
         queue: asyncio.Queue[str | None] = asyncio.Queue(_MAX_CLIENT_QUEUE)
         if self.exit_code is not None:
             queue.put_nowait(None)
         else:
             self._clients.add(queue)
-        return "".join(self._output), queue
+        beginning = self._cursor - len(self._output) // 2
+        first = len(self._output) if cursor < 0 else 2 * max(0, cursor - beginning)
+        pieces = range(first, len(self._output), 2 * _CHUNK)
+        shown = [bytes(self._output[at : at + 2 * _CHUNK]).decode("utf-16-le", errors="replace") for at in pieces]
+        return shown, self._cursor, queue
 
     def disconnect(self, queue: asyncio.Queue[str | None]) -> None:
         """Remove a client."""
@@ -158,10 +166,10 @@ class Terminal:
         on_exit(self)
 
     def _add(self, text: str) -> None:
-        self._output.append(text)
-        self._output_length += len(text)
-        while self._output_length > _MAX_OUTPUT:
-            self._output_length -= len(self._output.popleft())
+        units = text.encode("utf-16-le")
+        self._output += units
+        self._cursor += len(units) // 2
+        del self._output[: max(0, len(self._output) - 2 * _MAX_OUTPUT)]
         for queue in list(self._clients):
             self._send(queue, text)
 

@@ -13,9 +13,10 @@ from starlette.websockets import WebSocketDisconnect
 
 from ...errors import NotFoundError
 from ...flags import SERVER_LOGIN_VARIABLES
+from ...records import dumps_compact
 from ...tools.shell.execution import user_shell
 from ..operations import Call, Routes
-from ..responses import RequestError
+from ..responses import RequestError, error_response
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
@@ -112,7 +113,11 @@ async def remove_terminal(call: Call) -> object:
 
 @routes.get("/pty/{ptyID}/connect", "pty.connect", response=bool, errors=(400, 404))
 async def connect_terminal(call: Call) -> object:
-    """Connect to a terminal through a websocket: text in both directions, beginning with the output so far."""
+    """Connect to a terminal through a websocket: text in both directions.
+
+    It begins with the output so far, or what follows the ``cursor`` of the query; -1 leaves all of it out. Then comes
+    one binary message, a null byte and ``{"cursor": N}``, from which the client can continue when it connects again.
+    """
     _terminal(call)
     raise RequestError(400, "BadRequest", "this address is for websockets")
 
@@ -123,11 +128,11 @@ def websocket_route(state: ServerState) -> WebSocketRoute:
     async def connect(websocket: WebSocket) -> None:
         try:
             terminal = state.terminals.get(websocket.path_params["ptyID"])
-        except NotFoundError:
-            await websocket.close(4404, "there is no such terminal")
+        except NotFoundError as error:
+            await websocket.send_denial_response(error_response(error))
             return
         await websocket.accept()
-        output, queue = terminal.connect()
+        output, cursor, queue = terminal.connect(_cursor(websocket.query_params.get("cursor", "")))
 
         async def read_input() -> None:
             while (message := await websocket.receive())["type"] != "websocket.disconnect":
@@ -136,8 +141,9 @@ def websocket_route(state: ServerState) -> WebSocketRoute:
             raise WebSocketDisconnect
 
         try:
-            if output:
-                await websocket.send_text(output)
+            for piece in output:
+                await websocket.send_text(piece)
+            await websocket.send_bytes(b"\0" + dumps_compact({"cursor": cursor}))
             async with asyncio.TaskGroup() as group:
                 reader = group.create_task(read_input())
                 while (text := await queue.get()) is not None:
@@ -150,6 +156,15 @@ def websocket_route(state: ServerState) -> WebSocketRoute:
             terminal.disconnect(queue)
 
     return WebSocketRoute("/pty/{ptyID}/connect", connect)
+
+
+def _cursor(text: str) -> int:
+    """Return where a client continues to read the output; from the beginning if it does not say so."""
+    try:
+        cursor = int(text)
+    except ValueError:
+        return 0
+    return cursor if cursor >= -1 else 0
 
 
 def _terminal(call: Call) -> Terminal:
