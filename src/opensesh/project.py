@@ -140,8 +140,8 @@ def _outside(directory: str, note: str | None = None) -> ProjectLocation:
 
 
 def current_branch(location: ProjectLocation) -> str:
-    """Return the branch that is checked out; empty outside version control, and for a detached HEAD."""
-    return GitCommand(location.sandbox).line("branch", "--show-current") if location.vcs == "git" else ""
+    """Return the branch that is checked out, or ``HEAD`` if it is detached; empty outside version control."""
+    return (GitCommand(location.sandbox).line("branch", "--show-current") or "HEAD") if location.vcs == "git" else ""
 
 
 def other_ids(location: ProjectLocation) -> tuple[str, ...]:

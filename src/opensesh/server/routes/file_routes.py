@@ -7,6 +7,7 @@ import mimetypes
 import os
 import re
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -250,26 +251,30 @@ def _file_status(location: ProjectLocation) -> list[Document]:
     if location.vcs != "git":
         return []
     listed: list[Document] = []
-    numbers = _git(location, "diff", "--no-renames", "--numstat", "-z", "HEAD").split("\0")
-    deleted = set(_git(location, "diff", "--no-renames", "--name-only", "--diff-filter=D", "-z", "HEAD").split("\0"))
-    for line in filter(None, numbers):
+    for line in _git_names(location, "diff", "--no-renames", "--numstat", "-z", "HEAD"):
         added, removed, name = line.split("\t", 2)
-        status = "deleted" if name in deleted else "modified"
         counts = {"added": _count(added), "removed": _count(removed)}
-        listed.append({"path": _shown(location, name), **counts, "status": status})
-    for name in filter(
-        None, _git(location, "ls-files", "--others", "--exclude-standard", "--full-name", "-z").split("\0")
-    ):
-        added_lines = _line_count(os.path.join(location.sandbox, name))
-        listed.append({"path": _shown(location, name), "added": added_lines, "removed": 0, "status": "added"})
-    return listed
+        listed.append({"path": _shown(location, name), **counts, "status": "modified"})
+    for name in _git_names(location, "ls-files", "--others", "--exclude-standard", "--full-name", "-z"):
+        with suppress(OSError):  # a link that leads nowhere is not listed
+            added_lines = _line_count(os.path.join(location.sandbox, name))
+            listed.append({"path": _shown(location, name), "added": added_lines, "removed": 0, "status": "added"})
+    # A deleted file is in the list twice, as in OpenCode.
+    deleted = _git_names(location, "diff", "--no-renames", "--name-only", "--diff-filter=D", "-z", "HEAD")
+    gone: Document = {"added": 0, "removed": 0, "status": "deleted"}
+    return listed + [{"path": _shown(location, name), **gone} for name in deleted]
 
 
 def changed_files(location: ProjectLocation) -> set[str]:
     """Return the files of the directory that are modified or untracked."""
     if location.vcs != "git":
         return set()
-    return set(_git(location, "ls-files", "--modified", "--others", "--exclude-standard", "-z").split("\0"))
+    return set(_git_names(location, "ls-files", "--modified", "--others", "--exclude-standard", "-z"))
+
+
+def _git_names(location: ProjectLocation, command: str, *arguments: str) -> list[str]:
+    """Return what a git command prints, separated by null characters."""
+    return list(filter(None, _git(location, command, *arguments).split("\0")))
 
 
 def _shown(location: ProjectLocation, name: str) -> str:
@@ -281,12 +286,9 @@ def _count(number: str) -> int:
 
 
 def _line_count(path: str) -> int:
-    try:
-        with open(path, "rb") as file:
-            data = file.read(_MAX_FILE_BYTES)
-    except OSError:
-        return 0
-    return data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+    with open(path, "rb") as file:
+        data = file.read(_MAX_FILE_BYTES)
+    return data.count(b"\n") + 1  # as OpenCode counts, which splits at newlines
 
 
 def _git(location: ProjectLocation, command: str, *arguments: str, stdin: str = "") -> str:
