@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ..events import MessageUpdated, PartUpdated, SessionCreated, SessionDeleted, SessionUpdated
 from ..records import EXTENSION_KEY, as_object, object_at
@@ -54,6 +56,17 @@ def with_stored_extension(part: Document, stored: Document) -> Document:
         metadata = object_at(part, *names) | {EXTENSION_KEY: extension}
         part = part | ({"metadata": metadata} if len(names) == 1 else {"state": part["state"] | {"metadata": metadata}})
     return part
+
+
+def known_fields(value: Any, view: object) -> Any:
+    """Return a value that a client sent without the fields that its typed view does not have; OpenCode drops them."""
+    document = as_object(value)
+    if not isinstance(view, msgspec.Struct) or document is None:
+        return value
+    kept = {field.encode_name: getattr(view, field.name) for field in msgspec.structs.fields(view)}
+    if view.__struct_config__.tag_field is not None:
+        kept[view.__struct_config__.tag_field] = None
+    return {name: known_fields(inner, kept[name]) for name, inner in document.items() if name in kept}
 
 
 def _without_extension(owner: Document) -> Document:

@@ -15,7 +15,7 @@ from ...engine.prompt import Prompt
 from ...errors import ModelNotFoundError, NotFoundError, RecordError
 from ...records import AssistantMessage, Document, as_object, created, object_at, position, read_part
 from ...records.view import js_name
-from ..client_documents import client_message, with_stored_extension
+from ..client_documents import client_message, known_fields, with_stored_extension
 from ..operations import Call, MessageID, PartID, Routes, count_of
 from ..responses import RequestError, empty_response, json_response, validation_response
 
@@ -372,9 +372,10 @@ async def update_part(call: Call, body: PartBody) -> object:
         error = msgspec.ValidationError(f"Object missing required field {missing[0]}")
         return validation_response(error, call.document)
     try:
-        part = read_part(call.document).document
+        view = read_part(call.document)
     except RecordError as error:
         return validation_response(error, call.document)
+    part = known_fields(view.document, view)
     async with call.session_engine() as engine:
         _check_idle(engine, call)
         message = await run_in_thread_uncancellable(_find_message, engine, call)
