@@ -230,7 +230,7 @@ class Engine:
             # Only the whole history says whether an id that the client has chosen is new.
             run = await runs.open(session_id, to_append=prompt.message_id is None)
             try:
-                return await runs.add_prompt(run, prompt)
+                return await runs.add_context(run, prompt)
             finally:
                 if run.task is None:
                     run.lease.release()
@@ -318,19 +318,18 @@ class Engine:
     ) -> asyncio.Future[Outcome]:
         """Compact a session now, with ``model`` or the one of its last prompt; return the future of the outcome. With
         ``auto`` the model continues afterwards, as after an automatic compaction."""
-        chosen: Document = {}
-        if model is not None:
-            named = self.model(model)
-            chosen = {"model": {"providerID": named.provider_id, "modelID": named.id}}
+        named = None if model is None else self.model(model)
+        chosen = {} if named is None else {"model": {"providerID": named.provider_id, "modelID": named.id}}
         runs = self._runs
         async with runs.session_lock(session_id):
             run = await runs.open(session_id)
             with releasing_on_error(run):
                 last = run.loop.history.last_prompt
-                if last is None:
+                if last is None and not (chosen and self.components.settings.opencode_events):
                     raise UsageError("there is nothing in this session to compact")
+                info = last.info if last else {"sessionID": session_id, "agent": self.agent(None).name}
                 await run_in_thread_uncancellable(runs.prepare_for_prompt, run)
-                request = await self.components.compactor.request(last.info | chosen, auto=auto)
+                request = await self.components.compactor.request(info | chosen, auto=auto)
             return await runs.join(run, request)
 
     async def undo_compaction(self, session_id: str) -> bool:

@@ -126,6 +126,8 @@ class Loop:
         self._detector = LoopDetector(environment.settings.repetition)
         self.inbox: list[StoredMessage] = []
         """Stored prompts, to be answered from the next step on."""
+        self._context_ids: set[str] = set()
+        """Ids of the prompts that were stored without asking for an answer."""
         self._answer: AnswerWriter | None = None
         self._calls: CallRunner | None = None
         self._outcome = Outcome("answered")
@@ -137,6 +139,16 @@ class Loop:
         """The id of the prompt that had no step, since its model or agent does not exist."""
         self._changed_by: list[str] = []
         """Ids of the prompts of this run that changed files."""
+
+    @property
+    def has_prompts(self) -> bool:
+        """Whether a prompt has arrived that waits for an answer."""
+        return any(message.info["id"] not in self._context_ids for message in self.inbox)
+
+    def add_context(self, message: StoredMessage) -> None:
+        """Add a stored prompt that asks for no answer to the history of the steps that follow."""
+        self._context_ids.add(message.info["id"])
+        self.inbox.append(message)
 
     def withdraw(self, message_id: str) -> bool:
         """Take a pending prompt back; whether it was still pending. A compaction may have read it already."""
@@ -437,7 +449,7 @@ class Loop:
                     self._answer = self._calls = None
                 self.drain_inbox()
                 prompt = self.history.unanswered_prompt()
-                if prompt is not None:
+                if prompt is not None and prompt.info["id"] not in self._context_ids:
                     await self._answer_with(kind, prompt.info, failure)
             except OpenseshError as error:
                 log.error("the end of the run of %s could not be stored: %s", self.session.id, error)  # noqa: TRY400

@@ -11,6 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+from msgspec.structs import replace
+
 from .. import events
 from ..errors import BusyError, UsageError
 from ..records import object_at, write_failure
@@ -259,6 +261,14 @@ class Runs:
         prepare = partial(self.prepare_for_prompt, run)
         return await self._writer.add_message(message, first=prepare, touch=True)
 
+    async def add_context(self, run: Run, prompt: Prompt) -> StoredMessage:
+        """Store a prompt that asks for no answer. In OpenCode, the next step of a run answers it all the same."""
+        if run.task is None or not self._settings.opencode_events:
+            return await self.add_prompt(run, prompt)
+        message = await self.add_prompt(run, replace(prompt, steering=True))
+        run.loop.add_context(message)
+        return message
+
     async def join(self, run: Run, message: StoredMessage) -> asyncio.Future[Outcome]:
         """Add a stored prompt to the run; to a new one if it ended while the prompt was being stored."""
         if run.task is not None and self._runs.get(run.session_id) is not run:
@@ -340,7 +350,7 @@ class Runs:
                 if run.is_stopped and run.task is not None:
                     run.task.cancel()  # only now: a task that is cancelled before it begins cannot record it
                 outcome = await first()
-                while loop.inbox:
+                while loop.has_prompts:
                     if run.is_stopped and run.task is not None:
                         run.is_stopped = False
                         run.task.uncancel()

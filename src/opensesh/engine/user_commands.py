@@ -138,10 +138,14 @@ async def run_user_shell(
 
     async def put(output: str, completed: Document | None = None, path: str | None = None) -> None:
         metadata: Document = {"output": output, "description": ""} | ({"outputPath": path} if path else {})
-        status = "running" if completed is None else "completed"
-        state: Document = {"status": status, "input": {"command": command}, **(completed or {}), "metadata": metadata}
-        end = {} if completed is None else {"end": ids.now_ms()}
-        await answer.put(call | {"state": state | {"time": {"start": start, **end}}})
+        if completed is None:
+            state: Document = {"status": "running", "input": {"command": command}}
+            state |= {"metadata": metadata} if output else {}
+            time = {"start": start}
+        else:
+            state = {"status": "completed", "input": {"command": command}, **completed, "metadata": metadata}
+            time = {"start": start, "end": ids.now_ms()}
+        await answer.put(call | {"state": state | {"time": time}})
 
     running = CommandRun(outputs, on_output=put)
     is_cancelled = False
