@@ -103,8 +103,7 @@ class TableRows:
             row = _row(connection, path)
             if row is None:
                 return None
-            table, values = _parse(path)
-            condition = " AND ".join(f"{name} = ?" for name in _KEYS[table])
+            table, condition, values = _parse(path)
             kinds = ", ".join(f"typeof({name})" for name in row)
             sql = " ".join(("SELECT", kinds, "FROM", table, "WHERE", condition))
             types = connection.execute(sql, values).fetchone()
@@ -118,9 +117,8 @@ class TableRows:
         """Replace, insert or delete rows in one transaction, with the events of those that OpenCode can read."""
         with self._transactions.begin(cascades=False) as (connection, writer):
             for path, data in changes:
-                table, values = _parse(path)
+                table, condition, values = _parse(path)
                 before = _row(connection, path)
-                condition = " AND ".join(f"{name} = ?" for name in _KEYS[table])
                 connection.execute(" ".join(("DELETE FROM", table, "WHERE", condition)), values)
                 if data is not None:
                     _insert(connection, table, json.loads(data))
@@ -192,11 +190,12 @@ def _readable_columns(row: dict[str, Any]) -> dict[str, Any]:
     return readable
 
 
-def _parse(path: str) -> tuple[str, list[str]]:
+def _parse(path: str) -> tuple[str, str, list[str]]:
+    """Return the table of a row, and the condition that selects it with its values."""
     table, *values = path.split("/")
     if len(values) != len(_KEYS.get(table, ())):
         raise StoreError(f"{path} is not a row of OpenCode's tables", path=path)
-    return table, [unquote(value) for value in values]
+    return table, " AND ".join(f"{name} = ?" for name in _KEYS[table]), [unquote(value) for value in values]
 
 
 def _columns(connection: Connection, table: str) -> list[str]:
@@ -204,9 +203,8 @@ def _columns(connection: Connection, table: str) -> list[str]:
 
 
 def _row(connection: Connection, path: str) -> dict[str, Any] | None:
-    table, values = _parse(path)
+    table, condition, values = _parse(path)
     names = _columns(connection, table)
-    condition = " AND ".join(f"{name} = ?" for name in _KEYS[table])
     row = connection.execute(
         " ".join(("SELECT", ", ".join(names), "FROM", table, "WHERE", condition)), values
     ).fetchone()
