@@ -55,6 +55,12 @@ def find(session_id: str) -> ShareRecord | None:
         return None
 
 
+def find_share(session_id: str, share: Share) -> ShareRecord | None:
+    """Return the record of this share of a session; ``None`` if it has none, or the session has another share."""
+    record = find(session_id)
+    return record if record is not None and record.id == share.id else None
+
+
 def list_all() -> Iterator[ShareRecord]:
     """Yield every readable record, in order of session ids."""
     try:

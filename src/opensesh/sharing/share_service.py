@@ -143,7 +143,6 @@ class ShareService:
 
     async def channel(self, session_id: str, share: Share) -> ShareChannel:
         """Return a channel to a share, with the redaction that was chosen when the share was made."""
-
         record = await asyncio.to_thread(self._record, session_id, share)
         redactor = Redactor(self._known_secrets()) if record.redact else None
         server = self._server(record.server)
@@ -151,8 +150,8 @@ class ShareService:
 
     def is_current(self, session_id: str, channel: ShareChannel) -> bool:
         """Return whether a channel still has the redaction of its share, which another process may have changed."""
-        record = share_records.find(session_id)
-        return record is None or record.id != channel.share.id or record.redact == (channel.redactor is not None)
+        record = share_records.find_share(session_id, channel.share)
+        return record is None or record.redact == (channel.redactor is not None)
 
     async def update(self, session_id: str, channel: ShareChannel, *, running: bool = False) -> int:
         """Send everything that the server does not have; return how many items were sent.
@@ -179,8 +178,7 @@ class ShareService:
 
         A store of another person may name any address, to which every change of the session would be sent.
         """
-        record = share_records.find(session_id)
-        if record is not None and record.id == share.id:
+        if share_records.find_share(session_id, share) is not None:
             return True
         settings = self.settings
         servers = {PUBLIC_SERVER, settings.server if settings.chosen_by_user else PUBLIC_SERVER}
@@ -235,10 +233,8 @@ class ShareService:
 
     async def _remove(self, session_id: str, share: Share) -> None:
         """Remove a share from its server and then from all records here."""
-        record = share_records.find(session_id)
-        known = record is not None and record.id == share.id
-        base = record.server if record is not None and known else server_of(share, default=self.settings.server)
-        server = self._server(base)
+        record = share_records.find_share(session_id, share)
+        server = self._server(record.server if record else server_of(share, default=self.settings.server))
         await self._with_retries(lambda: server.remove(share, session_id))
         await asyncio.to_thread(self._delete_records, session_id, share)
 
@@ -251,18 +247,17 @@ class ShareService:
         self, session_id: str, share: Share, redact: bool | None = None, *, server: str | None = None
     ) -> ShareRecord:
         """Return the record of a share, created if the share is new or made by OpenCode, and changed to ``redact``."""
-        record = known = share_records.find(session_id)
-        if record is None or record.id != share.id:
-            record = ShareRecord(
-                session=session_id,
-                id=share.id or "",
-                secret=share.secret,
-                url=share.url,
-                server=server or server_of(share, default=self.settings.server),
-                store=self.sessions.store.place,
-                redact=self.settings.redact,
-                unsent=True,
-            )
+        known = share_records.find_share(session_id, share)
+        record = known or ShareRecord(
+            session=session_id,
+            id=share.id or "",
+            secret=share.secret,
+            url=share.url,
+            server=server or server_of(share, default=self.settings.server),
+            store=self.sessions.store.place,
+            redact=self.settings.redact,
+            unsent=True,
+        )
         if redact is not None:
             record = msgspec.structs.replace(record, redact=redact)
         if record != known:
@@ -283,9 +278,8 @@ class ShareService:
         """Record that a share is to be removed, and in which store it was made, unless that is recorded already."""
         if any((other.id, other.secret) == (share.id, share.secret) for other in revocations.of(session_id)):
             return
-        record, store = share_records.find(session_id), self.sessions.store
-        other_store = record.store if record is not None and record.id == share.id else ""
-        made_in = store_ids(store)[0] if other_store in ("", store.place) else other_store
+        record, store = share_records.find_share(session_id, share), self.sessions.store
+        made_in = record.store if record and record.store not in ("", store.place) else store_ids(store)[0]
         revocations.note(session_id, share, store=made_in, why="unshared")
 
     def _items(self, session_id: str, running: bool) -> tuple[list[ShareItem], list[str]]:
@@ -329,8 +323,7 @@ class ShareService:
 
         with suppress(NotFoundError, RecordError, ReadOnlyStoreError):
             self.sessions.update(session_id, remove_link, touch=False)
-        record = share_records.find(session_id)
-        if record is not None and record.id == share.id:
+        if share_records.find_share(session_id, share) is not None:
             share_records.delete(session_id)
         revocations.done(session_id, share)
 
