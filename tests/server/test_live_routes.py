@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -8,9 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opensesh.bus import Bus
-from opensesh.events import MessageUpdated
+from opensesh.events import MessageUpdated, PartDelta, PartUpdated
+from opensesh.project import resolve
 from opensesh.server.event_streams import EventStreams
 from opensesh.server.page_streams import Fragments, PageRendering, PageStream
+from opensesh.server.streaming_markdown import StreamingMarkdown
+from opensesh.sessions import Sessions
+from opensesh.storage.memory import Memory
 
 from .serving import LIMIT_SECONDS, SCRIPTED, Client, Json, make_project, serving
 
@@ -308,3 +313,29 @@ async def test_all_viewers_share_one_rendering() -> None:
     assert rendered == ["msg_1"]
     for stream in streams:
         stream.close()
+
+
+def _count_rendered_texts() -> int:
+    gc.collect()
+    return sum(isinstance(kept, StreamingMarkdown) for kept in gc.get_objects())
+
+
+async def test_texts_that_have_ended_are_not_kept_for_viewers(tmp_path: Path) -> None:
+    bus = Bus()
+    before = _count_rendered_texts()
+    sessions = Sessions(Memory(), resolve(tmp_path))
+    rendering = PageRendering(EventStreams(bus), _fragments(), lambda: sessions)
+    stream = PageStream(rendering, ["ses_1"], last_event_id=None, as_html=True, running=lambda: ({}, []))
+    chunks = aiter(stream)
+    await anext(chunks)
+    for number in range(20):
+        ids = {"sessionID": "ses_1", "messageID": "msg_1", "id": f"prt_{number}"}
+        part: Json = {**ids, "type": "reasoning", "text": "", "time": {"start": 1}}
+        bus.publish(PartUpdated(part=part, delta="Some "))
+        bus.publish(PartDelta(session_id="ses_1", message_id="msg_1", part_id=ids["id"], delta="thoughts"))
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while b"thoughts" not in await anext(chunks):
+                pass
+        bus.publish(MessageUpdated(info={"sessionID": "ses_1", "id": "msg_1", "time": {"completed": 2}}))
+    assert _count_rendered_texts() == before + 1
+    stream.close()

@@ -124,14 +124,12 @@ class PageRendering:
             directory, info = "", {}
         return self.fragments.part(part, directory, info.get("role") == "user")
 
-    def growing(self, part_id: str, flush: int) -> StreamingMarkdown | None:
-        """Return a streaming text as HTML, rendered at most once a flush; ``None`` if it has ended."""
-        text = self.streams.text(part_id)
-        if text is None:
-            self._growing.pop(part_id, None)
-            return None
+    def growing(self, part_id: str, text: StreamingText, flush: int) -> StreamingMarkdown:
+        """Return a streaming text as HTML, rendered at most once a flush."""
         part = self._growing.get(part_id)
         if part is None:
+            for ended in [key for key in self._growing if self.streams.text(key) is None]:
+                del self._growing[ended]
             render = self.fragments.markdown if text.part.get("type") == "text" else None
             part = self._growing[part_id] = _GrowingPart(StreamingMarkdown(render))
         if part.flush < flush:
@@ -355,7 +353,7 @@ class PageStream:
             self._stored[part_id] = part
             if is_streaming:
                 self._wait(part_id)
-            return []  # otherwise it has ended, and the event that says so follows
+            return []  # a part that is not streaming any more has ended, and the event of its end follows
         return [await self._whole_part(part, sequence)]
 
     async def _whole_part(self, part: Document, sequence: int) -> tuple[str, Document]:
@@ -390,7 +388,7 @@ class PageStream:
         """Return the operations by which a viewer gets the newest text of a part."""
         text, seen = self.streams.text(part_id), self._seen.get(part_id)
         if text is None:
-            return []  # it has ended; the event that says so follows
+            return []  # the part has ended, and the event of its end follows
         ids = {"session": text.part.get("sessionID"), "turn": text.part.get("messageID"), "part": part_id}
         operations: list[Document] = []
         if not self._as_html:
@@ -399,9 +397,7 @@ class PageStream:
             if seen is None:
                 return [{"op": "part", **ids, "document": text.part | {"text": text.text}}]
             return [{"op": "text", **ids, "from": start, "s": text.text[start:]}]
-        markdown = self._rendering.growing(part_id, flush)
-        if markdown is None:
-            return []
+        markdown = self._rendering.growing(part_id, text, flush)
         if seen is None:
             operations.append({"op": "part", **ids, "html": str(self._rendering.fragments.streaming_part(text.part))})
         operations += (one.document(part_id) | ids for one in markdown.operations(seen or ViewerPosition()))
