@@ -93,7 +93,7 @@ class StreamPosition:
             if only_due and self._due[part_id] > now:
                 continue
             self._due.pop(part_id, None)
-            text = self.streams.text(part_id)  # none if it has ended; the event that says so follows
+            text = self.streams.text(part_id)  # none if the part has ended: the event of its end follows
             if text is not None and text.length > self.sent[part_id]:
                 frames.append(self._text_frame(part_id, self.sent[part_id], text.directory))
         return b"".join(frames)
@@ -118,7 +118,7 @@ class StreamPosition:
         return b"".join(self.frame(dumps_compact(event), directory, sequence) for event in events)
 
     def _frame_of(self, envelope: Envelope) -> bytes:
-        """Return what clients are sent for an event; empty if it is nothing, or nothing yet."""
+        """Return what clients are sent for an event; empty if they are sent nothing, or only later."""
         event = envelope.event
         if isinstance(event, Missed):
             self.sent.clear()
@@ -148,15 +148,16 @@ class StreamPosition:
         return rest + self.frame(self.streams.payload(envelope), envelope.directory, envelope.sequence)
 
     def _delta_frame(self, part_id: str, added: int, envelope: Envelope) -> bytes:
-        """Return an update with the newest text of a part; none if it was sent, or too soon after the last."""
+        """Return an update with the newest text of a part; empty if that was sent already, or if the last update was
+        sent only a moment ago."""
         text = self.streams.text(part_id)
         if text is None:
-            return b""  # it has ended; the event that says so follows
+            return b""  # the part has ended, and the event of its end follows
         start = self.sent.get(part_id)
         if start is None:  # the client has resumed its stream in the middle of the text
             end = text.end_of(envelope.sequence)
             if end is None:
-                return b""  # the event that stored it follows
+                return b""  # the part was stored meanwhile, and the event of that follows
             start = end - added
         if text.length <= start:
             return b""
@@ -394,7 +395,8 @@ class ClientStream:
         """Return what a client that is not up to date is sent next. Once that is everything, it shares the channel."""
         data = own.read()
         if own.sequence >= self._channels.streams.bus.last:
-            # At one moment, so that both have sent the same; other threads may publish meanwhile.
+            # The channel and this client read up to the same event, so that both have sent the same. Other threads may
+            # publish meanwhile.
             self._channel.flush(whole_texts=True)
             data += own.read() + own.read_deferred(only_due=False)
             position = self._channel.position

@@ -156,7 +156,7 @@ def _checked_id(share_id: str) -> str:
 
 
 def server_of(share: Share, *, default: str) -> str:
-    """Return the base URL of the server that issued a share, by its link; ``default`` if the link does not tell."""
+    """Return the base URL of the server that issued a share, by its link; ``default`` if the link does not name it."""
     if share.id is None:
         return _LEGACY_SERVER
     link = _LINK.fullmatch(share.url)
@@ -223,7 +223,7 @@ class ShareChannel:
         except ShareError as error:
             if error.retryable:
                 raise
-            stored = []  # a server need not offer its data; whether it accepts any is seen when sending
+            stored = []  # a server may refuse to list its data and still accept new data, so everything is sent
         self._digests = {item.key: _digest(dumps_compact(item.data)) for item in stored}
         keys = {item.key for item in items} | set(incomplete)
         removed = [tombstone(item) for item in stored if item.type in ("part", "session_diff") and item.key not in keys]

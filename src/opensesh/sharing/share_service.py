@@ -329,7 +329,8 @@ class ShareService:
 
 
 def retry_delay_seconds(policy: RetryPolicy, failures: int, error: OpenseshError) -> float:
-    """Return how long to wait for a share server: what the server requests counts up to the policy's own maximum."""
+    """Return how long to wait before the next request to a share server: at least as long as it requests, but never
+    longer than the policy's maximum."""
     requested = error.wait if isinstance(error, ShareError) else None
     return max(policy.delay_ms(failures) / 1000, min(requested or 0, policy.max_delay_ms / 1000))
 

@@ -232,7 +232,7 @@ class ShareSync:
             or not await asyncio.to_thread(service.is_current, queue.session, channel)
         ):
             queue.channel = await service.channel(queue.session, share)
-            queue.behind = True  # also sends what a process that ended did not
+            queue.behind = True  # an earlier process may have left changes unsent, so everything is compared
         return queue.channel
 
     async def _send(self, queue: _SessionQueue, channel: ShareChannel, keys: dict[Key, None] | None) -> None:
