@@ -95,8 +95,12 @@ def drawn(printed: str) -> str:
     from rich.terminal_theme import SVG_EXPORT_THEME
     from rich.text import Text
 
-    story = settled(printed).split("\x1b[1m\nWhat is stored")[0]
-    story = re.sub(r"A throw-away project: \S+\s+(\x1b\[1m)?\s*", r"\1", story).strip("\n")
+    bold = r"(?:\x1b\[1m)?"
+    shown = rf"A temporary project: \S+\s+({bold})\s*(.*?){bold}\s*The stored session"
+    match = re.search(shown, settled(printed), re.DOTALL)
+    if match is None:
+        raise SystemExit("the demo prints other headings than this script knows")
+    story = f"{match[1]}{match[2]}".strip("\n")
     console = Console(width=COLUMNS, record=True, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(story))
     svg = console.export_svg(title="opensesh", theme=SVG_EXPORT_THEME, unique_id="session")

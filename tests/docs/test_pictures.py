@@ -5,13 +5,18 @@ import struct
 from pathlib import Path
 from xml.etree import ElementTree
 
+DEMO = Path(__file__).parents[2] / "src" / "opensesh" / "cli" / "demo_command.py"
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 
 
 def test_the_picture_of_a_session_is_a_drawing_that_loads_nothing() -> None:
     text = (PICTURES / "session.svg").read_text("utf-8")
     words = "".join(ElementTree.fromstring(text).itertext()).replace("\xa0", " ")
-    assert "opensesh run" in words
+    assert "$ opensesh run" in words
+    assert "temporary project" not in words
+    for heading in ("The change", "The cost, at the prices of a larger model"):
+        assert heading in words
+        assert f'{heading}"' in DEMO.read_text("utf-8")
     assert "return round(sum(prices) * (1 - discount), 2)" in words
     assert "@font-face" not in text
     assert "href=" not in text
