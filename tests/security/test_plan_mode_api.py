@@ -79,6 +79,11 @@ async def planning(project: Path) -> AsyncGenerator[Client]:
             await asyncio.gather(task, return_exceptions=True)
 
 
+async def tools_called(client: Client, session_id: str) -> int:
+    messages = await client.get(f"/session/{session_id}/message")
+    return sum(part["type"] == "tool" for message in messages for part in message["parts"])
+
+
 Step = Callable[[Client, str], Coroutine[Any, Any, str]]
 
 
@@ -137,6 +142,7 @@ async def test_c2_nothing_that_a_model_says_changes_a_file_whatever_clients_do_m
         for script in attacks(project):
             await client.prompt(session_id, script, agent="plan", tools={"write": True, "bash": True})
             assert digest(project) == before, script
+        assert await tools_called(client, session_id) >= len(attacks(project))
 
 
 @pytest.mark.slow
@@ -165,6 +171,7 @@ async def test_c2_commands_of_a_project_keep_plan_mode(isolated: Path) -> None:
                 body = {"command": name, "arguments": script, "agent": "plan", "model": "scripted/prompt"}
                 await client.post(f"/session/{session_id}/command", body)
                 assert digest(project) == before, (name, script)
+        assert await tools_called(client, session_id) >= 2 * len(attacks(project))
 
 
 @pytest.mark.slow
@@ -178,3 +185,4 @@ async def test_c2_no_command_line_changes_a_file_whatever_the_client_answers(iso
             script = f"{call('bash', command=line, description='x')}\n---\nSAY done"
             await client.prompt(session_id, script, agent="plan")
             assert digest(project) == before, line
+        assert await tools_called(client, session_id) == len(SHELL) + len(ATTACKS)
