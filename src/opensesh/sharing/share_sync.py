@@ -49,26 +49,28 @@ class _SessionQueue:
         """Whether the server may lack changes that were not recorded."""
         self.closed = False
         """Whether updates were given up after an error that a retry would not resolve."""
-        self.ready = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
+        """The task that sends the changes. It ends when there are none left."""
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there is anything to send."""
+        return self.send_all or bool(self.keys)
 
     def add(self, key: Key | None) -> None:
         if key is None:
             self.send_all = True
         else:
             self.keys[key] = None
-        self.ready.set()
 
     def take(self) -> tuple[dict[Key, None], bool]:
         changes = self.keys, self.send_all
         self.keys, self.send_all = {}, False
-        self.ready.clear()
         return changes
 
     def put_back(self, keys: dict[Key, None], send_all: bool) -> None:
         self.keys = {**keys, **self.keys}
         self.send_all |= send_all
-        self.ready.set()
 
 
 class ShareSync:
@@ -130,15 +132,13 @@ class ShareSync:
                 task.cancel()
             await self._group.__aexit__(None, None, None)
         for queue in self._queues.values():
-            if queue.ready.is_set() and (queue.share_requested or queue.channel):
+            if queue.has_changes and (queue.share_requested or queue.channel):
                 state = "is not shared" if queue.share_requested else "is shared, but not up to date"
                 self._notify(f"{queue.session} {state}; retry with 'opensesh session share {queue.session}'")
 
     def share(self, session_id: str) -> None:
         """Request that a session is shared soon; ``notify`` gets its link."""
-        queue = self._queue(session_id)
-        queue.share_requested = True
-        queue.add(None)
+        self._add(session_id, None).share_requested = True
 
     def _start(self, work: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> asyncio.Task[None]:
         task = self._group.create_task(_logging_errors(work, *args, **kwargs))
@@ -157,25 +157,19 @@ class ShareSync:
                 if self._service.settings.automatic and not event.info.get("parentID"):
                     self.share(event.info["id"])
             elif (change := changed_key(event)) is not None:
-                self._queue(change[0]).add(change[1])
+                self._add(*change)
 
-    def _queue(self, session_id: str) -> _SessionQueue:
+    def _add(self, session_id: str, key: Key | None) -> _SessionQueue:
+        """Queue a changed record of a session, or all of them without a key, and see that a task sends it."""
         queue = self._queues.setdefault(session_id, _SessionQueue(session_id))
+        queue.add(key)
         if queue.task is None or queue.task.done():
             queue.task = self._start(self._process, queue)
         return queue
 
     async def _process(self, queue: _SessionQueue) -> None:
-        """Send the changes of a session as they come, until closing."""
-        while True:
-            if not queue.ready.is_set() and not self._closing.is_set():
-                async with asyncio.TaskGroup() as group:
-                    waits = [group.create_task(event.wait()) for event in (queue.ready, self._closing)]
-                    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-                    for wait in waits:
-                        wait.cancel()
-            if not queue.ready.is_set():
-                return
+        """Send the changes of a session until there are none."""
+        while queue.has_changes:
             await self._sleep_unless_closing(self._delay)
             await self._flush(queue)
 
@@ -286,7 +280,7 @@ class ShareSync:
         store = self._service.sessions.store
         for record in await asyncio.to_thread(lambda: list(share_records.list_all())):
             if record.store == store.place and (record.unsent or every_share):
-                self._queue(record.session).add(None)
+                self._add(record.session, None)
 
 
 async def _logging_errors(work: Callable[P, Awaitable[None]], *args: P.args, **kwargs: P.kwargs) -> None:
