@@ -288,6 +288,22 @@ def test_a_call_is_one_line_with_its_outcome_at_the_end() -> None:
 
 
 @pytest.mark.parametrize(
+    ("output", "lines"),
+    [
+        (
+            "<path>/a1</path>\n<type>file</type>\n<content>1: a\n2: 3: b\n\n(End of file - total 2 lines)\n</content>",
+            "2 lines",
+        ),
+        ("<file>\n00001| a\n\n(End of file - total 1 lines)\n</file>", "1 line"),
+        ("<path>/a</path>\n<type>directory</type>\n<entries>\nb.py\n\n(1 entries)\n</entries>", ""),
+        ("Image read successfully", ""),
+    ],
+)
+def test_a_file_that_was_read_has_the_number_of_its_lines(output: str, lines: str) -> None:
+    assert Elements(render_part(call(1, output=output), PAGE)).text.split() == ["read", "/a1", *lines.split(), "Show"]
+
+
+@pytest.mark.parametrize(
     ("error", "word"),
     [
         ("The user dismissed this question", "skipped"),

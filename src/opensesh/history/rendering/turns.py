@@ -8,6 +8,7 @@ is unfolded; in an exported page it is there.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -48,6 +49,8 @@ _SHOWN_LENGTH = 40_000
 _MAX_HIGHLIGHTED_LINES = 500
 _LOOKUPS = {"read": "file", "grep": "search", "glob": "search", "list": "search", "ls": "search"}
 """Tools whose calls are folded into one line where several follow each other."""
+_NUMBERED = re.compile(r"^(?:<content>)?\d+[:|] ?", re.MULTILINE)
+"""A line of a file as ``read`` returns it, today and up to OpenCode 1.1. The lines around them are not in the file."""
 _FOLDED_CALLS = 3
 
 
@@ -257,8 +260,8 @@ def call_outcome(call: ToolBlock) -> list[tuple[str, str]]:
     if call.diff:
         added, removed = count_changes(call.diff)
         words.append(("", f"+{added} \N{MINUS SIGN}{removed}"))
-    if call.tool == "read" and call.status == "completed" and call.output:
-        words.append(("", pluralize(len(call.output.splitlines()), "line")))
+    if call.tool == "read" and call.status == "completed" and (lines := len(_NUMBERED.findall(call.output))):
+        words.append(("", pluralize(lines, "line")))
     if call.duration is not None:
         words.append(("", format_duration(call.duration)))
     return words
