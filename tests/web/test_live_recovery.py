@@ -167,7 +167,7 @@ async def test_two_browsers_and_the_terminal_client_agree_also_after_lost_connec
             await terminal.sees("SAY From the terminal.", "From the terminal.", "From a browser, in pieces.")
             await disconnect(other)
             await terminal.prompt("SAY Missed by one browser.")
-            await terminal.sees("From a browser, in pieces.", "Missed by one browser.")
+            await terminal.sees("From a browser, in pieces.", "SAY Missed by one browser.", "Missed by one browser.")
             await other.context.unroute("**/history/events*")
             await is_idle(other)  # not disconnected any more
             await prompt(other, "SAY All three.")
