@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 from pathlib import Path
@@ -233,3 +234,49 @@ def test_a_git_that_does_not_answer_is_not_waited_for(tmp_path: Path, monkeypatc
     assert command.lines("rev-parse", "HEAD") == ()
     assert command.problem is not None
     assert "did not answer" in command.problem
+
+
+@pytest.fixture
+def misleading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository whose index names files outside of it: behind a folder that is a link by now."""
+    monkeypatch.setattr(file_search, "ripgrep", lambda: None)
+    project, outside = tmp_path / "project", tmp_path / "outside"
+    (project / "data").mkdir(parents=True)
+    (outside / "sub").mkdir(parents=True)
+    for folder in (project / "data", outside, outside / "sub"):
+        (folder / "a.txt").write_text("needle\n")
+    git(project, "init", "-q")
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "x")
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=project, capture_output=True, text=True, check=True)
+    git(project, "update-index", "--add", "--cacheinfo", f"160000,{commit.stdout.strip()},data/sub")
+    (project / "data" / "a.txt").unlink()
+    (project / "data").rmdir()
+    (project / "data").symlink_to(outside)
+    (project / "own.txt").write_text("needle\n")
+    return project
+
+
+async def test_files_that_the_index_names_behind_a_link_are_not_searched(misleading: Path) -> None:
+    bench = Bench(misleading)
+    assert (await bench.run(GlobTool(), pattern="**/*.txt")).output == str(misleading / "own.txt")
+    assert (await bench.run(GrepTool(), pattern="needle")).metadata["matches"] == 1
+    assert await file_search.files(str(misleading)) == ["own.txt"]
+
+
+async def test_the_server_shows_no_file_that_the_index_names_behind_a_link(misleading: Path) -> None:
+    async with serving(misleading) as client:
+        assert await client.get("/find/file", params={"query": "txt"}) == ["own.txt"]
+        found = await client.get("/find", params={"pattern": "needle"})
+    assert [match["path"]["text"] for match in found] == ["own.txt"]
+
+
+async def test_a_link_to_a_named_pipe_does_not_keep_the_server_from_listing_changes(misleading: Path) -> None:
+    os.mkfifo(misleading.parent / "pipe")
+    (misleading / "odd").symlink_to(misleading.parent / "pipe")
+    (misleading / "endless").symlink_to("/dev/zero")
+    (misleading.parent / "long").write_text("\n" * 100)
+    (misleading / "elsewhere").symlink_to(misleading.parent / "long")
+    async with serving(misleading) as client, asyncio.timeout(20):
+        added = {file["path"]: file["added"] for file in await client.get("/file/status") if file["status"] == "added"}
+    assert added == {"own.txt": 2, "elsewhere": 1}

@@ -71,7 +71,7 @@ async def files(directory: str) -> list[str]:
         return await asyncio.to_thread(_walk, directory)
 
     def split() -> tuple[list[str], list[str]]:
-        modes = {name.rstrip("/"): _mode(os.path.join(directory, name)) for name in tracked}
+        modes = _modes(directory, [name.rstrip("/") for name in tracked])
         regular = [name for name, mode in modes.items() if stat.S_ISREG(mode)]
         return regular, [name for name, mode in modes.items() if stat.S_ISDIR(mode)]
 
@@ -259,9 +259,25 @@ def _walk(directory: str) -> list[str]:
     return paths
 
 
+def _modes(directory: str, names: Iterable[str]) -> dict[str, int]:
+    """Return the modes of the files that are below ``directory``. An index may name others: behind a folder that is a
+    link by now, or by ``..``."""
+    root = os.path.realpath(directory)
+    modes: dict[str, int] = {}
+    is_below: dict[str, bool] = {}
+    for name in names:
+        above = os.path.dirname(name)
+        folder = os.path.join(root, above.replace("/", os.sep)) if above else root
+        if folder not in is_below:
+            is_below[folder] = os.path.realpath(folder) == folder
+        if is_below[folder]:
+            modes[name] = _mode(os.path.join(root, name))
+    return modes
+
+
 def _mode(path: str) -> int:
     try:
-        return os.lstat(path.rstrip("/")).st_mode
+        return os.lstat(path).st_mode
     except OSError:
         return 0  # tracked but deleted
 

@@ -16,7 +16,8 @@ from ...engine.cancellation import run_in_thread_uncancellable
 from ...errors import ToolFailedError
 from ...records.view import js_name
 from ...safe_git import without_filters
-from ...tools.file_search import files, grep, spans
+from ...tools.file_search import confirmed, files, grep, spans
+from ...tools.real_files import open_file
 from ...workspace.git import git_environment
 from ..operations import Call, Routes
 from ..responses import RequestError
@@ -118,10 +119,10 @@ async def find_text(call: Call, query: TextQuery) -> object:
     async with call.engine() as engine:
         directory = engine.location.directory
         try:
-            matches = (await grep(query.pattern, directory)).matches[:_MAX_MATCHES]
+            found = (await grep(query.pattern, directory)).matches[:_MAX_MATCHES]
         except ToolFailedError:  # the pattern is not a regular expression, which finds nothing in OpenCode
             return []
-
+        matches = await run_in_thread_uncancellable(confirmed, found, directory, os.path.realpath(directory))
         spans_by_match = await spans(query.pattern, [match.line for match in matches])
 
         def describe() -> list[Document]:
@@ -206,10 +207,11 @@ def _read_file(location: ProjectLocation, path: str) -> Document:
             return {"type": "text", "content": ""}
         if os.path.getsize(target) > _MAX_FILE_BYTES:
             raise RequestError(413, "BadRequest", f"{path} has more than {_MAX_FILE_BYTES:,} bytes")
-        with open(target, "rb") as file:
+        with open_file(target) as file:
             data = file.read()
-    except OSError as error:
-        raise RequestError(403, "ForbiddenError", f"{path}: {error.strerror}") from None
+    except (OSError, ToolFailedError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is being replaced"
+        raise RequestError(403, "ForbiddenError", f"{path}: {reason}") from None
     if mime.startswith("image/"):
         content = base64.b64encode(data).decode()
         return {"type": "text", "content": content, "mimeType": mime, "encoding": "base64"}
@@ -256,8 +258,8 @@ def _file_status(location: ProjectLocation) -> list[Document]:
         counts = {"added": _count(added), "removed": _count(removed)}
         listed.append({"path": _shown(location, name), **counts, "status": "modified"})
     for name in _git_names(location, "ls-files", "--others", "--exclude-standard", "--full-name", "-z"):
-        with suppress(OSError):  # a link that leads nowhere is not listed
-            added_lines = _line_count(os.path.join(location.sandbox, name))
+        with suppress(OSError, ToolFailedError):  # links to nowhere, to folders and to pipes are not listed
+            added_lines = _line_count(location, name)
             listed.append({"path": _shown(location, name), "added": added_lines, "removed": 0, "status": "added"})
     # A deleted file is in the list twice, as in OpenCode.
     deleted = _git_names(location, "diff", "--no-renames", "--name-only", "--diff-filter=D", "-z", "HEAD")
@@ -285,9 +287,11 @@ def _count(number: str) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-def _line_count(path: str) -> int:
-    with open(path, "rb") as file:
-        data = file.read(_MAX_FILE_BYTES)
+def _line_count(location: ProjectLocation, name: str) -> int:
+    """Return the lines of a file; 1 for a link that leads out of the project."""
+    real = os.path.realpath(os.path.join(location.sandbox, name))
+    with open_file(real) as file:
+        data = file.read(_MAX_FILE_BYTES) if location.contains(real) else b""
     return data.count(b"\n") + 1  # as OpenCode counts, which splits at newlines
 
 
@@ -318,10 +322,10 @@ def _match(directory: str, match: Match, ends: list[tuple[int, int]]) -> Documen
     offset = 0
     absolute = os.path.join(directory, match.path)
     try:
-        with open(absolute, "rb") as file:
+        with open_file(os.path.realpath(absolute)) as file:
             for _ in range(match.number - 1):
                 offset += len(file.readline())
-    except OSError:
+    except (OSError, ToolFailedError):
         offset = 0
     line = match.line.encode(errors="replace")
     submatches = [
