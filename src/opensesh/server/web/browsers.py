@@ -12,8 +12,9 @@ import secrets
 import time
 from contextlib import contextmanager
 from hashlib import sha256
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
+
+from ...asgi.requests import cookie_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -103,12 +104,8 @@ class Browsers:
 
     def identify(self, headers: Mapping[str, str]) -> Browser | None:
         """Return the browser whose cookie a request has."""
-        try:
-            morsel = SimpleCookie(headers.get("cookie", "")).get(self.cookie_name)
-        except CookieError:
-            return None
         self._end_idle()
-        browser = self._browsers.get(_digest(morsel.value)) if morsel is not None else None
+        browser = self._browsers.get(_digest(cookie_value(headers, self.cookie_name)))
         if browser is not None:
             browser.last_used = self._clock()
         return browser

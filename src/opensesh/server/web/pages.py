@@ -30,6 +30,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from ...asgi.requests import cookie_value
 from ...history.rendering.turns import template_environment
 from ...text import format_bytes, format_count, pluralize
 from ..operations import respond
@@ -201,7 +202,7 @@ def _template(name: str) -> Template:
 
 
 def _context(request: Request | None) -> dict[str, Any]:
-    cookie = request.cookies.get(VIEW_COOKIE, "") if request is not None else ""
+    cookie = cookie_value(request.headers, VIEW_COOKIE) if request is not None else ""
     view = {name: values[0] for name, values in parse_qs(cookie).items()}
     return {
         "static": static_folder(),
