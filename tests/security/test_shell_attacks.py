@@ -346,3 +346,25 @@ async def test_l3_a_rule_about_one_file_holds_for_commands_that_name_its_folder(
 async def test_l3_a_rule_about_all_files_is_about_tools_and_redirections(project: Path) -> None:
     await Unattended(project, {"edit": "deny"}).run(BashTool(), command="cp victim other")
     assert (project / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("echo victim | xargs tee", "xargs tee logs/a <<< victim", "xargs -I logs/a tee logs/a <<< victim"),
+        *("echo victim | xargs -n 1 /usr/bin/tee -a", "xargs nice tee <<< ../outside/canary"),
+        *("echo x | env -C sub tee ../logs/a", "echo x | env --chdir ../outside tee logs/a", "env -C sub tee logs/a"),
+        *("env -C ../outside sh -c 'echo > logs/a'", "env -C sub -C .. bash -c 'ls > logs/a'"),
+        *("find sub ../outside -maxdepth 0 -execdir tee logs/a ';'", "chroot . tee logs/a", "chroot sub /bin/tee /a"),
+        *("sudo -D sub tee logs/a", "sudo --chdir=sub tee logs/a", "unshare -w sub tee logs/a"),
+    ],
+)
+async def test_no_line_writes_where_a_rule_about_files_was_not_asked(line: str, project: Path) -> None:
+    for folder in (project, project / "sub", project.parent / "outside"):
+        (folder / "logs").mkdir()
+    permission: Permission = {"bash": "allow", "edit": {"*": "deny", "logs/*": "allow"}, "external_directory": "deny"}
+    before = state(project)
+    with pytest.raises(PermissionRefusedError):
+        await Unattended(project, permission).run(BashTool(), command=line)
+    assert state(project) == before
+    await Unattended(project, permission).run(BashTool(), command="echo x | env -u x tee logs/a > logs/b")

@@ -113,7 +113,8 @@ def skip_global_flags(name: str, arguments: Sequence[str]) -> list[str]:
 
 
 class _Flags(NamedTuple):
-    """The flags of a command that runs another. With any other flag it is not certain which word is the command."""
+    """The flags of a command that runs another. With any other flag it is not certain which word is the command, or in
+    which directory it runs."""
 
     letters: str = ""
     """Those that take the next word, unless their value is attached."""
@@ -128,21 +129,20 @@ _WRAPPERS: dict[str, _Flags] = {
     **dict.fromkeys(
         """
             aa-exec builtin busybox bwrap capsh catchsegv cgexec chpst daemonize dbus-launch dumb-init eatmydata
-            entr fakechroot faketime firejail gosu heaptrack i386 linux32 linux64 nocorrect noglob nohup perf
-            chronic dbus-run-session i486 i586 i686 ifne lckdo proot proxychains proxychains4 repeat rlwrap rr run0
-            runcon s6-setuidgid schedtool setarch setuidgid sg softlimit start-stop-daemon su-exec systemd-inhibit
+            chroot entr fakechroot faketime firejail gosu heaptrack i386 linux32 linux64 nocorrect noglob nohup perf
+            chronic dbus-run-session i486 i586 i686 ifne lckdo logsave proot proxychains proxychains4 repeat rlwrap rr
+            run0 runcon s6-setuidgid schedtool setarch setuidgid sg softlimit start-stop-daemon su-exec systemd-inhibit
             systemd-run taskset tini torsocks toybox tsocks uname26 unbuffer valgrind x86_64 xvfb-run
         """.split(),
         _NONE,
     ),
     "caffeinate": _Flags("tw", "", "dimsu"),
     "choom": _Flags("np", "adjust pid"),
-    "chroot": _Flags("", "groups userspec"),
     "chrt": _Flags("DPT", "sched-deadline sched-period sched-runtime", "abdfiomrv"),
     "command": _Flags("", "", "p"),
     "cpulimit": _Flags("cepl"),
     "doas": _Flags("Cu", "", "ns"),
-    "env": _Flags("Cu", "chdir unset", "iv0 ignore-environment null"),
+    "env": _Flags("u", "unset", "iv0 ignore-environment null"),
     "exec": _Flags("a", "", "cl"),
     "fakeroot": _Flags("bis", "fd-base"),
     "flock": _Flags("Ew", "conflict-exit-code timeout wait", "enosuxF nonblock shared exclusive"),
@@ -160,14 +160,14 @@ _WRAPPERS: dict[str, _Flags] = {
     "stdbuf": _Flags("eio", "error input output"),
     "strace": _Flags("abeIOpPsSuUX", "attach string-limit trace user", "cCdfFhiknqrtTvwxyzZ"),
     "sudo": _Flags(
-        "CDRTghprtuU",
-        "chdir chroot close-from command-timeout group host other-user prompt role type user",
+        "CTghprtuU",
+        "close-from command-timeout group host other-user prompt role type user",
         "AbEHnPS non-interactive",
     ),
     "time": _Flags("fo", "format output", "apvq"),
     "timeout": _Flags("ks", "kill-after signal", "v foreground preserve-status verbose"),
     "uclampset": _Flags("mMp"),
-    "unshare": _Flags("GRSw", "root setgid setuid wd"),
+    "unshare": _Flags("GS", "setgid setuid"),
     "watch": _Flags("nq", "equexit interval", "bcdegtx"),
     "xargs": _Flags(
         "adELnPs",
@@ -185,8 +185,8 @@ _ENV_SPLIT_STRING = re.compile(r"--s|-(?!-)[^CuS]*S", re.DOTALL)
 
 _FIRST_IS_OWN = frozenset(
     """
-    chroot chrt faketime flock gosu gtimeout lckdo perf repeat rr runcon s6-setuidgid setarch setuidgid sg su-exec
-    taskset timeout
+    chroot chrt faketime flock gosu gtimeout lckdo logsave perf repeat rr runcon s6-setuidgid setarch setuidgid sg
+    su-exec taskset timeout
     """.split()
 )
 """Wrappers whose first argument is not the command."""
@@ -202,7 +202,7 @@ _SHELLS: dict[str, ShellLanguage] = {
 }
 """Shells whose language is known, by name."""
 _WITH_SHELL_TEXT = _SHELLS.keys() | set(
-    "csh elvish fish lksh nu oksh osh posh pwsh runuser script su tcsh xonsh yash ysh".split()
+    "csh elvish fish lksh newgrp nu oksh osh posh pwsh runuser script su tcsh xonsh yash ysh".split()
 )
 """Commands that take a text for a shell behind ``-c``."""
 
@@ -236,9 +236,10 @@ def runs_other_commands(name: str) -> bool:
     return _is_wrapper(base) or base in _WITH_SHELL_TEXT or base in (".", "eval", "source", "trap")
 
 
-def _may_run_arguments(name: str) -> bool:
-    """Return whether more arguments than are known could make a command of this name run another."""
-    return runs_other_commands(name) or os.path.basename(name) in _EXEC_FLAGS
+def _depends_on_arguments(name: str) -> bool:
+    """Return whether more arguments than are known could make a command of this name run another, or write a file that
+    the rules were not asked about."""
+    return runs_other_commands(name) or os.path.basename(name) in _EXEC_FLAGS or os.path.basename(name) == "tee"
 
 
 def runs_in_same_shell(name: str) -> bool:
@@ -279,6 +280,8 @@ def inner_line(command: ShellCommand) -> ParsedLine:
     if name in _EXEC_FLAGS:
         is_uncertain = any(_may_become_flag(name, word) for word in words)
         doubts = [f"{name} with words that may become flags"] if is_uncertain else []
+        if any(word.value in ("-execdir", "-okdir") for word in words):
+            doubts.append(f"{name}, which runs commands elsewhere")
         return ParsedLine(list(_exec_commands(words, _EXEC_FLAGS[name])), doubts)
     return _NOTHING
 
@@ -352,8 +355,8 @@ def _wrapped_command(name: str, words: Sequence[Word]) -> ParsedLine:
         index += 1
     rest = words[index:]
     doubts += [f"{name} with a word that may become the command" for word in words[:index] if not word.literal]
-    if name == "parallel" or (name == "xargs" and rest and _may_run_arguments(rest[0].value)):
-        doubts.append(f"{name}, which runs a command from its input")
+    if name in ("chroot", "parallel") or (name == "xargs" and rest and _depends_on_arguments(rest[0].value)):
+        doubts.append(f"{name}, which runs a command from its input, or elsewhere")
     is_text = name in ("flock", "sg") and bool(rest) and rest[0].value in ("-c", "--command")
     line = parse(_joined(rest[1:2] if is_text else rest)) if is_text or name in _JOINING else None
     return ParsedLine(line.commands if line else list(_command_of(rest)), doubts + (line.doubts if line else []))
