@@ -221,14 +221,17 @@ def test_home_folders_are_redacted_when_asked(text: str, expected: str) -> None:
 
 def test_pictures_stay_whole_and_attached_text_is_cleaned() -> None:
     secret = SECRETS["github-token"]
-    picture = "data:image/png;base64," + b64encode(secret.encode() * 3).decode()
+    picture = "data:image/png;base64," + b64encode(b"\x89PNG\r\n" + secret.encode() * 20).decode()
     attached = "data:text/plain;base64," + b64encode(f"token {secret}\n".encode()).decode()
     redactor = Redactor()
     assert redactor.text(picture) == picture
     cleaned = redactor.text(attached)
     assert b64decode(cleaned.partition(",")[2]) == b"token [redacted:github-token]\n"
+    wide = "data:text/plain;base64," + b64encode(f"token {secret}\n".encode("utf-16")).decode()
+    assert b64decode(redactor.text(wide).partition(",")[2]).decode("utf-16") == "token [redacted:github-token]\n"
     assert redactor.text("data:text/plain,x " + secret) == "data:text/plain,x [redacted:github-token]"
     assert redactor.text("data:text/plain;base64,***") == "data:text/plain;base64,***"
+    assert redactor.text(f"data:text/plain;base64,{secret}") == "data:text/plain;base64,[redacted:github-token]"
 
 
 secrets = st.sampled_from(sorted(SECRETS.values()))

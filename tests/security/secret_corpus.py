@@ -30,6 +30,16 @@ def _halves(secret: str) -> tuple[str, str]:
     return secret[: len(secret) // 2], secret[len(secret) // 2 :]
 
 
+def _lines(text: str, size: int, between: str = "\n") -> str:
+    return between.join(text[at : at + size] for at in range(0, len(text), size))
+
+
+def attached(kind: str, content: bytes, between: str = "") -> str:
+    """An attachment as a message has it, with something between its lines."""
+    digits = b64encode(content).decode()
+    return f"data:{kind};base64," + between.join(digits[at : at + 40] for at in range(0, len(digits), 40))
+
+
 EVERYWHERE: dict[str, Callable[[str], str]] = {
     "alone": str,
     "in a sentence": "The key is {}, keep it.".format,
@@ -68,10 +78,37 @@ EVERYWHERE: dict[str, Callable[[str], str]] = {
     ),
     "written in HTML": lambda secret: "".join(f"&#{ord(letter)};" for letter in secret),
     "written in hexadecimal HTML": lambda secret: "".join(f"&#x{ord(letter):x};" for letter in secret),
+    "in capital hexadecimal HTML": lambda secret: "".join(f"&#X{ord(letter):X};" for letter in secret),
+    "written in old JavaScript": lambda secret: "".join(f"%u{ord(letter):04x}" for letter in secret),
+    "written in eight digits": lambda secret: "".join(f"\\U{ord(letter):08x}" for letter in secret),
+    "split by an HTML space without width": lambda secret: "&#8203;".join(_halves(secret)),
+    "split by an escaped space without width": lambda secret: "%E2%80%8B".join(_halves(secret)),
+    "split by a bell": lambda secret: "\x07".join(_halves(secret)),
+    "with marks above the letters": lambda secret: "".join(f"{letter}\u0336" for letter in secret),
+    "with hyphens of a book": lambda secret: secret.replace("-", "\u2011"),
+    "with raised digits": lambda secret: secret.replace("1", "\u00b9").replace("2", "\u00b2"),
+    "in the title of a window": "\x1b]0;{}\x07".format,
+    "in the address of a link of a terminal": "\x1b]8;;https://x/?k={}\x07link\x1b]8;;\x07".format,
+    "in an answer of a terminal": "\x1bP{}\x1b\\".format,
+    "behind a terminal code without an end": "x \x1b] y {} z".format,
+    "behind the beginning of a terminal code": "\x1b[{}".format,
+    "behind the written beginning of a terminal code": "\\e[{}".format,
     "behind a letter": "x{}".format,
     "behind a word and an underscore": "key_{}".format,
 }
 """Spellings in which every secret is recognised."""
+
+AS_A_WHOLE: dict[str, Callable[[str], str]] = {
+    "in an event stream": 'data: {{"a": 1, "b": "{}"}}\n\n'.format,
+    "behind data:": "data:{},x".format,
+    "in the name of an attachment": "data:text/plain;name={};base64,aGVsbG8=".format,
+    "in an attached drawing": lambda secret: attached("image/svg+xml", f"<svg><text>{secret}</text></svg>".encode()),
+    "in an attachment of an unknown type": lambda secret: attached("application/octet-stream", f"k {secret}".encode()),
+    "in an attachment in Latin-1": lambda secret: attached("text/plain", f"cl\u00e9 {secret}".encode("latin-1")),
+    "in an attachment with blanks": lambda secret: attached("text/plain", f"the key is {secret} ".encode(), "\n "),
+    "in an attachment for URLs": lambda secret: quote(attached("TEXT/PLAIN", f"key {secret}".encode()), safe=":/;,"),
+}
+"""Texts that are, or look like, an attachment. Every secret in them is recognised."""
 
 ENCODED: dict[str, Callable[[str], str]] = {
     "Base64": lambda secret: b64encode(secret.encode()).decode(),
@@ -79,6 +116,13 @@ ENCODED: dict[str, Callable[[str], str]] = {
     "Base64 of a little more": lambda secret: b64encode(f"ab{secret}cd".encode()).decode(),
     "Base64 for URLs": lambda secret: urlsafe_b64encode(f"\u00ff\u00fe{secret}?".encode()).decode(),
     "Base64 of UTF-16": lambda secret: b64encode(f"$env:KEY='{secret}'".encode("utf-16-le")).decode(),
+    "Base64 of big-endian UTF-16": lambda secret: b64encode(f"key '{secret}'".encode("utf-16-be")).decode(),
+    "hexadecimal of UTF-16": lambda secret: f"key '{secret}'".encode("utf-16-le").hex(),
+    "Base64 over short lines": lambda secret: _lines(b64encode(f"..{secret}..".encode()).decode(), 4),
+    "Base64 over lines of source code": lambda secret: (
+        "k = ('" + _lines(b64encode(f"..{secret}".encode()).decode(), 20, "'\n '") + "')"
+    ),
+    "hexadecimal over lines": lambda secret: _lines(secret.encode().hex(), 32),
     "Base64 of Base64": lambda secret: b64encode(b64encode(f"ab{secret}cd".encode())).decode(),
     "Base64 of JSON with Base64": lambda secret: b64encode(
         json.dumps({"authorization": "Basic " + b64encode(f"user:{secret}".encode()).decode()}).encode()
@@ -108,8 +152,15 @@ def spellings() -> dict[str, tuple[str, str]]:
     return combinations | encoded
 
 
+def attachments() -> dict[str, tuple[str, str]]:
+    """Return every secret in every attachment, like :func:`spellings`."""
+    secrets = (SHAPES | KNOWN).items()
+    return {f"{name}, {how}": (secret, spell(secret)) for name, secret in secrets for how, spell in AS_A_WHOLE.items()}
+
+
 def _decoded(text: str) -> str:
-    text = re.sub(r"\\+(?:u00|u\{|x)([0-9a-f]{2})\}?", lambda match: chr(int(match[1], 16)), text)
+    text = re.sub("[\u0300-\u036f\x07]|%E2%80%8B|&#8203;", "", text).replace("\u2011", "-")
+    text = re.sub(r"(?:\\+(?:u00|u\{|x|U000000)|%u00)([0-9a-f]{2})\}?", lambda match: chr(int(match[1], 16)), text)
     text = re.sub(r"\\+0?([01][0-7]{2})", lambda match: chr(int(match[1], 8)), text)
     return normalize("NFKC", unescape(unquote(text)))
 

@@ -7,6 +7,7 @@ import random
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -21,9 +22,20 @@ from ..redaction.test_rules import SECRETS
 from ..server.serving import serving
 from ..sharing.faulty_server import FaultyServer, PublishingSetup
 from ..web.test_entry import sign_in
-from .secret_corpus import CONFIGURED, KNOWN, LOGIN, SHAPES, VARIABLE, remains, remains_encoded_twice, spellings
+from .secret_corpus import (
+    CONFIGURED,
+    KNOWN,
+    LOGIN,
+    SHAPES,
+    VARIABLE,
+    attachments,
+    remains,
+    remains_encoded_twice,
+    spellings,
+)
 
 SPELLINGS = spellings()
+ATTACHMENTS = attachments()
 TEXT_FORMATS = sorted(set(FORMATS) - {"parquet"})
 
 
@@ -43,11 +55,14 @@ def machine(isolated: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def fill(sample: Sample) -> dict[str, Any]:
     """A session with every spelling of every secret: in prompts, answers, tool calls, names of files and fields."""
     session = sample.session("Deploy with " + LOGIN + " and " + SHAPES["github"])
-    for _, text in SPELLINGS.values():
+    for _, text in (SPELLINGS | ATTACHMENTS).values():
         sample.prompt(session, text)
     answer = sample.answer(session, "\n\n".join(text for _, text in SPELLINGS.values()))
     for name, (_, text) in SPELLINGS.items():
         sample.tool(answer, input={"command": text, name: {"deep": [text]}, text: name}, output=text)
+    for _, text in ATTACHMENTS.values():
+        sample.tool(answer, input={"url": text}, output=text)
+        sample.part(answer, type="file", mime="text/plain", filename="a.txt", url=text)
     for secret in (SHAPES | KNOWN).values():
         file = {"type": "file", "mime": "text/plain", "filename": f"{secret}.txt", "url": f"file:///srv/{secret}.txt"}
         sample.part(answer, **file)
@@ -68,6 +83,15 @@ def test_l12_a_secret_is_removed_in_every_spelling(name: str) -> None:
     assert redacted.startswith("before ")
     assert redacted.endswith(" after")
     assert redactor.counts.total() >= 1
+    assert Redactor(KNOWN.values()).text(redacted) == redacted
+
+
+@pytest.mark.parametrize("name", ATTACHMENTS)
+def test_a_secret_is_removed_from_what_is_or_looks_like_an_attachment(name: str) -> None:
+    secret, text = ATTACHMENTS[name]
+    redacted = Redactor(KNOWN.values()).text(text)
+    assert not remains(secret, redacted)
+    assert not remains(secret, unquote(redacted))
     assert Redactor(KNOWN.values()).text(redacted) == redacted
 
 

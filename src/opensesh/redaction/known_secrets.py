@@ -90,7 +90,8 @@ def encoded_forms(secret: str) -> set[str]:
     once = {data.hex(), *_base64_forms(data)}
     twice = {form for first in once for form in (first.encode().hex(), *_base64_forms(first.encode()))}
     # UTF-16 is what PowerShell encodes.
-    return once | twice | {data.hex().upper(), *_base64_forms(secret.encode("utf-16-le", errors="surrogatepass"))}
+    wide = [secret.encode(encoding, errors="surrogatepass") for encoding in ("utf-16-le", "utf-16-be")]
+    return once | twice | {data.hex().upper(), *(form for text in wide for form in (text.hex(), *_base64_forms(text)))}
 
 
 def _base64_forms(data: bytes) -> Iterator[str]:

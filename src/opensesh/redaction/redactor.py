@@ -11,10 +11,13 @@ import binascii
 import re
 from base64 import b64decode, b64encode
 from bisect import bisect_right
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
+from contextlib import suppress
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unicodedata import normalize
+from urllib.parse import unquote
 
 from ..records import Document, as_list, as_object
 from .known_secrets import encoded_forms, escaped_forms
@@ -35,35 +38,51 @@ if TYPE_CHECKING:
 
 
 _MIN_SECRET_LENGTH = 8
-_DATA_URL = re.compile(r"data:(?P<kind>[^,;]*+)(?P<options>[^,]*+),")
-_TEXT_TYPES = re.compile(r"text/|application/(?:json|xml|x-|javascript|toml|yaml)|\Z")
-
-# Characters without width, and terminal codes; both also as they are written in JSON and source code.
-_INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
-    "\ufeff\uffa0\U000e0000-\U000e0fff\x00\x08\x7f]+"
-    r"|(?:[\x1b]|\\(?:u001[bB]|x1[bB]|033|e))\[[0-?]*+[ -/]*+[@-~]"
-    r"|\x9b[0-?]*+[ -/]*+[@-~]"
-    r"|\x1b\][^\x07\x1b]*+(?:\x07|\x1b\\)?|\x1b[()][0-9A-B]|\x1b[@-Z\\^_=>]"
-    r"|\\u(?:00[aA][dD]|200[b-fB-F]|202[a-eA-E]|206[0-9a-fA-F]|[fF][eE][fF][fF])"
+_DATA_URL = re.compile(
+    r"data:(?P<kind>[\w.+-]*+(?:/[\w.+-]*+)?)(?:;[\w.+-]+(?:=[^;,\s]*)?)*;base64,(?P<content>[\w+/=%\s-]*)",
+    re.ASCII | re.IGNORECASE,
 )
-_INVISIBLE_ASCII = ("\x1b", "\\u", "\\x1", "\\033", "\\e[", "\x00", "\x08", "\x7f")
+_MAX_KEY_BYTES = 300
+_URL_BASE64 = str.maketrans("-_", "+/")
+_TEXT_TYPES = re.compile(r"text/|application/(?:json|xml|x-|javascript|toml|yaml)|\Z", re.IGNORECASE)
+
+_WITHOUT_WIDTH = (
+    "[\u00ad\u0300-\u036f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]+"
+    # and as they are written in JSON, HTML and URLs
+    r"|\\u(?:00[aA][dD]|200[b-fB-F]|202[a-eA-E]|206[0-9a-fA-F]|[fF][eE][fF][fF])"
+    r"|&(?:#(?:173|820[3-7]|8288|65279|[xX](?:[aA][dD]|200[b-fB-F]|2060|[fF][eE][fF][fF]))|shy|zwn?j|ZeroWidthSpace);"
+    r"|%[eE]2%80%8[b-fB-F]"
+)
+_TERMINAL_CODES = (
+    r"(?:[\x1b]|\\(?:u001[bB]|x1[bB]|033|e))\[[0-?]*+[ -/]*+[@-~]"
+    r"|\x9b[0-?]*+[ -/]*+[@-~]"
+    r"|\x1b[]PX^_][^\x07\x1b]*+(?:\x07|\x1b\\)?|\x1b[ -/]*+[0-~]"
+)
+_INVISIBLE = re.compile(f"{_WITHOUT_WIDTH}|{_TERMINAL_CODES}")
+_NOT_CODES = re.compile(_WITHOUT_WIDTH)
+_ESCAPE_CHARACTERS = str.maketrans("\x1b\x9b", "  ")
+_INVISIBLE_ASCII = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]|\\(?:u|x1|033|e\[)|&(?:#|shy|zw|Zero)|%[eE]2%80")
 
 # Single characters as they are written in URLs, JSON, source code and HTML.
 _ESCAPE = re.compile(
-    r"%(?P<percent>[0-7][0-9a-fA-F])"
-    r"|(?<!\\)\\{1,8}+(?:(?:u00|x|u\{0{0,4})(?P<code>[0-7][0-9a-fA-F])\}?|0?(?P<octal>[01][0-7]{2})|(?P<line>[nr]))"
-    r"|&#(?:x0{0,4}(?P<hex>[0-7][0-9a-fA-F])|0{0,4}(?P<number>\d{2,3}));|&(?P<ampersand>amp);"
+    r"%(?:u00)?(?P<percent>[0-7][0-9a-fA-F])"
+    r"|(?<!\\)\\{1,8}+(?:(?:u00|x|u\{0{0,4}|U000000)(?P<code>[0-7][0-9a-fA-F])\}?|0?(?P<octal>[01][0-7]{2})|(?P<line>[nr]))"
+    r"|&#(?:[xX]0{0,4}(?P<hex>[0-7][0-9a-fA-F])|0{0,4}(?P<number>\d{2,3}));|&(?P<ampersand>amp);"
 )
 _ESCAPE_LEVELS = 2
 """How many times escapes are replaced: text that was escaped twice is recognised, such as ``%2573``."""
-_STYLED = re.compile("[\u2100-\u2138\uff01-\uff5e\U0001d400-\U0001d7ff]")
-"""Letters and digits in another width or style."""
+_STYLED = re.compile(
+    "[\u00b2\u00b3\u00b9\u017f\u2010-\u2015\u2070-\u209c\u2100-\u2138\u2212\u2460-\u24ff\ufe58\ufe63\uff01-\uff5e"
+    "\U0001d400-\U0001d7ff\U0001f130-\U0001f149]"
+)
+"""Letters, digits and hyphens in another width or style."""
+_HYPHENS = frozenset("\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58")
 
 _SPACE = re.compile(r"\s")
 
 # A line break within a word, with indentation, or between two strings that the source code joins.
-_LINE_BREAK = r"(?:[\"'][ \t]*+[+\\]?)?[ \t]*+\r?\n[ \t]*+(?:\+[ \t]*+)?[\"']?"
+_LINE_BREAK = r"(?:[\"'][ \t]*+[+\\]?|\\)?[ \t]*+\r?\n[ \t]*+(?:\+[ \t]*+)?[\"']?"
 _SPLIT_WORDS = re.compile(rf"(?<![{WORD_CHARACTERS}])[{WORD_CHARACTERS}]++(?:{_LINE_BREAK}[{WORD_CHARACTERS}]++)++")
 _BREAKS = re.compile(_LINE_BREAK)
 _LIKE_A_KEY = re.compile(r"\d|[a-z][A-Z]")
@@ -166,13 +185,20 @@ class Redactor:
         """Return a text without secrets. An attachment (a ``data:`` URL) is decoded if it contains text."""
         if len(text) < _MIN_SECRET_LENGTH:
             return text
-        if text.startswith("data:") and (head := _DATA_URL.match(text)):
-            return self._attachment(text, head)
-        if text.isascii() and not any(character in text for character in _INVISIBLE_ASCII):
+        if text[:5].lower() == "data:" and (url := _DATA_URL.fullmatch(text)):
+            return self._attachment(url)
+        return self._plain_text(text)
+
+    def _plain_text(self, text: str) -> str:
+        if text.isascii() and not _INVISIBLE_ASCII.search(text):
             spans = self._find_in_visible(text)
         else:
             visible = _Excerpt(_runs_between(_INVISIBLE, text))
-            spans = [visible.original(span) for span in self._find_in_visible(_STYLED.sub(_plain, visible.text))]
+            spans = self._find_in(visible, visible.text)
+            # A title of a window or the address of a link is a part of a code; and what looks like one may be a secret.
+            codes = _Excerpt(_runs_between(_NOT_CODES, text))
+            if codes.text != visible.text:
+                spans += self._find_in(codes, codes.text.translate(_ESCAPE_CHARACTERS))
         plain, levels = text, list[_Excerpt]()
         while len(levels) < _ESCAPE_LEVELS and _ESCAPE.search(plain):
             levels.insert(0, _Excerpt(_unescaped_words(plain)))
@@ -187,6 +213,9 @@ class Redactor:
             if count:
                 self.counts["home-folder"] += count
         return text
+
+    def _find_in(self, excerpt: _Excerpt, text: str) -> list[_Span]:
+        return [excerpt.original(span) for span in self._find_in_visible(_STYLED.sub(_plain, text))]
 
     def _find_in_visible(self, text: str) -> list[_Span]:
         # Most texts contain no secret; the hints tell that without trying every pattern.
@@ -208,7 +237,8 @@ class Redactor:
 
     def _find_known(self, text: str, words: list[str]) -> list[_Span]:
         solid = _without_ignored(text)
-        encoded = _without_ignored("".join(words))
+        # Encoded text may be wrapped: it goes on with the first word of the next line, however short that is.
+        encoded = _without_ignored("".join(words)) + "\0" + _without_ignored("".join(_words_at_line_breaks(text)))
         forms = [form for form in self._escaped if form in solid] + [form for form in self._encoded if form in encoded]
         if not forms:
             return []
@@ -230,22 +260,37 @@ class Redactor:
             position = end
         return "".join([*pieces, text[position:]])
 
-    def _attachment(self, url: str, head: re.Match[str]) -> str:
-        if not _TEXT_TYPES.match(head["kind"]):
-            return url
-        body = url[head.end() :]
-        if "base64" not in head["options"]:
-            return url[: head.end()] + self.text(body)
+    def _attachment(self, url: re.Match[str]) -> str:
+        """Return an attachment without the secrets in its text, whatever its type is said to be. Pictures and archives
+        have none: what looks like a key in their Base64 is chance."""
+        start, content = url[0][: url.start("content")], url["content"]
+        digits = "".join(unquote(content).split()).translate(_URL_BASE64).rstrip("=")
         try:
-            plain = b64decode(body, validate=True).decode()
-        except (binascii.Error, UnicodeDecodeError, ValueError):
-            return url
-        redacted = self.text(plain)
-        return url if redacted == plain else url[: head.end()] + b64encode(redacted.encode()).decode()
+            data = b64decode(digits + "=" * (-len(digits) % 4), validate=True)
+        except binascii.Error:
+            return self._plain_text(url[0])
+        encoding = _text_encoding(data, is_text=_TEXT_TYPES.match(url["kind"]) is not None)
+        if encoding is None and len(data) > _MAX_KEY_BYTES:
+            return self._plain_text(start) + content
+        if encoding is not None:
+            plain = data.decode(encoding)
+            redacted = self._plain_text(plain)
+            if redacted != plain:
+                content = b64encode(redacted.encode(encoding)).decode()
+        return self._plain_text(start + content)
 
     def _placeholder(self, name: str) -> str:
         self.counts[name] += 1
         return f"[redacted:{name}]"
+
+
+def _text_encoding(data: bytes, *, is_text: bool) -> str | None:
+    """Return how the text in an attachment is encoded; ``None`` if there is none."""
+    for encoding in ("utf-16", "utf-8") if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else ("utf-8",):
+        with suppress(UnicodeDecodeError):
+            data.decode(encoding)
+            return encoding
+    return "latin-1" if is_text else None
 
 
 def _rename_fields(document: Document, renamed: dict[str, str]) -> Document:
@@ -280,6 +325,16 @@ def _matches(rules: Iterable[RedactionRule], text: str) -> Iterator[_Span]:
         for match in rule.pattern.finditer(text):
             if not match[group].startswith("[redacted:"):
                 yield _Span(*match.span(group), rule.name)
+
+
+def _words_at_line_breaks(text: str) -> Iterator[str]:
+    """Yield the first and the last word of every line, without the brackets around them."""
+    for line in text.split("\n") if "\n" in text else ():
+        words = line.split(None, 1)
+        if words:
+            yield words[0].strip("()[],;")
+        if len(words) > 1:
+            yield words[1].rsplit(None, 1)[-1].strip("()[],;")
 
 
 def _find_split_tokens(text: str) -> Iterator[_Span]:
@@ -333,7 +388,7 @@ def _character(escape: re.Match[str]) -> str:
 
 def _plain(match: re.Match[str]) -> str:
     """Return a character of another style as the plain one, if that is a single one: positions stay what they are."""
-    character = normalize("NFKC", match[0])
+    character = "-" if match[0] in _HYPHENS else normalize("NFKC", match[0])
     return character if len(character) == 1 else match[0]
 
 
