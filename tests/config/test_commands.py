@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensesh.config import Skill, commands, expand, mentions
+from opensesh.config import Skill, commands, expand, load, mentions
 from opensesh.config.commands import hints, split_arguments
 
 if TYPE_CHECKING:
@@ -108,10 +108,15 @@ def test_mentions_are_found_by_their_grammar(text: str, names: list[str]) -> Non
     assert mentions(text) == names
 
 
+def test_outside_of_version_control_init_writes_into_the_folder(folders: ConfigFolders) -> None:
+    config = load(folders.directory, "/", home=folders.home, environ=folders.environ)
+    assert f"`{folders.directory}/AGENTS.md`" in commands(config)["init"].template
+
+
 def test_built_in_commands_come_with_templates(folders: ConfigFolders) -> None:
     result = commands(folders.load())
     assert list(result) == ["init", "review"]
-    assert str(folders.project) in result["init"].template
+    assert f"`{folders.project}/AGENTS.md`" in result["init"].template
     assert "${path}" not in result["init"].template
     assert (result["init"].subtask, result["review"].subtask) == (None, True)
     assert result["review"].hints == ("$ARGUMENTS",)

@@ -7,6 +7,7 @@ the output of that command, which the engine runs.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Literal
 
@@ -63,10 +64,11 @@ class Expansion(Struct, frozen=True):
 def commands(config: Config, skills: Iterable[Skill] = ()) -> dict[str, Command]:
     """Return all commands by name: built-in, configured, and skills with a free name."""
     init, review = _BUILTINS
+    # Outside of version control the worktree is the root of the file system, where no instructions belong.
+    folder = config.directory if config.worktree == os.path.abspath(os.sep) else config.worktree
+    file = os.path.join(folder, "AGENTS.md")
     builtins = {
-        init: CommandConfig(
-            template=prompt("init").replace("${path}", config.worktree), description="write or update AGENTS.md"
-        ),
+        init: CommandConfig(template=prompt("init").replace("${path}", file), description="write or update AGENTS.md"),
         review: CommandConfig(
             template=prompt("review"),
             description="review changes: uncommitted, or a commit, branch or pull request",
