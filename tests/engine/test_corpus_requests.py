@@ -105,7 +105,7 @@ def history_before(answer: str) -> list[StoredMessage]:
 
 
 def ours(answer: str) -> list[Json]:
-    return request_body(Request(model=MODEL, messages=History(visible(history_before(answer))).turns(MODEL)))[
+    return request_body(Request(model=MODEL, messages=History(visible(history_before(answer))).conversation(MODEL)))[
         "messages"
     ]
 

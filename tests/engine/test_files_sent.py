@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from opensesh.engine.projection import turns_of
+from opensesh.engine.projection import model_messages
 from opensesh.models.model import Model
 from opensesh.models.request import File, Text, ToolResults, User
 
@@ -47,13 +47,13 @@ def data_url(mime: str, content: bytes) -> str:
 )
 def test_a_file_that_the_model_takes_is_sent(mime: str, content: bytes, target: Model) -> None:
     url = data_url(mime, content)
-    (turn,) = turns_of(user(1, {"type": "file", "mime": mime, "url": url}), target)
+    (turn,) = model_messages(user(1, {"type": "file", "mime": mime, "url": url}), target)
     assert turn == User(content=(File(mime=mime, url=url),))
 
 
 def test_a_file_on_the_web_is_sent_by_its_address() -> None:
     for url in ("https://example.invalid/a.png", "http://example.invalid/a.png"):
-        (turn,) = turns_of(user(1, {"type": "file", "mime": "image/png", "url": url}), CLAUDE)
+        (turn,) = model_messages(user(1, {"type": "file", "mime": "image/png", "url": url}), CLAUDE)
         assert turn == User(content=(File(mime="image/png", url=url),))
 
 
@@ -73,7 +73,7 @@ def test_a_file_on_the_web_is_sent_by_its_address() -> None:
     ids=lambda value: value.ref if isinstance(value, Model) else value[:50],
 )
 def test_a_file_that_this_model_cannot_take_says_why(mime: str, url: str, target: Model, reason: str) -> None:
-    (turn,) = turns_of(user(1, {"type": "file", "mime": mime, "url": url, "filename": "it"}), target)
+    (turn,) = model_messages(user(1, {"type": "file", "mime": mime, "url": url, "filename": "it"}), target)
     assert turn == User(content=(Text(text=f"[it was left out: {reason}]"),))
 
 
@@ -91,7 +91,7 @@ def test_a_file_that_this_model_cannot_take_says_why(mime: str, url: str, target
     ],
 )
 def test_a_file_that_cannot_be_sent_is_named_with_the_reason(mime: str, url: str, reason: str) -> None:
-    (turn,) = turns_of(user(1, {"type": "file", "mime": mime, "url": url, "filename": "it.bin"}), CLAUDE)
+    (turn,) = model_messages(user(1, {"type": "file", "mime": mime, "url": url, "filename": "it.bin"}), CLAUDE)
     assert isinstance(turn, User)
     assert isinstance(turn.content[0], Text)
     assert "it.bin" in turn.content[0].text
@@ -117,7 +117,7 @@ def test_files_of_a_tool_follow_in_a_message_of_their_own_where_results_hold_onl
     npm: str, name: str, within: bool, mime: str, data: str
 ) -> None:
     files = [{"mime": mime, "url": f"data:{mime};base64,{data}", "filename": "it"}]
-    turns = turns_of(answer(1, called(attachments=files)), model("some", name, npm))
+    turns = model_messages(answer(1, called(attachments=files)), model("some", name, npm))
     assert [type(turn).__name__ for turn in turns] == ["Assistant", "ToolResults"] + ["User"] * (not within)
     assert isinstance(turns[1], ToolResults)
     kept = (File(mime=mime, url=files[0]["url"], filename="it"),) if within else ()
@@ -131,7 +131,7 @@ def test_of_what_a_tool_attached_only_media_that_can_be_sent_leave_its_result() 
     elsewhere = [{"mime": "image/png", "url": url} for url in ("https://example.invalid/a,b.png", "data:image/png")]
     attached = [*elsewhere, {}, image, empty, table]
     local = model("local", "qwen3", "@ai-sdk/openai-compatible")
-    _, results, images = turns_of(answer(1, called(attachments=attached)), local)
+    _, results, images = model_messages(answer(1, called(attachments=attached)), local)
     assert isinstance(results, ToolResults)
     words, left_out, kept = results.content[0].output
     assert words == Text(text="ok")
@@ -144,23 +144,23 @@ def test_of_what_a_tool_attached_only_media_that_can_be_sent_leave_its_result() 
 def test_a_result_without_words_holds_its_files_alone_and_one_without_anything_is_an_empty_text() -> None:
     files = [{"mime": "image/png", "url": f"data:image/png;base64,{PNG}"}, {"mime": "image/png", "url": "file:///x"}]
     for attached, expected in ((files, (File(mime="image/png", url=files[0]["url"]),)), ([], (Text(text=" "),))):
-        _, result = turns_of(answer(1, called(output=" ", attachments=attached)), CLAUDE)
+        _, result = model_messages(answer(1, called(output=" ", attachments=attached)), CLAUDE)
         assert isinstance(result, ToolResults)
         assert result.content[0].output == expected
 
 
 def test_a_file_is_known_by_its_name_or_its_type_or_as_a_file() -> None:
     files = [{"mime": "video/mp4", "filename": "it.mp4"}, {"mime": "Video/MP4; codecs=x"}, {"mime": "", "filename": ""}]
-    (turn,) = turns_of(user(1, *({"type": "file", "url": "file:///gone"} | file for file in files)), CLAUDE)
+    (turn,) = model_messages(user(1, *({"type": "file", "url": "file:///gone"} | file for file in files)), CLAUDE)
     assert isinstance(turn, User)
     reported = [piece.text.partition(" was left out: ")[0] for piece in turn.content if isinstance(piece, Text)]
     assert reported == ["[it.mp4", "[video/mp4", "[A file"]
     named = {"type": "file", "mime": "IMAGE/PNG; x=1", "url": f"data:image/png;base64,{PNG}", "filename": "it.png"}
-    (turn,) = turns_of(user(1, named), CLAUDE)
+    (turn,) = model_messages(user(1, named), CLAUDE)
     assert turn == User(content=(File(mime="image/png", url=named["url"], filename="it.png"),))
 
 
 def test_files_whose_text_is_in_the_prompt_already_are_not_sent_again() -> None:
     listing = {"type": "file", "mime": "application/x-directory", "url": "file:///src"}
     text = {"type": "file", "mime": "text/plain", "url": "file:///a.txt"}
-    assert turns_of(user(1, text, say("look"), listing), CLAUDE) == (User(content=(Text(text="look"),)),)
+    assert model_messages(user(1, text, say("look"), listing), CLAUDE) == (User(content=(Text(text="look"),)),)

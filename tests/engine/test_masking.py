@@ -37,7 +37,7 @@ def history() -> History:
             message(4, "user", text, {"type": "file", "mime": "image/png", "url": PICTURE}),
         ]
     )
-    result.turns(MODEL)
+    result.conversation(MODEL)
     return result
 
 
@@ -96,5 +96,5 @@ def test_only_refusals_of_the_request_itself_are_looked_into() -> None:
 def test_what_is_left_out_already_is_not_suspected_again() -> None:
     seen = history()
     seen.mask(["prt_0_1"], MODEL.provider_id)
-    seen.turns(MODEL)
+    seen.conversation(MODEL)
     assert rejected_part_ids(refused("bad image"), seen) == ["prt_4_1", "prt_1_2"]

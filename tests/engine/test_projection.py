@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opensesh.engine.projection import INTERRUPTED, MASKED, PRUNED, Projection, mark_cache_points, turns_of
+from opensesh.engine.projection import INTERRUPTED, MASKED, PRUNED, Projection, mark_cache_points, model_messages
 from opensesh.models import (
     anthropic_request,
     bedrock_request,
@@ -69,7 +69,7 @@ WIRES: list[tuple[Model, Callable[[Request], dict[str, Any]], Callable[[dict[str
 
 
 def request_for(target: Model, history: list[StoredMessage], masked: frozenset[str] = frozenset()) -> Request:
-    turns = (System(text="Be brief."), *Projection(target, history, masked).turns())
+    turns = (System(text="Be brief."), *Projection(target, history, masked).conversation())
     return Request(model=target, messages=mark_cache_points(turns, target), tools=(READ,))
 
 
@@ -108,11 +108,11 @@ def test_every_provider_accepts_what_a_long_search_generates(
 def test_projecting_message_by_message_equals_projecting_all_at_once(history: list[StoredMessage], cut: int) -> None:
     for target, _, _ in WIRES[:4]:
         grown = Projection(target, history[:cut])
-        before = grown.turns()
+        before = grown.conversation()
         for message in history[cut:]:
             grown.add(message)
-        assert grown.turns() == Projection(target, history).turns()
-        assert before == Projection(target, history[:cut]).turns()
+        assert grown.conversation() == Projection(target, history).conversation()
+        assert before == Projection(target, history[:cut]).conversation()
 
 
 @settings(max_examples=40)
@@ -128,7 +128,7 @@ def test_the_history_itself_is_not_touched(history: list[StoredMessage]) -> None
 
 def test_a_call_that_never_ended_is_sent_as_interrupted() -> None:
     for status in ("pending", "running"):
-        _, result = turns_of(answer(1, called(status=status)), CLAUDE)
+        _, result = model_messages(answer(1, called(status=status)), CLAUDE)
         assert isinstance(result, ToolResults)
         assert result.content[0].output == (Text(text=INTERRUPTED),)
         assert result.content[0].failed
@@ -137,7 +137,7 @@ def test_a_call_that_never_ended_is_sent_as_interrupted() -> None:
 def test_a_pruned_output_and_its_files_are_not_sent() -> None:
     files = [{"mime": "image/png", "url": f"data:image/png;base64,{PNG}"}]
     pruned = called(time={"start": 1, "end": 2, "compacted": 3}, attachments=files)
-    _, result = turns_of(answer(1, pruned), CLAUDE)
+    _, result = model_messages(answer(1, pruned), CLAUDE)
     assert isinstance(result, ToolResults)
     assert result.content[0].output == (Text(text=PRUNED),)
 
@@ -145,8 +145,8 @@ def test_a_pruned_output_and_its_files_are_not_sent() -> None:
 def test_thought_goes_back_only_to_the_model_that_had_it() -> None:
     thought = {"type": "reasoning", "text": "hm", "metadata": {"anthropic": {"signature": "s"}}}
     proof = Reasoning(text="hm", metadata={"anthropic": {"signature": "s"}})
-    assert turns_of(answer(1, thought, say("So.")), CLAUDE) == (Assistant(content=(proof, Text(text="So."))),)
-    foreign = turns_of(answer(1, thought, say("So."), by="openai/gpt-5"), CLAUDE)
+    assert model_messages(answer(1, thought, say("So.")), CLAUDE) == (Assistant(content=(proof, Text(text="So."))),)
+    foreign = model_messages(answer(1, thought, say("So."), by="openai/gpt-5"), CLAUDE)
     assert foreign == (Assistant(content=(Text(text="So."),)),)
 
 
@@ -158,7 +158,7 @@ def test_provider_metadata_goes_back_only_to_the_model_that_sent_it() -> None:
         ("anthropic/claude-opus", None),
         ("x/claude-sonnet-5", None),
     ):
-        text, result = turns_of(answer(1, *parts, by=by), CLAUDE)
+        text, result = model_messages(answer(1, *parts, by=by), CLAUDE)
         assert isinstance(text, Assistant)
         assert isinstance(result, ToolResults)
         assert [piece.metadata for piece in (*text.content, *result.content)] == [expected] * 3
@@ -167,7 +167,7 @@ def test_provider_metadata_goes_back_only_to_the_model_that_sent_it() -> None:
 def test_the_results_of_a_step_come_before_the_next_text_of_the_model() -> None:
     step = {"type": "step-start"}
     parts = (step, say("a"), called("x"), step, say(" "), say("b"), called("y"), called("z"))
-    turns: tuple[Any, ...] = turns_of(answer(1, *parts), CLAUDE)
+    turns: tuple[Any, ...] = model_messages(answer(1, *parts), CLAUDE)
     assert [[getattr(piece, "text", getattr(piece, "id", "")) for piece in turn.content] for turn in turns] == [
         ["a", "x"], ["x"], ["b", "y", "z"], ["y", "z"],
     ]  # fmt: skip
@@ -177,15 +177,15 @@ def test_the_results_of_a_step_come_before_the_next_text_of_the_model() -> None:
 def test_thought_is_sent_with_its_words_or_its_signature_and_not_without_both() -> None:
     secret = {"anthropic": {"redactedData": "xx"}}
     thoughts: list[dict[str, Any]] = [{"text": "hm"}, {"text": "", "metadata": secret}, {"text": " "}]
-    (turn,) = turns_of(answer(1, *({"type": "reasoning"} | thought for thought in thoughts), say("So.")), CLAUDE)
+    (turn,) = model_messages(answer(1, *({"type": "reasoning"} | thought for thought in thoughts), say("So.")), CLAUDE)
     assert turn == Assistant(content=(Reasoning(text="hm"), Reasoning(text="", metadata=secret), Text(text="So.")))
 
 
 def test_thought_that_nothing_follows_is_left_out() -> None:
     thought = {"type": "reasoning", "text": "hm", "metadata": {"anthropic": {"signature": "s"}}}
     output = (Assistant(content=(Text(text="So."),)),)
-    assert turns_of(answer(1, say("So."), thought, thought), CLAUDE) == output
-    assert turns_of(answer(1, thought), CLAUDE) == ()
+    assert model_messages(answer(1, say("So."), thought, thought), CLAUDE) == output
+    assert model_messages(answer(1, thought), CLAUDE) == ()
 
 
 def test_half_characters_are_mended_wherever_they_are() -> None:
@@ -195,7 +195,7 @@ def test_half_characters_are_mended_wherever_they_are() -> None:
     for message in (answer(1, *parts), user(1, *parts)):
         for target, body, _ in WIRES:
             wire_rules.sent(body(request_for(target, [message])))
-    (first, *_) = turns_of(answer(1, *parts), CLAUDE)
+    (first, *_) = model_messages(answer(1, *parts), CLAUDE)
     assert isinstance(first, Assistant)
     assert isinstance(first.content[0], ToolUse)
     assert first.content[0].input == {"a\ufffd": [{"b": "a\ufffd"}]}
@@ -204,10 +204,11 @@ def test_half_characters_are_mended_wherever_they_are() -> None:
 def test_a_failed_answer_is_left_out_and_an_aborted_one_stays_if_it_has_text() -> None:
     aborted = {"name": "MessageAbortedError", "data": {"message": ""}}
     failed = {"name": "APIError", "data": {"message": "no"}}
-    assert turns_of(answer(1, say("half"), error=failed), CLAUDE) == ()
-    assert turns_of(answer(1, say("half"), error={"name": "APIError", "data": {"message": 7}}), CLAUDE) == ()
-    assert turns_of(answer(1, {"type": "step-start"}, {"type": "reasoning", "text": "hm"}, error=aborted), CLAUDE) == ()
-    assert turns_of(answer(1, say("half"), error=aborted), CLAUDE) == (Assistant(content=(Text(text="half"),)),)
+    assert model_messages(answer(1, say("half"), error=failed), CLAUDE) == ()
+    assert model_messages(answer(1, say("half"), error={"name": "APIError", "data": {"message": 7}}), CLAUDE) == ()
+    without_text = answer(1, {"type": "step-start"}, {"type": "reasoning", "text": "hm"}, error=aborted)
+    assert model_messages(without_text, CLAUDE) == ()
+    assert model_messages(answer(1, say("half"), error=aborted), CLAUDE) == (Assistant(content=(Text(text="half"),)),)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +222,7 @@ def test_a_failed_answer_is_left_out_and_an_aborted_one_stays_if_it_has_text() -
     ],
 )
 def test_a_call_keeps_its_id_as_far_as_every_provider_takes_it(arguments: str, part: str, sent: str) -> None:
-    text, result = turns_of(answer(1, called(arguments) | {"id": part}), CLAUDE)
+    text, result = model_messages(answer(1, called(arguments) | {"id": part}), CLAUDE)
     assert isinstance(text, Assistant)
     assert isinstance(result, ToolResults)
     assert [piece.id for piece in (*text.content, *result.content) if isinstance(piece, (ToolUse, ToolUseResult))] == [
@@ -242,7 +243,7 @@ def test_a_call_keeps_its_id_as_far_as_every_provider_takes_it(arguments: str, p
     ],
 )
 def test_a_tool_keeps_its_name_as_far_as_every_provider_takes_it(tool: str, sent: str) -> None:
-    text, result = turns_of(answer(1, called(tool=tool)), CLAUDE)
+    text, result = model_messages(answer(1, called(tool=tool)), CLAUDE)
     assert isinstance(text, Assistant)
     assert isinstance(result, ToolResults)
     assert [
@@ -252,13 +253,13 @@ def test_a_tool_keeps_its_name_as_far_as_every_provider_takes_it(tool: str, sent
 
 def test_the_input_of_a_call_is_sent_as_it_was_given() -> None:
     arguments: dict[str, Any] = {"text": "é", "list": [1, 1.5, True, None, {"deep": [[]]}]}
-    text, _ = turns_of(answer(1, called(input=arguments)), CLAUDE)
+    text, _ = model_messages(answer(1, called(input=arguments)), CLAUDE)
     assert text == Assistant(content=(ToolUse(id="call_1", name="read", input=arguments),))
 
 
 @pytest.mark.parametrize(("error", "told"), [(" no such file\n", "no such file"), (" \n", "Error"), ("", "Error")])
 def test_a_call_that_failed_says_why(error: str, told: str) -> None:
-    _, result = turns_of(answer(1, called(status="error", error=error)), CLAUDE)
+    _, result = model_messages(answer(1, called(status="error", error=error)), CLAUDE)
     assert result == ToolResults(
         content=(ToolUseResult(id="call_1", name="read", output=(Text(text=told),), failed=True),)
     )
@@ -292,7 +293,7 @@ def test_ids_that_look_alike_once_they_are_spelled_for_a_provider_stay_apart() -
 
 
 def turns_in(*messages: StoredMessage) -> tuple[Any, ...]:
-    return Projection(CLAUDE, messages).turns()
+    return Projection(CLAUDE, messages).conversation()
 
 
 def test_an_answer_that_was_cut_off_and_its_continuation_are_one_turn() -> None:
@@ -307,23 +308,23 @@ def test_an_answer_that_was_cut_off_and_its_continuation_are_one_turn() -> None:
 def test_a_part_that_cannot_be_read_hides_no_other() -> None:
     parts = (say("before"), {"type": 7}, say("after"))
     read = (Text(text="before"), Text(text="after"))
-    assert turns_of(user(1, *parts), CLAUDE) == (User(content=read),)
-    assert turns_of(answer(1, *parts), CLAUDE) == (Assistant(content=read),)
+    assert model_messages(user(1, *parts), CLAUDE) == (User(content=read),)
+    assert model_messages(answer(1, *parts), CLAUDE) == (Assistant(content=read),)
 
 
 def test_each_turn_is_known_to_come_from_its_message() -> None:
     projection = Projection(
         CLAUDE, [answer(1, called()), user(2, say("go on")), answer(3, say("a")), answer(4, say("b"))]
     )
-    assert [turn for turn, _ in projection.origins()] == list(projection.turns())
+    assert [turn for turn, _ in projection.origins()] == list(projection.conversation())
     assert [name for _, name in projection.origins()] == ["msg_1", "msg_1", "msg_1", "msg_2", "msg_3"]
 
 
 def test_what_the_user_is_shown_but_the_model_is_not_stays_with_the_user() -> None:
-    assert turns_of(user(1, say("shown", ignored=True), say(" "), say("sent")), CLAUDE) == (
+    assert model_messages(user(1, say("shown", ignored=True), say(" "), say("sent")), CLAUDE) == (
         User(content=(Text(text="sent"),)),
     )
-    assert turns_of(user(1, say("shown", ignored=True)), CLAUDE) == ()
+    assert model_messages(user(1, say("shown", ignored=True)), CLAUDE) == ()
 
 
 def test_replacement_texts_are_those_of_opencode() -> None:
@@ -332,7 +333,7 @@ def test_replacement_texts_are_those_of_opencode() -> None:
     image = [{"mime": "image/png", "url": f"data:image/png;base64,{PNG}", "filename": "it.png"}]
     local = model("local", "qwen3", "@ai-sdk/openai-compatible")
     turns = Projection(local, [asked, answer(2, pruned, called("b", status="running"), called("c", attachments=image))])
-    prompt, _, results, images = turns.turns()
+    prompt, _, results, images = turns.conversation()
     asked_for = ("What did we do so far?", "The following tool was executed by the user")
     assert prompt == User(content=tuple(Text(text=words) for words in asked_for))
     assert isinstance(results, ToolResults)
@@ -352,13 +353,13 @@ def test_a_history_that_begins_with_an_answer_gets_an_opening() -> None:
     assert turns_in() == (opening,)
     asked = user(1, say("hi"))
     assert turns_in(asked, answer(2, say("Well."))) == (
-        *turns_of(asked, CLAUDE),
+        *model_messages(asked, CLAUDE),
         Assistant(content=(Text(text="Well."),)),
     )
 
 
 def test_prompts_sent_while_the_model_works_are_marked() -> None:
-    (turn,) = turns_of(user(1, say("stop that", metadata={"opensesh": {"steering": True}})), CLAUDE)
+    (turn,) = model_messages(user(1, say("stop that", metadata={"opensesh": {"steering": True}})), CLAUDE)
     assert isinstance(turn, User)
     assert isinstance(turn.content[0], Text)
     assert turn.content[0].text.startswith("<system-reminder>")
@@ -369,11 +370,13 @@ def test_prompts_sent_while_the_model_works_are_marked() -> None:
 def test_prompts_sent_between_answers_are_sent_unchanged() -> None:
     others: list[dict[str, Any]] = [{"opensesh": {"steering": False}}, {"opensesh": {}}, {"opensesh": "odd"}, {}]
     for about in others:
-        assert turns_of(user(1, say("hi", metadata=about)), CLAUDE) == (User(content=(Text(text="hi"),)),)
+        assert model_messages(user(1, say("hi", metadata=about)), CLAUDE) == (User(content=(Text(text="hi"),)),)
 
 
 def test_masked_parts_are_replaced_by_a_word_about_them() -> None:
-    (turn,) = turns_of(user(1, say("look"), {"type": "file", "mime": "image/png", "url": "x"}), CLAUDE, {"prt_1_1"})
+    (turn,) = model_messages(
+        user(1, say("look"), {"type": "file", "mime": "image/png", "url": "x"}), CLAUDE, {"prt_1_1"}
+    )
     assert isinstance(turn, User)
     assert turn.content == (Text(text=MASKED), Text(text="look"))
 

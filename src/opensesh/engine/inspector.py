@@ -256,21 +256,21 @@ class _RequestInspection:
         prompt = self._prompt() | {"sessionID": self._session.id}
         number = 1 + sum(message.info.get("parentID") == prompt.get("id") for message in self._before)
         request = steps.preview_request(prompt, number, agent, model)
-        system = sum(estimate(turn.text) for turn in request.messages if isinstance(turn, System))
+        system = sum(estimate(sent.text) for sent in request.messages if isinstance(sent, System))
         instructions = [Piece("instructions", file.source, estimate(file.text)) for file in steps.instructions]
         pieces = [Piece("system prompt", "", max(system - sum(piece.tokens for piece in instructions), 0))]
         pieces += instructions
         pieces += [Piece("tools", spec.name, spec.tokens) for spec in request.tools]
         if self._answer is not None:
             pieces = [piece._replace(source="today") for piece in pieces]
-        origins = {id(turn): message for turn, message in history.origins()}
-        turns = history.turns(model)
-        for sent, turn in zip(request.messages[1:], turns, strict=False):
-            pieces += self._message_pieces(sent, origins.get(id(turn)))
+        origins = {id(sent): message for sent, message in history.origins()}
+        conversation = history.conversation(model)
+        for sent, unmarked in zip(request.messages[1:], conversation, strict=False):
+            pieces += self._message_pieces(sent, origins.get(id(unmarked)))
         # After an answer the next request begins with a prompt of the user: no note of ours ends it.
         if self._answer is None and history.unanswered_prompt() is None:
             return pieces
-        notes = request.messages[1 + len(turns) :]
+        notes = request.messages[1 + len(conversation) :]
         return pieces + [piece for note in notes for piece in self._message_pieces(note, None)]
 
     def _stored_pieces(self, model: Model, answer: Document, creator: str) -> list[Piece]:
@@ -280,8 +280,10 @@ class _RequestInspection:
             "and instruction files are not stored. The conversation is made from the stored messages."
         )
         history = History(self._view)
-        origins = {id(turn): message for turn, message in history.origins()}
-        pieces = [piece for turn in history.turns(model) for piece in self._message_pieces(turn, origins.get(id(turn)))]
+        origins = {id(sent): message for sent, message in history.origins()}
+        pieces = [
+            piece for sent in history.conversation(model) for piece in self._message_pieces(sent, origins.get(id(sent)))
+        ]
         counted = _counted_tokens(answer)
         if counted is None:
             return pieces
@@ -289,10 +291,10 @@ class _RequestInspection:
         what = "what the provider counted beyond the conversation"
         return [Piece("not stored", what, max(rest, 0), source="difference"), *pieces]
 
-    def _message_pieces(self, turn: ModelMessage, message: StoredMessage | None) -> list[Piece]:
+    def _message_pieces(self, sent: ModelMessage, message: StoredMessage | None) -> list[Piece]:
         message_id = str(message.info["id"]) if message else ""
         pieces: list[Piece] = []
-        match turn:
+        match sent:
             case System():
                 pass
             case User(content=content):

@@ -175,7 +175,7 @@ class PluginHooks:
     async def _system(self, call: hook_types.ChatInput, request: Request) -> Request:
         if not self.plugins.has_hook(hooks.experimental_chat_system_transform):
             return request
-        blocks = [turn.text for turn in request.messages if isinstance(turn, System)]
+        blocks = [message.text for message in request.messages if isinstance(message, System)]
         applied = await self.plugins.apply(
             hooks.experimental_chat_system_transform, call, hook_types.SystemTransformOutput(system=list(blocks))
         )
@@ -185,10 +185,10 @@ class PluginHooks:
         # At most two blocks, since there are two cache points for the system prompt.
         blocks = texts if len(texts) < 3 else [texts[0], "\n".join(texts[1:])]
         system: list[ModelMessage] = [System(text=text) for text in blocks]
-        rest = [turn for turn in request.messages if not isinstance(turn, System)]
-        cached = any(turn.cache for turn in request.messages)
-        turns = (*system, *rest)
-        return replace(request, messages=mark_cache_points(turns, request.model) if cached else turns)
+        rest = [message for message in request.messages if not isinstance(message, System)]
+        cached = any(message.cache for message in request.messages)
+        messages = (*system, *rest)
+        return replace(request, messages=mark_cache_points(messages, request.model) if cached else messages)
 
     # -- models --------------------------------------------------------------------------------------------------------
 

@@ -86,7 +86,7 @@ class Projection:
         """``masked`` are the ids of parts that the provider has rejected."""
         self.model = model
         self._masked = masked
-        self._turns: list[ModelMessage] = []
+        self._conversation: list[ModelMessage] = []
         self._message_ids: list[str] = []
         self._call_ids: set[str] = set()
         for message in messages:
@@ -94,28 +94,28 @@ class Projection:
 
     def add(self, message: StoredMessage) -> None:
         """Append a message that will not change any more."""
-        turns = list(turns_of(message, self.model, self._masked))
-        if turns and not self._turns and not isinstance(turns[0], User):
-            turns.insert(0, User(content=(Text(text=_OPENING),)))
-        for turn in _with_unique_call_ids(turns, self._call_ids):
-            last = self._turns[-1] if self._turns else None
-            if isinstance(turn, Assistant) and isinstance(last, Assistant):
+        added = list(model_messages(message, self.model, self._masked))
+        if added and not self._conversation and not isinstance(added[0], User):
+            added.insert(0, User(content=(Text(text=_OPENING),)))
+        for sent in _with_unique_call_ids(added, self._call_ids):
+            last = self._conversation[-1] if self._conversation else None
+            if isinstance(sent, Assistant) and isinstance(last, Assistant):
                 # An answer that was interrupted and continued. Some providers reject two answers in a row.
-                self._turns[-1] = Assistant(content=last.content + turn.content)
+                self._conversation[-1] = Assistant(content=last.content + sent.content)
             else:
-                self._turns.append(turn)
+                self._conversation.append(sent)
                 self._message_ids.append(str(message.info.get("id")))
 
-    def turns(self) -> tuple[ModelMessage, ...]:
+    def conversation(self) -> tuple[ModelMessage, ...]:
         """Return the conversation so far. It begins with the user, and no call id occurs twice."""
-        return tuple(self._turns) or (User(content=(Text(text=_OPENING),)),)
+        return tuple(self._conversation) or (User(content=(Text(text=_OPENING),)),)
 
     def origins(self) -> list[tuple[ModelMessage, str]]:
         """Return each message of the conversation with the id of the stored one it comes from."""
-        return list(zip(self._turns, self._message_ids, strict=True))
+        return list(zip(self._conversation, self._message_ids, strict=True))
 
 
-def turns_of(message: StoredMessage, model: Model, masked: Collection[str] = ()) -> tuple[ModelMessage, ...]:
+def model_messages(message: StoredMessage, model: Model, masked: Collection[str] = ()) -> tuple[ModelMessage, ...]:
     """Return one stored message as the model sees it, without the parts whose ids are ``masked``."""
     try:
         info = read_message(message.info)
@@ -142,21 +142,21 @@ def turns_of(message: StoredMessage, model: Model, masked: Collection[str] = ())
     return tuple(_answer(info, parts, model)) if is_sent else ()
 
 
-def mark_cache_points(turns: Sequence[ModelMessage], model: Model) -> tuple[ModelMessage, ...]:
+def mark_cache_points(messages: Sequence[ModelMessage], model: Model) -> tuple[ModelMessage, ...]:
     """Set cache points after the first two system messages and the last two others, for the models that use them.
 
-    ``turns`` begin with the system messages, if there are any.
+    ``messages`` begin with the system messages, if there are any.
     """
     names = f"{model.provider_id} {model.id} {model.wire_id} {model.npm}".lower()
     if "anthropic" not in names and "claude" not in names:
-        return tuple(turns)
-    marked = list(turns)
-    for at in range(min(2, len(turns))):
-        if isinstance(turns[at], System):
-            marked[at] = replace(turns[at], cache=True)
-    for at in range(max(0, len(turns) - 2), len(turns)):
-        if not isinstance(turns[at], System):
-            marked[at] = replace(turns[at], cache=True)
+        return tuple(messages)
+    marked = list(messages)
+    for at in range(min(2, len(messages))):
+        if isinstance(messages[at], System):
+            marked[at] = replace(messages[at], cache=True)
+    for at in range(max(0, len(messages) - 2), len(messages)):
+        if not isinstance(messages[at], System):
+            marked[at] = replace(messages[at], cache=True)
     return tuple(marked)
 
 
@@ -258,15 +258,15 @@ def _tool_output(part: ToolPart, model: Model, files: list[File]) -> tuple[tuple
     return (*text, *attachments), False
 
 
-def _with_unique_call_ids(turns: list[ModelMessage], used: set[str]) -> list[ModelMessage]:
+def _with_unique_call_ids(messages: list[ModelMessage], used: set[str]) -> list[ModelMessage]:
     """Rename the calls whose id was used before, by a fork or by a server that counts from one each time."""
-    for at, turn in enumerate(turns):
-        if not isinstance(turn, Assistant):
+    for at, sent in enumerate(messages):
+        if not isinstance(sent, Assistant):
             continue
-        calls = [piece for piece in turn.content if isinstance(piece, ToolUse)]
+        calls = [piece for piece in sent.content if isinstance(piece, ToolUse)]
         call_ids = {call.id for call in calls}
         if call_ids & used or len(call_ids) < len(calls):
-            results = cast("ToolResults", turns[at + 1])
+            results = cast("ToolResults", messages[at + 1])
             fresh: list[str] = []
             for call in calls:
                 name, number = call.id, 1
@@ -276,13 +276,13 @@ def _with_unique_call_ids(turns: list[ModelMessage], used: set[str]) -> list[Mod
                 fresh.append(name)
             names = iter(fresh)
             content = tuple(
-                replace(piece, id=next(names)) if isinstance(piece, ToolUse) else piece for piece in turn.content
+                replace(piece, id=next(names)) if isinstance(piece, ToolUse) else piece for piece in sent.content
             )
             renamed = (replace(result, id=name) for result, name in zip(results.content, fresh, strict=True))
-            turns[at : at + 2] = [replace(turn, content=content), replace(results, content=tuple(renamed))]
+            messages[at : at + 2] = [replace(sent, content=content), replace(results, content=tuple(renamed))]
             call_ids = set(fresh)
         used |= call_ids
-    return turns
+    return messages
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

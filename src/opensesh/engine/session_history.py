@@ -88,22 +88,24 @@ class History:
         is_answered = "error" in last or last.get("finish") not in _UNFINISHED or is_final
         return None if is_answered else self.last_prompt
 
-    def turns(self, model: Model, replacement: Sequence[StoredMessage] | None = None) -> tuple[ModelMessage, ...]:
+    def conversation(
+        self, model: Model, replacement: Sequence[StoredMessage] | None = None
+    ) -> tuple[ModelMessage, ...]:
         """Return the conversation as ``model`` sees it, or that of ``replacement`` messages for this one request."""
         self._replaced = None
         masked = self._masked.get(model.provider_id, set[str]())
         if replacement is not None:
             self._replaced = Projection(model, replacement, masked), replacement
-            return self._replaced[0].turns()
+            return self._replaced[0].conversation()
         if self._projection is None or self._projection.model.ref != model.ref:
             self._projection = Projection(model, self.messages, masked)
-        return self._projection.turns()
+        return self._projection.conversation()
 
     def origins(self) -> list[tuple[ModelMessage, StoredMessage]]:
         """Return what was sent last, each message with the stored one it comes from."""
         projection, shown = self._replaced or (self._projection, self.messages)
         messages = {str(message.info.get("id")): message for message in shown}
-        return [(turn, messages[name]) for turn, name in (projection.origins() if projection else ())]
+        return [(sent, messages[name]) for sent, name in (projection.origins() if projection else ())]
 
     def mask(self, part_ids: Iterable[str], provider_id: str) -> None:
         """Leave these parts out of what is sent to this provider from now on."""
@@ -162,14 +164,14 @@ def _messages_at_reported_index(text: str, history: History) -> list[StoredMessa
     messages: list[StoredMessage] = []
     position = 0 if match[1] == "messages[" else -1  # OpenAI also counts the system prompt
     before: ModelMessage | None = None
-    for turn, message in history.origins():
+    for sent, message in history.origins():
         if match[1] == "messages.":  # Anthropic counts consecutive user messages as one, and tool results as the user's
-            position += before is None or isinstance(turn, Assistant) != isinstance(before, Assistant)
+            position += before is None or isinstance(sent, Assistant) != isinstance(before, Assistant)
         elif match[1] == "messages[":  # OpenAI counts every tool result; the last one stands for all
-            position += len(turn.content) if isinstance(turn, ToolResults) else 1
+            position += len(sent.content) if isinstance(sent, ToolResults) else 1
         else:  # Gemini counts as we do
             position += 1
-        before = turn
+        before = sent
         if position == int(match[2]):
             messages.append(message)
     return messages

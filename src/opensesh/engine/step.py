@@ -279,17 +279,17 @@ class Step:
     def request(self, replacement: Sequence[StoredMessage] | None = None) -> Request:
         """Return the request, of ``replacement`` messages if a plugin gave others. The same history gives the same
         request, byte for byte."""
-        turns = self._history.turns(self.model, replacement)
+        conversation = self._history.conversation(self.model, replacement)
         if "recall" in self.tools:
-            turns = add_recall_hint(turns)
+            conversation = add_recall_hint(conversation)
         # Added to this request only. No provider has to continue a message of its own.
         again = "structured_again" if self.structured else "go_on"
-        note = "last_step" if self.is_last else again if isinstance(turns[-1], Assistant) else None
+        note = "last_step" if self.is_last else again if isinstance(conversation[-1], Assistant) else None
         notes = (User(content=(Text(text=prompt_text(note)),)),) if note is not None else ()
         common = self.setup.request
         return replace(
             common,
-            messages=mark_cache_points((*common.messages, *turns, *notes), self.model),
+            messages=mark_cache_points((*common.messages, *conversation, *notes), self.model),
             # In the last step the tools are disabled by the choice, not left out: providers reject a history with calls
             # where there are no tools, and their cache begins with the tools.
             tool_choice="required" if self.structured else "none" if self.is_last else "auto",

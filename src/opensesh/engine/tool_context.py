@@ -420,13 +420,13 @@ def has_hidden_messages(messages: Iterable[StoredMessage]) -> bool:
     return False
 
 
-def add_recall_hint(turns: tuple[ModelMessage, ...]) -> tuple[ModelMessage, ...]:
+def add_recall_hint(conversation: tuple[ModelMessage, ...]) -> tuple[ModelMessage, ...]:
     """Add a note about the recall tool before the summary, if the conversation begins with one."""
-    first = turns[0]
+    first = conversation[0]
     if not isinstance(first, User) or first.content[0] != Text(text=COMPACTION_PROMPT):
-        return turns
+        return conversation
     text = Text(text=COMPACTION_PROMPT + _RECALL_HINT)
-    return (replace(first, content=(text, *first.content[1:])), *turns[1:])
+    return (replace(first, content=(text, *first.content[1:])), *conversation[1:])
 
 
 def _hidden_messages(message: StoredMessage, number: int, document: Document) -> Iterator[HiddenMessage]:
