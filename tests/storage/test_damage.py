@@ -17,6 +17,7 @@ from opensesh.records import Project, dumps, read_message, read_part, view
 from opensesh.sessions import Sessions
 from opensesh.storage.disk import read_file
 from opensesh.storage.json_tree.store import JsonTree
+from opensesh.storage.record_ids import message_positions, with_parts
 from opensesh.testing.samples import WRAP, Scribe
 
 if TYPE_CHECKING:
@@ -348,3 +349,18 @@ def test_a_folder_that_cannot_be_listed_costs_itself_alone(tmp_path: Path) -> No
     assert dict(tree.scan((), report=reports.append)) == records
     expected = [] if os.access(tmp_path / "storage" / "session" / "closed", os.R_OK) else ["closed"]
     assert [os.path.basename(report.path) for report in reports] == expected
+
+
+def test_a_message_or_part_that_is_not_an_object_is_reported_when_messages_are_read_one_by_one(tmp_path: Path) -> None:
+    tree = JsonTree(tmp_path / "storage")
+    tree.write(("message", "ses_a", "msg_a"), {"time": {"created": 1}})
+    tree.write(("message", "ses_a", "msg_b"), "no message")
+    tree.write(("part", "msg_a", "prt_a"), {"type": "text"})
+    tree.write(("part", "msg_a", "prt_b"), ["no part"])
+    reports: list[Damage] = []
+    [(_, info)] = message_positions(tree, "ses_a", reports.append)
+    assert [part["id"] for part in with_parts(tree, info, reports.append).parts] == ["prt_a"]
+    assert [(Path(damage.path).stem, damage.reason) for damage in reports] == [
+        ("msg_b", "$: expected an object"),
+        ("prt_b", "$: expected an object"),
+    ]
