@@ -200,4 +200,4 @@ def test_what_was_given_is_done_before_the_program_ends() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no forks")
 def test_a_fork_has_threads_of_its_own() -> None:
-    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=20)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=60)

@@ -184,7 +184,7 @@ async def test_words_are_kept_if_the_run_is_stopped_while_a_text_hook_waits() ->
 
     async with open_harness("SAY Hello you.", plugins=[hooks.experimental_text_complete(complete)]) as harness:
         outcome = await harness.submit()
-        await asyncio.wait_for(waiting.wait(), 10)
+        await asyncio.wait_for(waiting.wait(), 60)
         harness.engine.abort(harness.session)
         assert (await outcome).kind == "aborted"
         assert harness.text() == "Hello you."

@@ -154,7 +154,7 @@ async def test_c2_outside_of_plan_mode_the_same_attacks_change_files(isolated: P
             if "apply_patch" in script:
                 continue  # only some models are offered it
             await client.prompt(session_id, script, agent="loose")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not (project / "new.txt").exists():
                     await asyncio.sleep(0.02)
             (project / "new.txt").unlink()

@@ -38,7 +38,7 @@ class Server:
         if process is None:
             return None
         process.send_signal(number)
-        code = process.wait(timeout=20)
+        code = process.wait(timeout=60)
         if process.stdout is not None:
             process.stdout.close()
         return code

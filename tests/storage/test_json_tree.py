@@ -403,7 +403,7 @@ def test_others_wait_while_a_record_is_updated(tree: JsonTree, act: str) -> None
         value.append("edited")
 
     assert tree.update(key, edit) == ["edited"]
-    other.join(10)
+    other.join(60)
     left = [value for _, value in tree.scan(("todo",))]
     assert left == {"write": [["written"]], "update": [["edited", "too"]], "remove": []}[act]
 

@@ -298,7 +298,7 @@ def test_asking_who_runs_a_session_never_looks_like_running_it(leases: FileLease
             leases.acquire(SESSION, "runner").release()
         stop.set()
         for item in asking:
-            item.result(10)
+            item.result(60)
 
 
 def test_concurrent_readers_agree_that_a_session_has_no_holder(leases: FileLeases, processes: ProcessGroup) -> None:
@@ -307,7 +307,7 @@ def test_concurrent_readers_agree_that_a_session_has_no_holder(leases: FileLease
     runner.kill()
     with ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(lambda: [leases.holder(SESSION) for _ in range(100)]) for _ in range(4)]
-        assert {holder for answer in answers for holder in answer.result(10)} == {None}
+        assert {holder for answer in answers for holder in answer.result(60)} == {None}
 
 
 def test_a_lease_that_cannot_be_inscribed_is_not_held(tmp_path: Path) -> None:

@@ -621,7 +621,7 @@ def test_two_processes_that_migrate_at_once_take_each_step_once(old: OldData) ->
     work: list[Callable[[], None]] = [lambda: outcomes.append(migrate(old.tree, named).steps)] * 4
     with ThreadPoolExecutor(4) as pool:
         for item in [pool.submit(act) for act in work]:
-            item.result(20)
+            item.result(60)
     assert sorted(outcomes) == [0, 0, 0, 2]
     expect_migrated(old)
 

@@ -248,7 +248,7 @@ async def test_both_dialects_are_read_alike() -> None:
 
 
 def post(server: WireServer, body: dict[str, Any]) -> httpx2.Response:
-    with httpx2.Client(trust_env=False, timeout=10) as client:
+    with httpx2.Client(trust_env=False, timeout=60) as client:
         return client.post(f"{server.base_url}/chat/completions", json=body)
 
 
@@ -283,7 +283,7 @@ def test_a_process_serves_a_file(tmp_path: Path) -> None:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
         try:
-            with httpx2.Client(trust_env=False, timeout=10) as client:
+            with httpx2.Client(trust_env=False, timeout=60) as client:
                 answer = client.post(f"{address}/chat/completions", json={"messages": HI})
         finally:
             process.terminate()
@@ -297,7 +297,7 @@ async def test_answers_overlap(client: httpx2.AsyncClient) -> None:
         await together.wait()
 
     model = ScriptedModel("WAIT 1\nSAY a\n---\nWAIT 1\nSAY b\n---\nWAIT 1\nSAY c", sleep=sleep)
-    async with WireServer(model) as server, asyncio.timeout(10), asyncio.TaskGroup() as group:
+    async with WireServer(model) as server, asyncio.timeout(60), asyncio.TaskGroup() as group:
         for _ in range(3):
             group.create_task(client.post(f"{server.base_url}/chat/completions", json=CHAT))
     model.assert_complete()

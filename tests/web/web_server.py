@@ -94,5 +94,5 @@ def web_server(home: Path, *arguments: str) -> Generator[WebServer]:
             server.http.close()
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
         process.stdout.close()

@@ -68,8 +68,8 @@ def die() -> str:
 @server.tool()
 async def work(ctx: Context[Any]) -> str:
     """Take longer than a call may, and say so."""
-    for done in range(6):
-        await ctx.report_progress(done, 6, f"step {done}")
+    for done in range(12):
+        await ctx.report_progress(done, 12, f"step {done}")
         await asyncio.sleep(0.5)
     return "worked"
 

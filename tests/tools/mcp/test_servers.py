@@ -171,7 +171,7 @@ async def test_a_server_that_dies_during_a_call_costs_that_call_and_is_there_for
         assert second != first
         os.kill(second, signal.SIGKILL)
         assert await gone(second)
-        async with asyncio.timeout(10):  # until the end of its output has been read
+        async with asyncio.timeout(60):  # until the end of its output has been read
             while it.servers.states["old"].status == "connected":
                 await asyncio.sleep(0.01)
         assert int(await it.call("old_pid")) not in (first, second)
@@ -180,10 +180,10 @@ async def test_a_server_that_dies_during_a_call_costs_that_call_and_is_there_for
 async def test_a_call_times_out_unless_the_server_reports_progress() -> None:
     async with mcp_setup(out=local(*OUTSIDE), old=local(*ANTIQUE)) as it:
         result = await it.tools()
-        it.servers._servers["out"]._call_seconds = 2.0  # pyright: ignore[reportPrivateUsage]
+        it.servers._servers["out"]._call_seconds = 5.0  # pyright: ignore[reportPrivateUsage]
         it.servers._servers["old"]._call_seconds = 0.5  # pyright: ignore[reportPrivateUsage]
         assert (await it.bench.run(result["out_work"])).output == "worked"
-        assert it.bench.shown[-1][0] == "step 5"
+        assert it.bench.shown[-1][0] == "step 11"
         with pytest.raises(ToolFailedError, match=r"did not answer within 0.5 s \(mcp.old.timeout"):
             await it.bench.run(result["old_hang"])
 
