@@ -607,6 +607,13 @@ def test_a_command_of_the_configuration_is_given_by_name(terminal: Terminal) -> 
     assert terminal.code == 0
 
 
+def test_a_prompt_that_begins_with_a_command_is_sent_and_the_command_is_named(terminal: Terminal) -> None:
+    assert terminal.run("run", "-m", "scripted/prompt", "/review\nit") == "You said: /review\nit\n"
+    assert "! /review is sent as text; 'opensesh run --command review' runs the command" in terminal.error
+    terminal.run("run", "-m", "scripted/prompt", "/etc/hosts is wrong")
+    assert "is sent as text" not in terminal.error
+
+
 def test_a_command_that_is_not_there_leaves_no_session_behind(terminal: Terminal) -> None:
     terminal.run("run", "-m", "scripted/prompt", "--command", "gret")
     assert terminal.code == 3

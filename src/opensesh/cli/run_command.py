@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from argparse import Namespace
 from collections.abc import AsyncGenerator, Callable
@@ -18,6 +19,7 @@ from threading import Timer
 
 from msgspec.structs import replace
 
+from ..config import commands
 from ..engine.budget import budget_from_environment, parse_amount
 from ..engine.engine import Engine
 from ..engine.loop import Outcome
@@ -136,6 +138,13 @@ def _check_new_session(store: Store, note: Callable[[str, int], None]) -> None:
         note(f"New sessions go to {location}: {reason}. OpenCode will not show this one.", 33)
 
 
+def _suggest_command(engine: Engine, text: str, note: Callable[[str, int], None]) -> None:
+    """Say how a command is run if the prompt begins with one: a prompt is sent as it is, as by ``opencode run``."""
+    word = re.split(r"\s", text, maxsplit=1)[0]
+    if word.startswith("/") and word[1:] in commands(engine.config):
+        note(f"! {word} is sent as text; 'opensesh run --command {word[1:]}' runs the command", 33)
+
+
 async def _run_prompt(
     options: Namespace, engine: Engine, session: Session | None, text: str, keyboard: Keyboard | None
 ) -> int:
@@ -154,6 +163,8 @@ async def _run_prompt(
         title = title.strip() or " ".join(text.split())[:50]
     if session is None:
         _check_new_session(engine.sessions.store, screen.note)
+    if options.command is None:
+        _suggest_command(engine, text, screen.note)
     with show_warnings(screen.note):
         async with _sync_shares(engine, options, keyboard, screen.note) as share:
             attached = tuple(file_part(path) for path in options.file)
