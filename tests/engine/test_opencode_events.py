@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from msgspec.structs import replace
 
 from opensesh import events
 from opensesh.engine.user_requests import Questions
+from opensesh.errors import UsageError
 from opensesh.records import Rule, side_calls
 
 from .harness import IMPATIENT, open_harness
@@ -80,6 +84,57 @@ async def test_only_the_end_of_a_shell_command_is_published() -> None:
     async with open_harness("SAY ok", settings=FOLLOWED) as harness:
         await harness.engine.shell(harness.session, "true", model="scripted/it")
         assert [event.status["type"] for event in harness.published(events.SessionStatus)] == ["idle"]
+
+
+async def test_a_shell_command_without_output_has_no_metadata_while_it_runs() -> None:
+    async with open_harness("SAY ok", settings=FOLLOWED) as harness:
+        await harness.engine.shell(harness.session, "true", model="scripted/it")
+        states = [event.part["state"] for event in harness.published(events.PartUpdated) if "state" in event.part]
+        assert [(state["status"], "metadata" in state) for state in states] == [("running", False), ("completed", True)]
+
+
+async def test_context_that_arrives_during_a_run_is_answered_by_its_next_step(tmp_path: Path) -> None:
+    wait = f'{{"command": "until [ -e {tmp_path}/go ]; do sleep 0.02; done", "description": "wait"}}'
+    script = f"CALL bash {wait}\n---\nEXPECT last also this\nSAY seen"
+    async with open_harness(script, settings=FOLLOWED, rules=ALLOW) as harness:
+        outcome = await harness.submit()
+        await harness.until(lambda: [part for part in harness.parts("tool") if part["state"]["status"] == "running"])
+        added = await harness.engine.append(harness.session, "also this")
+        (tmp_path / "go").touch()
+        assert (await outcome).text == "seen"
+        prompt = harness.messages()[0].info["id"]
+        assert [answer.info["parentID"] for answer in harness.answers()] == [prompt, added.info["id"]]
+
+
+async def test_context_has_no_answer_when_the_run_is_aborted() -> None:
+    async with open_harness("SAY words\nHANG\n---\nSAY more", settings=FOLLOWED) as harness:
+        outcome = await harness.submit()
+        await harness.until(lambda: harness.text().startswith("words"))
+        await harness.engine.append(harness.session, "also this")
+        harness.engine.abort(harness.session)
+        assert (await outcome).kind == "aborted"
+        assert [message.info["role"] for message in harness.messages()] == ["user", "assistant", "user"]
+
+
+async def test_a_correction_does_not_continue_a_run_whose_other_request_it_rejects() -> None:
+    calls = "\n".join(f'CALL bash {{"command": "touch {name}", "description": "d"}}' for name in "ab")
+    rules = [*ALLOW, Rule(permission="bash", pattern="*", action="ask")]
+    async with open_harness(f"{calls}\n---\nSAY more", settings=FOLLOWED, rules=rules) as harness:
+        outcome = await harness.submit()
+        await harness.until(lambda: len(harness.engine.permissions()) == 2)
+        harness.engine.reply_permission(harness.engine.permissions()[0]["id"], "reject", "not like this")
+        assert (await outcome).kind == "blocked"
+        assert [part["state"]["status"] for part in harness.parts("tool")] == ["error", "error"]
+
+
+async def test_a_session_without_messages_can_be_summarised() -> None:
+    async with open_harness("SAY nothing yet", settings=FOLLOWED) as harness:
+        outcome = await (await harness.engine.compact(harness.session, model="scripted/it"))
+        assert outcome.kind == "answered"
+        assert [message.parts[0]["type"] for message in harness.messages()][:1] == ["compaction"]
+        assert harness.published(events.SessionCompacted)
+        with pytest.raises(UsageError, match="nothing in this session to compact"):
+            await harness.engine.compact((await harness.engine.create()).id)
 
 
 async def test_a_reminder_is_in_the_request_but_not_a_part() -> None:

@@ -68,8 +68,11 @@ class CallRunner:
 
     @property
     def blocked(self) -> bool:
-        """Whether the user rejected something, so that the run ends. With a correction it continues."""
-        return self._rejected and not self._corrected
+        """Whether the user rejected something, so that the run ends.
+
+        With a correction it continues, in OpenCode only if that did not reject another request of the session too.
+        """
+        return self._rejected and (self._step.environment.settings.opencode_events or not self._corrected)
 
     async def run(self, part: Document, call: stream.ToolCall) -> None:
         """Run a call of the model to its final state. Raises nothing but cancellation and storage errors."""
