@@ -57,3 +57,17 @@ async def test_permissions_are_rejected_without_yes_and_a_missing_server_is_name
     code, _, err = await opensesh("run", "--attach", "http://127.0.0.1:9", "SAY x", cwd=project)
     assert code == 1
     assert "does not answer" in err
+
+
+async def test_yes_does_not_approve_what_needs_a_user(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p")
+    (project / "opencode.json").write_text('{"permission": {"bash": {"*": "allow", "rm *": "deny"}}}')
+    command = {"command": "$(echo touch) made", "description": "Make it"}
+    script = f"CALL bash {json.dumps(command)}\n---\nSAY done"
+    async with serving(project) as client:
+        attach = ("run", "--attach", client.url, "-m", "scripted/prompt", "--yes")
+        _, _, err = await opensesh(*attach, script, cwd=project)
+        assert "rejected; a rule may deny what this does" in err
+        _, _, err = await opensesh(*attach, "--agent", "plan", script.replace("$(echo touch)", "touch"), cwd=project)
+        assert "rejected; in plan mode only read-only commands" in err
+    assert not (project / "made").exists()

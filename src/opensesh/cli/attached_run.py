@@ -1,7 +1,7 @@
 """``opensesh run --attach URL``: the prompt is answered by a server; this process only sends it and shows the events.
 
-Any server with OpenCode's API will do. Permission requests are approved with ``--yes`` and rejected otherwise; a
-terminal client that is attached to the same server can answer them first.
+Any server with OpenCode's API will do. Permission requests are rejected, or approved with ``--yes``, as by a run
+without a terminal. A terminal client that is attached to the same server can answer them first.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ..storage.protocol import StoredMessage
 from . import output
 from .attached_session import answer_of, client_options
 from .prompt_run import EXIT_CODES, EventLines, NoView, RunView, write_json_line
+from .responders import is_approved_by_yes, refusal_hint
 from .run_screen import Screen
 from .terminal import Stream
 
@@ -157,11 +158,11 @@ class _AttachedRun:
             case events.SessionIdle(session_id=self._session_id):
                 self._idle.set()
             case events.PermissionAsked(session_id=self._session_id):
-                approve = self._options.yes and event.permission != "doom_loop"
+                approve = self._options.yes and is_approved_by_yes(event)
                 if not approve:
-                    self._screen.error(
-                        f"! {event.permission} {', '.join(event.patterns)}: rejected; --yes approves", 33
-                    )
+                    hint = refusal_hint(event)
+                    request = f"{event.permission} {', '.join(event.patterns)}"
+                    self._screen.error(f"! {request}: rejected{f'; {hint}' if hint else ''}", 33)
                 with suppress(OpenseshError):  # another client was faster
                     reply = {"reply": "once" if approve else "reject"}
                     await self._request("POST", f"/permission/{event.id}/reply", reply)

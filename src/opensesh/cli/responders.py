@@ -116,9 +116,7 @@ class AutoResponder:
         """Answer an event that asks for something, unless it has been answered elsewhere."""
         match event:
             case events.PermissionAsked() if _is_pending(event.id, self.engine.permissions()):
-                # --yes does not approve endless loops, nor changes while the session is in plan mode, nor what a rule
-                # may deny.
-                if self._approve and not (event.permission == "doom_loop" or _needs_user(event)):
+                if self._approve and is_approved_by_yes(event):
                     self.reply(event, "once")
                 else:
                     await self.answer_permission(event)
@@ -130,14 +128,7 @@ class AutoResponder:
     async def answer_permission(self, request: PermissionAsked) -> None:
         """Refuse the request."""
         title, _ = describe(request, {}, self.engine.location.directory)
-        if request.metadata.get("mode") == "plan":
-            hint = "in plan mode only read-only commands are approved without asking"
-        elif request.permission == "doom_loop":
-            hint = ""
-        elif _needs_user(request):
-            hint = "a rule may deny what this does, which cannot be seen from its text"
-        else:
-            hint = '--yes approves everything; "permission" in opencode.json approves what you choose'
+        hint = refusal_hint(request)
         self._print_error(f"! permission refused, because no user can be asked: {title}")
         if hint and hint not in self._hints:
             self._print_error(f"  {hint}")
@@ -243,8 +234,23 @@ class TerminalResponder(AutoResponder):
             self._screen.note(f"  {line}", *((colour,) if colour else ()), kind="ask", verbatim=True)
 
 
-def _needs_user(request: PermissionAsked) -> bool:
-    return request.metadata.get("mode") == "plan" or request.metadata.get("uncertain") is True
+def is_approved_by_yes(request: PermissionAsked) -> bool:
+    """Return whether ``--yes`` approves a request: no endless loop, no change while the session is in plan mode, and
+    nothing that a rule may deny."""
+    if request.permission == "doom_loop" or request.metadata.get("mode") == "plan":
+        return False
+    return request.metadata.get("uncertain") is not True
+
+
+def refusal_hint(request: PermissionAsked) -> str:
+    """Return why a request is refused without a user, or how it would be approved; empty if its title says that."""
+    if request.metadata.get("mode") == "plan":
+        return "in plan mode only read-only commands are approved without asking"
+    if request.permission == "doom_loop":
+        return ""
+    if request.metadata.get("uncertain") is True:
+        return "a rule may deny what this does, which cannot be seen from its text"
+    return '--yes approves everything; "permission" in opencode.json approves what you choose'
 
 
 def _is_pending(request_id: str, pending: list[Document]) -> bool:

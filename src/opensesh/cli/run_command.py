@@ -75,7 +75,9 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument("--share", action="store_true", help="share the session and print its link")
     parser.add_argument("--no-plugins", action="store_true", help="do not load plugins ('opensesh plugins' lists them)")
     parser.add_argument(
-        "--yes", action="store_true", help="approve permission requests automatically (except doom_loop)"
+        "--yes",
+        action="store_true",
+        help="approve permission requests, except doom_loop, changes in plan mode, and what a rule may deny",
     )
     parser.add_argument(
         "--format", choices=("text", "json"), default="text", help="json: one event per line, the last is the result"
