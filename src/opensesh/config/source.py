@@ -19,6 +19,8 @@ from ..storage.disk import Disk, read_file
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import httpx2
+
     from ..flags import Flags
 
 SettingPath = tuple[str | int, ...]
@@ -241,17 +243,41 @@ class CachedFetch:
 
 
 def _download(url: str, timeout: float) -> bytes:
+    """Return the body of ``url``. Raises :class:`OSError`, also if all of it takes longer than ``timeout``: a server
+    that sends a byte now and then never exceeds the limit of one read."""
+    from threading import Thread
+
     import httpx2  # most configurations name no URL
 
-    try:
-        with httpx2.stream("GET", url, timeout=timeout, follow_redirects=True) as response:
-            if response.status_code >= 400:
-                raise OSError(f"the server answered {response.status_code}")
-            body = b""
-            for chunk in response.iter_bytes():
-                body += chunk
-                if len(body) > _MAX_DOWNLOAD_BYTES:
-                    raise OSError(f"larger than {_MAX_DOWNLOAD_BYTES:,} bytes")
-            return body
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise OSError(str(error) or type(error).__name__) from None
+    end = time.monotonic() + timeout
+    outcomes: list[bytes | Exception] = []
+
+    def read() -> None:
+        try:
+            with httpx2.stream("GET", url, timeout=timeout, follow_redirects=True) as response:
+                outcomes.append(_read_body(response, end))
+        except Exception as error:  # raised by the thread that waits
+            outcomes.append(error)
+
+    reader = Thread(target=read, daemon=True)
+    reader.start()
+    reader.join(timeout)
+    outcome = outcomes[0] if outcomes else TimeoutError(f"the server did not answer within {timeout:g} s")
+    if isinstance(outcome, (httpx2.HTTPError, httpx2.InvalidURL)):
+        raise OSError(str(outcome) or type(outcome).__name__) from outcome
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def _read_body(response: httpx2.Response, end: float) -> bytes:
+    if response.status_code >= 400:
+        raise OSError(f"the server answered {response.status_code}")
+    body = bytearray()
+    for chunk in response.iter_bytes():
+        body += chunk
+        if len(body) > _MAX_DOWNLOAD_BYTES:
+            raise OSError(f"larger than {_MAX_DOWNLOAD_BYTES:,} bytes")
+        if time.monotonic() > end:
+            raise TimeoutError("the answer took too long")
+    return bytes(body)

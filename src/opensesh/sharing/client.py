@@ -6,6 +6,7 @@ secret goes only to the server that issued it: requests with one do not follow r
 
 from __future__ import annotations
 
+import asyncio
 import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ _LEGACY_SERVER = "https://api.opencode.ai"
 """Where OpenCode shared to until 1.0.90."""
 _MAX_RESPONSE_BYTES = 1 << 16
 _MAX_SESSION_BYTES = 1 << 28
+_TOTAL_SECONDS = 600.0
+"""How long a whole answer may take. A server that sends a byte now and then never exceeds the limit of one read."""
 _BATCH_BYTES = 1 << 20
 _BATCH_ITEMS = 1_000
 
@@ -42,9 +45,10 @@ _BATCH_ITEMS = 1_000
 class ShareServer:
     """A share server. An async context manager; otherwise close it after use."""
 
-    def __init__(self, base: str, *, timeout: float = 30.0) -> None:
+    def __init__(self, base: str, *, timeout: float = 30.0, total_seconds: float = _TOTAL_SECONDS) -> None:
         self.base = base
         self._timeout = timeout
+        self._total_seconds = total_seconds
         self._client: httpx2.AsyncClient | None = None
 
     async def __aenter__(self) -> ShareServer:
@@ -111,9 +115,12 @@ class ShareServer:
                 verify = ssl_context() if self.base.startswith("https:") else True
                 with proxy_errors():
                     self._client = httpx2.AsyncClient(verify=verify, timeout=self._timeout)
-            async with self._client.stream(
-                method, url, content=sent, headers=headers, follow_redirects=method == "GET"
-            ) as response:
+            async with (
+                asyncio.timeout(self._total_seconds),
+                self._client.stream(
+                    method, url, content=sent, headers=headers, follow_redirects=method == "GET"
+                ) as response,
+            ):
                 content = bytearray()
                 async for chunk in response.aiter_bytes():
                     content += chunk
@@ -122,7 +129,7 @@ class ShareServer:
                 data = bytes(content)
         except httpx2.InvalidURL as error:
             raise ShareError(f"{url} is not a valid URL: {error}") from None
-        except httpx2.TimeoutException:
+        except (httpx2.TimeoutException, TimeoutError):
             raise ShareError(f"{self.base} did not answer in time", retryable=True) from None
         except (httpx2.HTTPError, OSError) as error:
             raise ShareError(f"{self.base} cannot be reached: {error_text(error)}", retryable=True) from None
