@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -493,6 +494,8 @@ def test_a_narrow_terminal_gets_one_line_a_tool(screen: Callable[..., Screen]) -
     assert seen.end() == 0
     (tool,) = [line for line in seen.text.splitlines() if line.startswith("> bash")]
     assert len(tool) < 30
+    (command,) = [line for line in seen.text.splitlines() if line.startswith("continue with: ")]
+    assert re.fullmatch(r"continue with: opensesh run --session ses_\w+ \.\.\.", command), "it can be copied"
 
 
 def test_a_try_that_broke_off_is_not_part_of_the_answer(screen: Callable[..., Screen], terminal: Terminal) -> None:

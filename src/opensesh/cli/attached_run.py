@@ -93,7 +93,7 @@ class _AttachedRun:
             self._screen.close()
             self._screen.gap()
             command = f"opensesh run --attach {options.attach} --session {self._session_id} ..."
-            self._screen.note(f"continue with: {command}", 2)
+            self._screen.note(f"continue with: {command}", 2, verbatim=True)
         return EXIT_CODES[outcome.kind]
 
     async def _request(self, method: str, path: str, body: Any = None) -> Any:

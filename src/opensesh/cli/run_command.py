@@ -209,7 +209,7 @@ def _print_result(options: Namespace, run: PromptRun, outcome: Outcome, screen: 
     screen.gap()
     store = f" --store {options.store}" if options.store else ""
     screen.note(run.usage.summary(run.engine), 2)
-    screen.note(f"continue with: opensesh run{store} --session {run.session_id} ...", 2)
+    screen.note(f"continue with: opensesh run{store} --session {run.session_id} ...", 2, verbatim=True)
 
 
 # -- what to run, and where --------------------------------------------------------------------------------------------
