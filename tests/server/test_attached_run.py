@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from .serving import make_project, serving
+from .serving import LIMIT_SECONDS, make_project, serving
 
 
 async def opensesh(*arguments: str, cwd: Path) -> tuple[int, str, str]:
@@ -71,3 +71,20 @@ async def test_yes_does_not_approve_what_needs_a_user(tmp_path: Path) -> None:
         _, _, err = await opensesh(*attach, "--agent", "plan", script.replace("$(echo touch)", "touch"), cwd=project)
         assert "rejected; in plan mode only read-only commands" in err
     assert not (project / "made").exists()
+
+
+async def test_requests_of_subagents_are_answered_as_well(tmp_path: Path) -> None:
+    project = make_project(tmp_path / "p")
+    (project / "opencode.json").write_text('{"permission": {"bash": "ask"}}')
+    command = {"command": "touch made", "description": "Make it"}
+    prompt = f"CALL bash {json.dumps(command)}\n---\nSAY made it"
+    task = {"description": "Make", "prompt": prompt, "subagent_type": "general"}
+    script = f"CALL task {json.dumps(task)}\n---\nSAY done"
+    async with serving(project) as client, asyncio.timeout(LIMIT_SECONDS):
+        attach = ("run", "--attach", client.url, "-m", "scripted/prompt")
+        _, _, err = await opensesh(*attach, script, cwd=project)
+        assert "! bash touch made: rejected" in err
+        assert not (project / "made").exists()
+        code, out, err = await opensesh(*attach, "--yes", script, cwd=project)
+        assert (code, out.strip()) == (0, "done"), err
+        assert (project / "made").exists()

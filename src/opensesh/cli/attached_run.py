@@ -157,7 +157,7 @@ class _AttachedRun:
         match event:
             case events.SessionIdle(session_id=self._session_id):
                 self._idle.set()
-            case events.PermissionAsked(session_id=self._session_id):
+            case events.PermissionAsked() if await self._is_ours(event.session_id):
                 approve = self._options.yes and is_approved_by_yes(event)
                 if not approve:
                     hint = refusal_hint(event)
@@ -166,12 +166,22 @@ class _AttachedRun:
                 with suppress(OpenseshError):  # another client was faster
                     reply = {"reply": "once" if approve else "reject"}
                     await self._request("POST", f"/permission/{event.id}/reply", reply)
-            case events.QuestionAsked(session_id=self._session_id):
+            case events.QuestionAsked() if await self._is_ours(event.session_id):
                 self._screen.error("! a question of the model was dismissed: there is no user to ask", 33)
                 with suppress(OpenseshError):
                     await self._request("POST", f"/question/{event.id}/reject")
             case _:
                 pass
+
+    async def _is_ours(self, session_id: str) -> bool:
+        """Return whether a session is that of this run, or one of its subagents at any depth."""
+        while session_id and session_id != self._session_id:
+            try:
+                session = await self._request("GET", f"/session/{session_id}")
+            except OpenseshError:  # it was removed meanwhile
+                return False
+            session_id = session.get("parentID", "")
+        return bool(session_id)
 
 
 def _event_of(document: Document) -> Event | None:
