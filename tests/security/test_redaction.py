@@ -299,6 +299,8 @@ def test_no_command_about_the_configuration_prints_a_key_in_an_address(terminal:
     servers = {
         "remote": {"type": "remote", "url": f"https://user:{VARIABLE}@x.invalid/?key={SHAPES['anthropic']}"},
         "local": {"type": "local", "command": ["serve", "--key", SHAPES["github"]]},
+        "named": {"type": "remote", "url": "https://y.invalid/?a=b&access_token=s3cret"},
+        "flags": {"type": "local", "command": ["serve", "--token", "s3cret", "--api-key=s3cret"]},
     }
     Path("opencode.json").write_text(json.dumps({"mcp": servers}))
     for command in (("config",), ("config", "--json"), ("plugins",), ("plugins", "--json"), ("plugins", "--trust")):
@@ -306,3 +308,5 @@ def test_no_command_about_the_configuration_prints_a_key_in_an_address(terminal:
         assert "x.invalid" in printed, command
         for secret in (VARIABLE, SHAPES["anthropic"], SHAPES["github"]):
             assert remains(secret, printed) == [], command
+        if command[0] == "config":
+            assert "s3cret" not in printed

@@ -173,11 +173,14 @@ async def test_secrets_of_the_configuration_are_not_shown(tmp_path: Path) -> Non
         '{"provider": {"own": {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "http://127.0.0.1:9/v1",'
         ' "apiKey": "sk-s3cret", "headers": {"X-Key": "s3cret"}}, "models": {"m": {}}}},'
         ' "mcp": {"s": {"type": "local", "command": ["true"], "environment": {"KEY": "s3cret"}, "enabled": false},'
+        ' "q": {"type": "remote", "url": "http://127.0.0.1:9/?a=b&access_token=s3cret", "enabled": false},'
+        ' "p": {"type": "remote", "url": "http://u:s3cret-word@127.0.0.1:9/", "enabled": false},'
+        ' "c": {"type": "local", "command": ["true", "--token", "s3cret", "--key=s3cret"], "enabled": false},'
         ' "r": {"type": "remote", "url": "http://127.0.0.1:9", "enabled": false, "oauth": {"clientSecret": "s3cret"}}},'
         ' "lsp": {"own": {"command": ["true"], "env": {"LICENCE": "s3cret"}}}}'
     )
     async with serving(project) as client:
-        for path in ("/config", "/config/providers", "/provider", "/mcp"):
+        for path in ("/config", "/config/providers", "/provider", "/mcp", "/global/config"):
             assert "s3cret" not in (await client.http.get(path)).text, path
 
 
@@ -199,13 +202,15 @@ async def test_settings_are_changed_in_the_file_of_the_directory_without_losing_
     file = project / "opencode.json"
     file.write_text(
         '{"username": "before", "mcp": {"s": {"type": "remote", "url": "http://127.0.0.1:9", "enabled": false,'
-        ' "headers": {"Authorization": "s3cret"}}}}'
+        ' "headers": {"Authorization": "s3cret"}}, "t": {"type": "remote", "url": "http://127.0.0.1:9?token=s3cret",'
+        ' "enabled": false}, "u": {"type": "local", "command": ["true", "--token", "s3cret", "--api-key=s3cret"],'
+        ' "enabled": false}}}'
     )
     async with serving(project) as client:
         shown = await client.get("/config")
         changes = {"username": "after", "mcp": shown["mcp"]}
         assert (await client.http.patch("/config", json=changes)).status_code == 200
-        assert "s3cret" in file.read_text()
+        assert file.read_text().count("s3cret") == 4
         assert (await client.get("/config"))["username"] == "after"
         assert (await client.http.patch("/config", json={"username": 5})).status_code == 400
         file.write_text('{"username": "x"} // mine')

@@ -15,7 +15,7 @@ import msgspec
 from ..config.config import leaf_values
 from ..errors import ConfigError, NotFoundError
 from ..records import as_list, as_object, dumps_compact
-from ..redaction import Redactor, is_secret_setting
+from ..redaction import Redactor, flags_before, is_secret_setting, without_named
 from . import output
 from .command_arguments import CommandParser
 from .directory_config import add_directory_option, load_config, untrusted_items
@@ -86,10 +86,13 @@ def _masked(path: Path, value: Any) -> Any:
     """Return ``value`` without strings that look like secrets. Numbers and switches are never secrets."""
     items = as_list(value)
     if items is not None:
-        return [_masked(path, item) for item in items]
+        flags = flags_before(items)
+        return [_masked((*path, flag) if flag else path, item) for flag, item in zip(flags, items, strict=True)]
     members = as_object(value)
     if members is not None:
         return {name: _masked((*path, name), member) for name, member in members.items()}
     if not isinstance(value, str):
         return value
-    return _HIDDEN if value and is_secret_setting([str(name) for name in path]) else Redactor().text(value)
+    if value and is_secret_setting([str(name) for name in path]):
+        return _HIDDEN
+    return Redactor().text(without_named(value, _HIDDEN))

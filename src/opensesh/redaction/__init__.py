@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .known_secrets import is_secret_setting, known_secrets
+from .known_secrets import flags_before, is_secret_setting, known_secrets, without_named
 from .redactor import Redactor
 
-__all__ = ["Redactor", "is_secret_setting", "known_secrets"]
+__all__ = ["Redactor", "flags_before", "is_secret_setting", "known_secrets", "without_named"]

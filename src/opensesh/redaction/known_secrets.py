@@ -32,6 +32,10 @@ _SECRET_NAME = re.compile(
 _SECRET_FIELD = re.compile(r"access|refresh|(?:.*-)?authorization", re.IGNORECASE)
 """Names of fields that hold secrets, in addition."""
 _SECRET_SETTING = re.compile(r"api_?key|token|secret|passw|credential|authorization|cookie|private_?key", re.IGNORECASE)
+_NAMED_IN_ADDRESS = re.compile(
+    r"((?:[?&;]|\A--?)(?:[\w.-]*[_.-])?(?:api_?key|key|token|secret|passw(?:or)?d|auth|sig(?:nature)?)=)[^&\s]+",
+    re.IGNORECASE,
+)
 _SECRET_SECTIONS = ("environment", "env", "headers")
 """Sections of a configuration with variables and headers, which may have any name."""
 _AUTH_SCHEME = re.compile(r"(?:bearer|basic|token) +(?=\S+\Z)", re.IGNORECASE)
@@ -57,6 +61,17 @@ def is_secret_setting(path: Sequence[str]) -> bool:
     """Whether a text in a configuration may be a secret, by the names that lead to it."""
     is_in_section = len(path) > 1 and path[-2] in _SECRET_SECTIONS
     return is_in_section or (bool(path) and _SECRET_SETTING.search(path[-1]) is not None)
+
+
+def without_named(setting: str, placeholder: str) -> str:
+    """Return an address or an argument of a configuration without the secrets that are named in it: ``?token=...``."""
+    return _NAMED_IN_ADDRESS.sub(lambda match: match[1] + placeholder, setting)
+
+
+def flags_before(arguments: Sequence[Any]) -> list[str]:
+    """Return the name of the flag before each argument of a command, empty without one: ``--token`` names a secret."""
+    words = ["", *(word if isinstance(word, str) else "" for word in arguments[:-1])]
+    return [word.lstrip("-") if word.startswith("-") else "" for word in words][: len(arguments)]
 
 
 def _is_long_enough(word: str) -> bool:

@@ -12,7 +12,7 @@ from ..config import commands, skills
 from ..models.choice import available_providers, in_order_of_preference
 from ..models.model import cost_document, public_document
 from ..records import Document, as_list, as_object, document_of, object_at
-from ..redaction import is_secret_setting
+from ..redaction import Redactor, flags_before, is_secret_setting, without_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 MASK = "********"
 """Shown in place of a secret. Where a client sends it back, the setting stays as it is."""
+_WITH_ADDRESSES = (("mcp",), ("provider",), ("lsp",), ("formatter",), ("enterprise",), ("instructions",))
+"""Sections with addresses and commands, in which a secret may be a part of a text. They have no prompts, in which
+something that looks like a key would hide the whole text."""
 _SOURCES = {"environment": "env", "auth.json": "api", "plugin": "custom", "config": "config"}
 
 
@@ -55,8 +58,16 @@ def masked(value: Any, *path: str) -> Any:
     if (members := as_object(value)) is not None:
         return {name: masked(item, *path, name) for name, item in members.items()}
     if (items := as_list(value)) is not None:
-        return [masked(item, *path) for item in items]
-    return MASK if isinstance(value, str) and value and is_secret_setting(path) else value
+        flags = flags_before(items)
+        return [masked(item, *path, *([flag] if flag else [])) for flag, item in zip(flags, items, strict=True)]
+    if not isinstance(value, str) or not value:
+        return value
+    is_secret = is_secret_setting(path) or (path[:1] in _WITH_ADDRESSES and _has_secret(value))
+    return MASK if is_secret else value
+
+
+def _has_secret(value: str) -> bool:
+    return without_named(value, MASK) != value or Redactor().text(value) != value
 
 
 def agent_document(agent: Agent) -> Document:

@@ -179,7 +179,8 @@ def update_config_file(folder: str, changes: Document) -> None:
 
 def _without_masks(value: Any) -> Any:
     if (members := as_object(value)) is not None:
-        return {key: _without_masks(item) for key, item in members.items() if item != MASK}
+        shown = {key: item for key, item in members.items() if item != MASK and MASK not in (as_list(item) or ())}
+        return {key: _without_masks(item) for key, item in shown.items()}
     if (items := as_list(value)) is not None:
         return [_without_masks(item) for item in items]
     return value
