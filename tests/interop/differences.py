@@ -535,7 +535,7 @@ USED_BY: dict[str, tuple[str, ...]] = {
         "field order of rules",
         "restrictions of subagents",
     ),
-    "a connection that breaks": ("retries recorded", "failed attempts discarded"),
+    "a connection that breaks": ("retries recorded", "failed attempts discarded", "cost of broken calls recorded"),
     "an overloaded provider": ("retries recorded",),
 }
 """Which of them show in which scenario. The others have none."""
