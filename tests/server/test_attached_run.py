@@ -48,8 +48,9 @@ async def test_permissions_are_rejected_without_yes_and_a_missing_server_is_name
     script = 'CALL bash {"command": "touch made", "description": "Make it"}\n---\nSAY done'
     async with serving(project) as client:
         attach = ("run", "--attach", client.url, "-m", "scripted/prompt")
-        _, _, err = await opensesh(*attach, script, cwd=project)
+        code, _, err = await opensesh(*attach, script, cwd=project)
         assert "rejected" in err
+        assert (code, "stopped, because a permission was refused" in err) == (1, True)
         assert not (project / "made").exists()
         code, out, err = await opensesh(*attach, "--yes", script, cwd=project)
         assert (code, out.strip()) == (0, "done"), err

@@ -26,7 +26,7 @@ from ..records import Document, as_object, loads, object_at
 from ..storage.protocol import StoredMessage
 from . import output
 from .attached_session import answer_of, client_options
-from .prompt_run import EXIT_CODES, EventLines, NoView, RunView, write_json_line
+from .prompt_run import EXIT_CODES, OUTCOME_NOTES, EventLines, NoView, RunView, write_json_line
 from .responders import is_approved_by_yes, refusal_hint
 from .run_screen import Screen
 from .terminal import Stream
@@ -91,6 +91,8 @@ class _AttachedRun:
             write_json_line(self._out, result)
         else:
             self._screen.close()
+            if note := OUTCOME_NOTES.get(outcome.kind):
+                self._screen.error(note, 33)
             self._screen.gap()
             command = f"opensesh run --attach {options.attach} --session {self._session_id} ..."
             self._screen.note(f"continue with: {command}", 2, verbatim=True)
@@ -131,10 +133,7 @@ class _AttachedRun:
             parts = [{"type": "text", "text": self._text}, *attached]
             answer = await self._request("POST", f"{path}/message", how | model | {"parts": parts})
         message = as_object(answer) or {}
-        info = object_at(message, "info")
-        error = as_object(info.get("error"))
-        kind = "answered" if error is None else "aborted" if error.get("name") == "MessageAbortedError" else "failed"
-        return Outcome(kind, StoredMessage(info, list(message.get("parts") or ())), error)
+        return _outcome_of(StoredMessage(object_at(message, "info"), list(message.get("parts") or ())))
 
     async def _watch(self) -> None:
         """Show the events of the server, and reply to its requests."""
@@ -182,6 +181,17 @@ class _AttachedRun:
                 return False
             session_id = session.get("parentID", "")
         return bool(session_id)
+
+
+def _outcome_of(message: StoredMessage) -> Outcome:
+    """Return the outcome of a prompt, from the last message of its answer."""
+    error = as_object(message.info.get("error"))
+    if error is not None:
+        return Outcome("aborted" if error.get("name") == "MessageAbortedError" else "failed", message, error)
+    # After tool calls a session continues, unless one of them was refused.
+    is_stopped = message.info.get("finish") == "tool-calls"
+    has_failed_call = any(object_at(part, "state").get("status") == "error" for part in message.parts)
+    return Outcome("blocked" if is_stopped and has_failed_call else "answered", message)
 
 
 def _event_of(document: Document) -> Event | None:

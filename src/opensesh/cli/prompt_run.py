@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 EXIT_CODES = {"answered": 0, "failed": 1, "blocked": 1, "aborted": 130}
 """The exit code for each kind of a prompt's outcome."""
+OUTCOME_NOTES = {"aborted": "aborted", "blocked": "stopped, because a permission was refused"}
+"""What the user is shown of an outcome that no event shows, by its kind."""
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 

@@ -41,6 +41,7 @@ from .command_arguments import SESSION, CommandParser, named_session
 from .logfile import show_warnings
 from .prompt_run import (
     EXIT_CODES,
+    OUTCOME_NOTES,
     EventLines,
     NoView,
     PromptRun,
@@ -202,10 +203,8 @@ def _print_result(options: Namespace, run: PromptRun, outcome: Outcome, screen: 
         write_json_line(out, result_document(run, outcome))
         return
     screen.close()
-    if outcome.kind == "aborted":
-        screen.error("aborted", 33)
-    elif outcome.kind == "blocked":
-        screen.error("stopped, because a permission was refused", 33)
+    if note := OUTCOME_NOTES.get(outcome.kind):
+        screen.error(note, 33)
     screen.gap()
     store = f" --store {options.store}" if options.store else ""
     screen.note(run.usage.summary(run.engine), 2)
