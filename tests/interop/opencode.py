@@ -236,11 +236,14 @@ class OpenCode:
             self.settle()
         assert self.get(session)["id"] == session
         assert session in [info["id"] for info in self.list(limit=10_000)]
-        messages = self.messages(session)
         for path in ("children", "todo", "diff"):
             self.request("GET", f"/session/{session}/{path}")
-        for message in messages:
-            assert self.request("GET", f"/session/{session}/message/{message['info']['id']}") == message
+        path, deadline = f"/session/{session}/message", time.monotonic() + 60
+        messages = self.messages(session)
+        # On a busy machine a summary may still be stored after everything has been quiet for a while.
+        while [self.request("GET", f"{path}/{message['info']['id']}") for message in messages] != messages:
+            assert time.monotonic() < deadline, f"the messages of {session} are not those that are shown one by one"
+            messages = self.messages(session)
         return messages
 
     def prompt(self, session: str, prompt: str | Sequence[Json], *, timeout: float = 60.0, **options: Any) -> Json:
