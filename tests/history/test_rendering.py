@@ -374,6 +374,9 @@ def test_a_new_day_a_further_step_and_an_empty_answer_are_marked() -> None:
     assert '<time datetime="1970-01-02">' in render_turn(later, options, previous=first)
     assert 'class="turn answer step"' in render_turn(first, options, previous=first)
     assert 'class="turn answer"' in render_turn(first, options)
+    export = EXPORT._replace(utc=True)
+    assert ">1970-01-01 00:00</time>" in render_turn(first, export)
+    assert ">00:00</time>" in render_turn(first, export, previous=first), "it must fit beside the outcome of a call"
     assert 'class="turn answer blank"' in render_turn(answer(time={"created": 1, "completed": 2}))
     assert 'class="turn answer"' in render_turn(answer())
 
