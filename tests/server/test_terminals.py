@@ -52,17 +52,16 @@ async def test_a_websocket_continues_where_an_earlier_one_ended(tmp_path: Path) 
         terminal = await client.post("/pty", {"command": "/bin/sh", "args": ["-c", script]})
         url = address(client, terminal["id"])
         async with asyncio.timeout(30), connect(url, proxy=None) as first:
-            seen = ""
-            while True:
+            seen, is_placed = "", False
+            while not (is_placed and seen.endswith("ready")):
                 message = await first.recv()
                 if isinstance(message, bytes):
+                    is_placed = True
                     assert message == b'\0{"cursor":%d}' % (
                         len(seen) + seen.count("\U0001f680")
                     )  # as JavaScript counts
                 else:
                     seen += message
-                if seen.endswith("ready"):
-                    break
             await first.send("\n")
             assert await first.recv() == "more"
         for cursor, output in (
