@@ -134,8 +134,8 @@ def count(text: str) -> int:
 
 def port(text: str) -> int:
     """Parse the number of a port: the ``type`` of an argument."""
-    if count(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text} is not a port; the highest one is 65535")
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; write a number up to 65535")
     return int(text)
 
 
