@@ -257,8 +257,8 @@ def _has_exception(permission: str, decisive: Rule, rules: Sequence[Rule]) -> bo
 
 
 def _may_meet_exception(permission: str, patterns: Sequence[str], form: str, rules: Sequence[Rule]) -> bool:
-    """Return whether a rule behind those that decide ``patterns`` asks about something that ``form`` may stand for.
-    Raises :class:`PermissionDeniedError` if one denies it, whatever it stands for."""
+    """Return whether a rule behind those that decide ``patterns`` asks about a command that ``form`` may become.
+    Raises :class:`PermissionDeniedError` if one denies every command that it may become."""
     decisive = [decide(permission, pattern, rules) for pattern in patterns]
     for rule in reversed(rules):
         if rule in decisive:

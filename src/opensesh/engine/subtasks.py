@@ -167,8 +167,8 @@ class ChildSessions(NamedTuple):
         return [*rules, PLAN_MODE_RULE] if self.planning else rules
 
     def _session_limits(self, agent: Agent) -> list[Rule]:
-        """Return what the rules of the session deny or ask about, whatever its agent, and the exceptions, as far as the
-        child's agent allows these."""
+        """Return what the rules of the session itself deny or ask about, beside those of its agent, and the exceptions
+        that the child's agent allows."""
         limits: list[Rule] = []
         for rule in self.session_rules:
             if rule == PLAN_MODE_RULE or rule.permission in _NOT_INHERITED[1:]:

@@ -237,7 +237,7 @@ class Redactor:
 
     def _find_known(self, text: str, words: list[str]) -> list[_Span]:
         solid = _without_ignored(text)
-        # Encoded text may be wrapped: it goes on with the first word of the next line, however short that is.
+        # Encoded text may be wrapped: it continues with the first word of the next line, even a short one.
         encoded = _without_ignored("".join(words)) + "\0" + _without_ignored("".join(_words_at_line_breaks(text)))
         forms = [form for form in self._escaped if form in solid] + [form for form in self._encoded if form in encoded]
         if not forms:
@@ -261,8 +261,8 @@ class Redactor:
         return "".join([*pieces, text[position:]])
 
     def _attachment(self, url: re.Match[str]) -> str:
-        """Return an attachment without the secrets in its text, whatever its type is said to be. Pictures and archives
-        have none: what looks like a key in their Base64 is chance."""
+        """Return an attachment without the secrets in its text; the type that it names is ignored. Pictures and
+        archives contain no text: what looks like a key in their Base64 is chance."""
         start, content = url[0][: url.start("content")], url["content"]
         digits = "".join(unquote(content).split()).translate(_URL_BASE64).rstrip("=")
         try:
